@@ -1,0 +1,40 @@
+"""One tree of errors. Each message says what happened, to what, and what to do about it.
+
+Only the CLI and the HTTP layer turn these into exit codes and statuses.
+"""
+
+
+class ClawbackError(Exception):
+    """Base of everything that Clawback raises on purpose."""
+
+
+class UsageError(ClawbackError):
+    """The call was wrong: a value out of range, an unknown name. Exit code 2."""
+
+
+class NotFound(UsageError):
+    """The turn, version, run or file that was named does not exist."""
+
+
+class ConfigError(UsageError):
+    """``config.toml`` cannot be read or holds a value that cannot be used."""
+
+
+class StoreError(ClawbackError):
+    """The database cannot be used: damaged, newer than this program, locked for too long, disk full."""
+
+
+class MissingExtra(ClawbackError):
+    """A part that is not installed is needed; the message names the extra to install."""
+
+
+class ModelError(ClawbackError):
+    """A model or adapter folder is missing, damaged, unsafe, or does not fit its base."""
+
+
+class TrainingError(ClawbackError):
+    """A training run could not start or could not go on."""
+
+
+class Busy(ClawbackError):
+    """Something else holds what is needed: another run is training."""

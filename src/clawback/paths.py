@@ -1,0 +1,56 @@
+"""Where a user's files are. Everything lives under ``$CLAWBACK_HOME`` (default ``~/.clawback``)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder that holds all of a user's state, and the names inside it."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.toml"
+
+    @property
+    def database(self) -> Path:
+        return self.root / "clawback.db"
+
+    @property
+    def versions(self) -> Path:
+        return self.root / "versions"
+
+    @property
+    def models(self) -> Path:
+        return self.root / "models"
+
+    @property
+    def runs(self) -> Path:
+        """Checkpoints of runs that are under way or were interrupted."""
+        return self.root / "runs"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def train_lock(self) -> Path:
+        return self.root / "train.lock"
+
+    def version(self, number: int) -> Path:
+        return self.versions / f"{number:04d}"
+
+    def create(self) -> None:
+        """Make the folder, readable by its owner alone."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def home() -> Home:
+    """The home that the environment names."""
+    named = os.environ.get("CLAWBACK_HOME")
+    return Home(Path(named).expanduser() if named else Path.home() / ".clawback")

@@ -1,0 +1,139 @@
+"""The nouns that flow through every room: plain frozen records, no I/O, nothing imported of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Message = Mapping[str, Any]
+"""One chat message as OpenAI-style APIs write it: ``{"role": …, "content": …}``."""
+
+TurnKind = Literal["main", "side"]
+FeedbackKind = Literal["rating", "preference", "edit", "critique", "implicit", "judge", "reward"]
+VersionStatus = Literal["candidate", "live", "retired", "rejected"]
+RunStatus = Literal["running", "done", "failed", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One model response and the messages that led to it.
+
+    ``id`` is 0 until the store has given one. ``event_id`` names the outside event that brought the turn
+    (the same event twice is one turn). ``version`` is the number of the policy that answered, if it was ours.
+    ``response_ids`` and ``response_logprobs`` are what the embedded engine sampled, token by token.
+    """
+
+    session: str
+    messages: tuple[Message, ...]
+    response: str
+    id: int = 0
+    agent: str = "api"
+    kind: TurnKind = "main"
+    model: str = ""
+    version: int | None = None
+    cwd: str = ""
+    event_id: str = ""
+    created_at: float = 0.0
+    response_ids: tuple[int, ...] | None = None
+    response_logprobs: tuple[float, ...] | None = None
+
+    @property
+    def prompt(self) -> str:
+        """The last thing the user said, as text ("" when there is none)."""
+        for message in reversed(self.messages):
+            if message.get("role") == "user":
+                return text_of(message.get("content"))
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """One observation about a turn. ``value`` is in [-1, 1]; text carries an edit, a critique or a note."""
+
+    turn_id: int
+    kind: FeedbackKind
+    value: float = 0.0
+    text: str = ""
+    other_turn_id: int | None = None
+    source: str = "cli"
+    event_id: str = ""
+    id: int = 0
+    created_at: float = 0.0
+    undone_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """How one feedback row entered a reward: its value, and the weight that it was given."""
+
+    feedback_id: int
+    kind: FeedbackKind
+    value: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A turn made ready to train on: who said what, and what it was worth, in [-1, 1]."""
+
+    turn_id: int
+    messages: tuple[Message, ...]
+    response: str
+    reward: float
+    parts: tuple[Part, ...] = ()
+    response_ids: tuple[int, ...] | None = None
+    response_logprobs: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training run: feedback in, one candidate version out, every input recorded.
+
+    ``progress`` is what ``status`` shows while it runs: ``{"phase", "step", "steps", …}``.
+    """
+
+    base: str
+    base_revision: str
+    algorithm: str
+    recipe: Mapping[str, Any]
+    seed: int
+    parent: int
+    id: int = 0
+    status: RunStatus = "running"
+    train_ids: tuple[int, ...] = ()
+    held_out_ids: tuple[int, ...] = ()
+    created_at: float = 0.0
+    finished_at: float | None = None
+    pid: int | None = None
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    version: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One numbered policy. v0 is the base model: ``path`` is empty and it can never be deleted."""
+
+    number: int
+    status: VersionStatus
+    base: str
+    base_revision: str = ""
+    parent: int | None = None
+    run_id: int | None = None
+    path: str = ""
+    created_at: float = 0.0
+    promoted_at: float | None = None
+    report: Mapping[str, Any] | None = None
+    stale: bool = False
+    """True when feedback that this version learned from has since been undone or deleted."""
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content: a string, or a list of blocks of which the text ones count."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, (list, tuple)):
+        texts = (b.get("text", "") for b in content if isinstance(b, Mapping) and b.get("type", "text") == "text")
+        return "\n".join(t for t in texts if isinstance(t, str))
+    return ""
