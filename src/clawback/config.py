@@ -1,0 +1,141 @@
+"""One ``Config``, read from ``config.toml``. Every setting, its default and its meaning is in this file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from clawback.errors import ConfigError
+
+EMBEDDED = "embedded"
+"""The name of the small model that ships with Clawback."""
+
+AlgorithmName = str
+Preset = Literal["careful", "balanced", "aggressive"]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file. Unknown keys are refused, so that a typing error is not silently ignored."""
+
+
+class Model(Section):
+    """What is trained: ``embedded``, a folder, or a hub id."""
+
+    base: str = EMBEDDED
+    revision: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    load_in_4bit: bool | None = None
+    """None chooses from the memory there is (CUDA only)."""
+
+
+class Training(Section):
+    """How and when a run is made."""
+
+    algorithm: AlgorithmName = "auto"
+    """``auto``: reward head + GRPO where its cross-validated error can be trusted, else ``reinforce``."""
+    preset: Preset = "balanced"
+    threshold: int = 32
+    """Fresh ratings that start a run by themselves."""
+    background: bool = True
+    seed: int = 0
+    overrides: dict[str, Any] = {}
+    """Single recipe values set by hand, such as ``{learning_rate = 5e-4}``."""
+
+
+class Schedule(Section):
+    """When a background run may start."""
+
+    quiet_hours: str = ""
+    """``"22:00-07:00"``: never start within these local hours. Empty: any time."""
+    only_when_idle: bool = False
+    idle_load: float = 0.5
+    """One-minute load average per core under which the machine counts as idle."""
+    nice: int = 10
+    retry_minutes: int = 15
+
+
+class Gate(Section):
+    """What a candidate must pass before it goes live."""
+
+    held_out: float = 0.2
+    """Share of feedback kept out of training, for the gate alone."""
+    confidence: float = 0.9
+    """How sure the gate must be that the candidate is better than the live version."""
+    max_kl: float = 8.0
+    """Drift allowed on canary prompts, in nats an answer, from the base model."""
+    max_perplexity_ratio: float = 1.10
+    """Perplexity of neutral text under the candidate over that under the base."""
+
+
+class Generation(Section):
+    """How the live version answers."""
+
+    temperature: float = 1.0
+    max_tokens: int = 160
+
+
+class Privacy(Section):
+    """What is stored."""
+
+    redact: bool = True
+    max_turn_bytes: int = 2_000_000
+    """Turns larger than this are shortened from the front before they are stored."""
+
+
+class Config(Section):
+    model: Model = Model()
+    training: Training = Training()
+    schedule: Schedule = Schedule()
+    gate: Gate = Gate()
+    generation: Generation = Generation()
+    privacy: Privacy = Privacy()
+
+
+def load(path: Path) -> Config:
+    """Read the file; a missing one gives the defaults.
+
+    Raises ``ConfigError`` with the place and the reason when it cannot be read or holds a wrong value.
+    """
+    import tomllib
+
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Config)
+    except FileNotFoundError:
+        return Config()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{path} cannot be used: {error}. Correct it, or delete it for the defaults.") from error
+
+
+def save(path: Path, changes: dict[str, dict[str, Any]]) -> Config:
+    """Set the given keys (``{"model": {"base": …}}``), keep the rest of the file and its comments.
+
+    The new text is checked before it replaces the old, which it does in one rename.
+    """
+    import tomlkit
+
+    try:
+        document = tomlkit.parse(path.read_text("utf-8")) if path.exists() else tomlkit.document()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}. Correct it, or delete it for the defaults.") from error
+    for section, values in changes.items():
+        table: Any = document.setdefault(section, tomlkit.table())
+        for key, value in values.items():
+            if value is None:
+                table.pop(key, None)
+            else:
+                table[key] = value
+    try:
+        config = msgspec.convert(document.unwrap(), Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"That setting cannot be used: {error}.") from error
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_suffix(".toml.new")
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(tomlkit.dumps(document))
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    return config
