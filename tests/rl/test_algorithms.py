@@ -67,7 +67,9 @@ def slow_reinforce(batch, algorithm):
             weight = min(algorithm.importance_cap, torch.exp(logprobs[t] - olds[t]).item())
             if algorithm.importance_cap <= 0:
                 weight = 1.0
-            total += -advantage * weight * pg[t] * logprobs[t] + algorithm.kl * kl[t] * k3(logprobs[t], refs[t])
+            total += -advantage * weight * pg[t] * logprobs[t] + algorithm.kl * kl[t] * k3(
+                logprobs[t], refs[t]
+            )
     return total / len(batch.logprobs)
 
 

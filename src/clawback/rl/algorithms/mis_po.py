@@ -49,7 +49,7 @@ class MisPo:
     band_low: float = 0.994
     band_high: float = 1.002
 
-    def advantages(self, rewards: Tensor, groups: Tensor, baseline: float) -> tuple[Tensor, float]:
+    def advantages(self, rewards: Tensor, groups: Tensor, baseline: float) -> tuple[Tensor, float]:  # noqa: ARG002
         """``r − m`` with good news weighted; groups are not used. [S], [S] → [S], new baseline."""
         plain, baseline = advantages.ema(rewards, baseline, self.ema_decay)
         return torch.where(plain > 0, plain * self.positive_weight, plain), baseline
@@ -60,7 +60,9 @@ class MisPo:
         ratio = log_ratio.exp()
         clipped = ratio.clamp(self.token_low, self.token_high)
         drift = batch.means(log_ratio.detach()).exp()  # [S]
-        scale = torch.minimum(drift / self.band_low, self.band_high / drift).clamp(max=1.0)  # [S], no gradient
+        scale = torch.minimum(drift / self.band_low, self.band_high / drift).clamp(
+            max=1.0
+        )  # [S], no gradient
         gain = clipped * (batch.advantages * scale)[batch.segment]  # [N]
         if batch.pg_weight is not None:
             gain = gain * batch.pg_weight

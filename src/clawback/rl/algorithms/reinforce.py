@@ -40,7 +40,7 @@ class Reinforce:
     ema_decay: float = 0.99
     importance_cap: float = 2.0
 
-    def advantages(self, rewards: Tensor, groups: Tensor, baseline: float) -> tuple[Tensor, float]:
+    def advantages(self, rewards: Tensor, groups: Tensor, baseline: float) -> tuple[Tensor, float]:  # noqa: ARG002
         """[S], [S] → [S], new baseline. The moving average is kept up to date even where the mean is used."""
         by_ema, moved = advantages.ema(rewards, baseline, self.ema_decay)
         return (by_ema if self.baseline == "ema" else advantages.batch_mean(rewards)), moved
