@@ -137,7 +137,9 @@ def save(path: Path, changes: dict[str, dict[str, Any]]) -> Config:
         raise ConfigError(f"That setting cannot be used: {error}.") from error
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = path.with_suffix(".toml.new")
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+    with os.fdopen(
+        os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(tomlkit.dumps(document))
         file.flush()
         os.fsync(file.fileno())
