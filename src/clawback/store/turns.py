@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
+from collections.abc import Sequence
 
 from clawback.errors import NotFound
 from clawback.records import Message, Turn
@@ -68,7 +69,8 @@ class Turns(Base):
 
     def last_turn(self, session: str | None = None, cwd: str | None = None) -> Turn | None:
         """The newest main turn, of one session or folder where named."""
-        sql, values = _TURN + "WHERE t.kind = 'main'", []
+        sql = _TURN + "WHERE t.kind = 'main'"
+        values: list[str] = []
         if session is not None:
             sql += " AND t.session_id = (SELECT id FROM sessions WHERE name = ?)"
             values.append(session)
@@ -87,7 +89,8 @@ class Turns(Base):
         rated: bool | None = None,
     ) -> list[Turn]:
         """Newest first. ``before``: only ids under it; ``text``: in the prompt or the response."""
-        where, values = ["1"], []
+        where: list[str] = ["1"]
+        values: list[int | str] = []
         if before is not None:
             where.append("t.id < ?")
             values.append(before)
@@ -107,7 +110,7 @@ class Turns(Base):
         return int(self._read("SELECT count(*) FROM turns")[0][0])
 
     def put_prompt(self, agent: str, session: str, prompt_id: str, text: str) -> None:
-        """Keep a prompt until its answer comes. Of prompts that never got one the newest 1,000 are kept."""
+        """Keep a prompt until its answer comes. Those older than a day go, but for the newest 1,000."""
         with self._write() as db:
             db.execute(
                 "INSERT INTO prompts VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
@@ -119,31 +122,36 @@ class Turns(Base):
                 (now() - 86_400,),
             )
 
-    def take_prompt(self, agent: str, session: str, prompt_id: str = "") -> str | None:
-        """The prompt that was kept under that name, or the newest of the session; it is removed. None: there is none."""
-        with self._write() as db:
-            found = db.execute(
-                "SELECT rowid, text FROM prompts WHERE agent = ? AND session = ? AND (prompt_id = ? OR ? = '')"
-                " ORDER BY created_at DESC, rowid DESC LIMIT 1",
-                (agent, session, prompt_id, prompt_id),
-            ).fetchone()
-            if found is None:
-                return None
-            db.execute("DELETE FROM prompts WHERE rowid = ?", (found["rowid"],))
-            return str(found["text"])
+    def prompt(self, agent: str, session: str, prompt_id: str = "") -> str | None:
+        """The prompt that was kept under that name, or the newest of the session. None: there is none.
+
+        It stays: a hook that fires twice must find it again.
+        """
+        rows = self._read(
+            "SELECT text FROM prompts WHERE agent = ? AND session = ? AND (prompt_id = ? OR ? = '')"
+            " ORDER BY created_at DESC, rowid DESC LIMIT 1",
+            agent,
+            session,
+            prompt_id,
+            prompt_id,
+        )
+        return str(rows[0]["text"]) if rows else None
 
 
-def _pack(code: str, numbers: tuple[float, ...] | None) -> bytes | None:
+def _pack(code: str, numbers: Sequence[float] | None) -> bytes | None:
     return None if numbers is None else array(code, numbers).tobytes()
 
 
-def _unpack(code: str, data: bytes | None) -> tuple[float, ...] | None:
-    return None if data is None else tuple(memoryview(data).cast(code))
+def _ids(data: bytes | None) -> tuple[int, ...] | None:
+    return None if data is None else tuple(memoryview(data).cast("q"))
+
+
+def _floats(data: bytes | None) -> tuple[float, ...] | None:
+    return None if data is None else tuple(memoryview(data).cast("d"))
 
 
 def _turn(row: sqlite3.Row) -> Turn:
     messages: list[Message] = json.loads(row["messages"])
-    ids = _unpack("q", row["response_ids"])
     return Turn(
         id=row["id"],
         session=row["session"],
@@ -156,6 +164,6 @@ def _turn(row: sqlite3.Row) -> Turn:
         cwd=row["cwd"],
         event_id=row["event_id"] or "",
         created_at=row["created_at"],
-        response_ids=None if ids is None else tuple(int(i) for i in ids),
-        response_logprobs=_unpack("d", row["response_logprobs"]),
+        response_ids=_ids(row["response_ids"]),
+        response_logprobs=_floats(row["response_logprobs"]),
     )
