@@ -26,14 +26,24 @@ def a_turn(number: int = 0, **more: object) -> Turn:
 
 
 def a_run(**more: object) -> Run:
-    fields = {"base": "b", "base_revision": "r", "algorithm": "auto", "recipe": {"x": 1}, "seed": 0, "parent": 0}
+    fields = {
+        "base": "b",
+        "base_revision": "r",
+        "algorithm": "auto",
+        "recipe": {"x": 1},
+        "seed": 0,
+        "parent": 0,
+    }
     return Run(**(fields | more))  # type: ignore[arg-type]
 
 
 def test_a_turn_comes_back_as_it_was_stored(home: Home) -> None:
     turn = Turn(
         session="s",
-        messages=({"role": "system", "content": "ü"}, {"role": "user", "content": [{"type": "text", "text": "hi\0🦦"}]}),
+        messages=(
+            {"role": "system", "content": "ü"},
+            {"role": "user", "content": [{"type": "text", "text": "hi\0🦦"}]},
+        ),
         response="yo",
         agent="a",
         kind="main",
@@ -144,7 +154,12 @@ def test_fresh_feedback_is_what_no_finished_run_has_used(home: Home) -> None:
         assert db.count_fresh() == 1
         assert db.splits() == {1: "train", 2: "train", 3: "held_out"}
         found = db.run(run.id)
-        assert (found.train_ids, found.held_out_ids, found.recipe, found.status) == ((1, 2), (3,), {"x": 1}, "done")
+        assert (found.train_ids, found.held_out_ids, found.recipe, found.status) == (
+            (1, 2),
+            (3,),
+            {"x": 1},
+            "done",
+        )
         assert found.finished_at is not None
 
 
@@ -232,7 +247,9 @@ def test_an_older_database_is_migrated_and_kept_beside(
         assert copy.execute("SELECT count(*) FROM turns").fetchone()[0] == 1
 
 
-def test_a_migration_that_fails_changes_nothing(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_fails_changes_nothing(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.connect(home.database).close()
     old = schema.newest()
     steps = tmp_path / "migrations"

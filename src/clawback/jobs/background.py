@@ -49,7 +49,8 @@ def start(home: Home) -> bool:
             stdout=log,
             stderr=log,
             cwd=home.root,
-            env={k: v for k, v in os.environ.items() if k in KEPT_VARIABLES} | {"CLAWBACK_HOME": str(home.root)},
+            env={k: v for k, v in os.environ.items() if k in KEPT_VARIABLES}
+            | {"CLAWBACK_HOME": str(home.root)},
             start_new_session=True,
         )
     finally:
@@ -89,7 +90,9 @@ def within(hours: str, moment: Clock) -> bool:
     try:
         start, end = (Clock.fromisoformat(part.strip()) for part in hours.split("-"))
     except ValueError as error:
-        raise ConfigError(f'quiet_hours = "{hours}" is not like "22:00-07:00". Correct it in config.toml.') from error
+        raise ConfigError(
+            f'quiet_hours = "{hours}" is not like "22:00-07:00". Correct it in config.toml.'
+        ) from error
     return start <= moment < end if start <= end else (moment >= start or moment < end)
 
 

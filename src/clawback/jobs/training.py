@@ -92,7 +92,9 @@ class _Job:
             raise
         except Exception as error:
             self.fail(run, f"{type(error).__name__}: {error}")
-            raise TrainingError(f"The run failed ({type(error).__name__}: {error}). Your ratings are safe.") from error
+            raise TrainingError(
+                f"The run failed ({type(error).__name__}: {error}). Your ratings are safe."
+            ) from error
         self.db.update_run(run.id, status="done", progress={"phase": "done"})
         shutil.rmtree(self.folder(run), ignore_errors=True)
         return Outcome(self.db.run(run.id), self.db.version(version.number), report)
@@ -124,7 +126,9 @@ class _Job:
         samples = feedback.samples(self.db)
         train, held = feedback.split(samples, self.settings.gate.held_out, seed, before=self.db.splits())
         if not train:
-            raise TrainingError("There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`).")
+            raise TrainingError(
+                "There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`)."
+            )
         self.tell({"phase": "load"})
         policy = engine.load(
             model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
@@ -194,7 +198,11 @@ class _Job:
             return Report.from_dict(version.report)
         run = self.db.run(version.run_id or 0)
         report = release.gate(
-            self.db, self.home, version.number, settings=self.settings, on_progress=lambda p: self.enter(run, p)
+            self.db,
+            self.home,
+            version.number,
+            settings=self.settings,
+            on_progress=lambda p: self.enter(run, p),
         )
         if report.accepted:
             release.promote(self.db, self.home, version.number)

@@ -203,5 +203,3 @@ def sync_folder(folder: Path) -> None:
     for path in folder.rglob("*"):
         sync(path)
     sync(folder)
-
-
