@@ -17,7 +17,9 @@ Every command exits with 0 (done), 1 (failed, with one sentence on stderr) or 2 
 """
 
 
-def commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command, click.Context]]:
+def commands(
+    group: click.Group, context: click.Context
+) -> Iterator[tuple[str, click.Command, click.Context]]:
     """Every command under the group, depth first, with the name a person types."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)

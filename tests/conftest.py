@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,14 @@ from clawback.paths import Home
 
 
 @pytest.fixture(autouse=True)
-def isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's settings are read or written: HOME and CLAWBACK_HOME are temporary in every test."""
     root = tmp_path_factory.mktemp("person")
     monkeypatch.setenv("HOME", str(root))
     monkeypatch.setenv("CLAWBACK_HOME", str(root / ".clawback"))
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    yield
+    return
 
 
 @pytest.fixture

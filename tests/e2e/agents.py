@@ -40,7 +40,9 @@ def claude_code() -> Path:
 def on_loopback(script: Path, *arguments: str, timeout: float) -> dict[str, Any]:
     """Run a Python script where only loopback exists; the last line that it prints is a JSON object."""
     if not (shutil.which("unshare") and shutil.which("ip")):
-        pytest.skip("unshare and ip (util-linux, iproute2) are needed to shut the agent off from the internet")
+        pytest.skip(
+            "unshare and ip (util-linux, iproute2) are needed to shut the agent off from the internet"
+        )
     namespace = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
     if subprocess.run([*namespace, "true"], capture_output=True).returncode:
         pytest.skip("this machine does not let us make a network namespace")

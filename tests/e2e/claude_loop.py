@@ -65,7 +65,13 @@ def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
 
         def run(*command: str) -> str:
             done = subprocess.run(
-                command, cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
+                command,
+                cwd=project,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
             )
             assert done.returncode == 0, f"{command[:3]}: {done.stdout[-500:]} {done.stderr[-2000:]}"
             return done.stdout

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import agents
+import pytest
 
 pytestmark = pytest.mark.slow
 
