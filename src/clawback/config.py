@@ -106,7 +106,9 @@ def load(path: Path) -> Config:
     except FileNotFoundError:
         return Config()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ConfigError(f"{path} cannot be used: {error}. Correct it, or delete it for the defaults.") from error
+        raise ConfigError(
+            f"{path} cannot be used: {error}. Correct it, or delete it for the defaults."
+        ) from error
 
 
 def save(path: Path, changes: dict[str, dict[str, Any]]) -> Config:
@@ -119,7 +121,9 @@ def save(path: Path, changes: dict[str, dict[str, Any]]) -> Config:
     try:
         document = tomlkit.parse(path.read_text("utf-8")) if path.exists() else tomlkit.document()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}. Correct it, or delete it for the defaults.") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error}. Correct it, or delete it for the defaults."
+        ) from error
     for section, values in changes.items():
         table: Any = document.setdefault(section, tomlkit.table())
         for key, value in values.items():
@@ -133,7 +137,9 @@ def save(path: Path, changes: dict[str, dict[str, Any]]) -> Config:
         raise ConfigError(f"That setting cannot be used: {error}.") from error
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = path.with_suffix(".toml.new")
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+    with os.fdopen(
+        os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(tomlkit.dumps(document))
         file.flush()
         os.fsync(file.fileno())

@@ -134,6 +134,8 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, (list, tuple)):
-        texts = (b.get("text", "") for b in content if isinstance(b, Mapping) and b.get("type", "text") == "text")
+        texts = (
+            b.get("text", "") for b in content if isinstance(b, Mapping) and b.get("type", "text") == "text"
+        )
         return "\n".join(t for t in texts if isinstance(t, str))
     return ""

@@ -1,0 +1,1 @@
+"""Runs the maths on weights. Knows no SQL and no HTTP."""

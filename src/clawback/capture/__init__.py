@@ -1,0 +1,1 @@
+"""Turns come in: from agents' hooks, from files."""

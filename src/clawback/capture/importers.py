@@ -1,0 +1,306 @@
+"""Turns from files and to files: JSONL with feedback, and the transcripts that Claude Code keeps.
+
+A JSONL line is ``{"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit", "critique", …}``.
+Every line is named by a hash of what it says, so that the same file twice brings nothing twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback.capture.redact import redact, redact_all
+from clawback.errors import ClawbackError, NotFound
+from clawback.records import Feedback, Message, Turn, text_of
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+MAX_LINE = 20_000_000
+"""Characters of one line; a longer one is no turn."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What an import brought: new turns, new pieces of feedback, what was known, and what could not be read."""
+
+    turns: int = 0
+    feedback: int = 0
+    known: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+class BadLine(ClawbackError):
+    """One line of a file does not hold a turn; the message says why."""
+
+
+# ---------------------------------------------------------------------------------------------------- JSONL in
+
+
+def import_file(store: Store, path: Path, *, scale: str = "auto") -> Report:
+    """Bring in every line that can be read; the others are named in the report with their number.
+
+    ``scale`` says what a ``score`` means: ``1-10``, ``0-1``, or ``auto`` (a whole number of 1 or more is of ten).
+    Raises ``NotFound`` when there is no such file.
+    """
+    report = Report()
+    for number, line in _lines(path):
+        try:
+            _add_line(store, _parse(line), scale, report)
+        except BadLine as error:
+            report.problems.append(f"line {number}: {error}")
+    return report
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, line
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise NotFound(f"There is no file {path}.") from error
+
+
+def _parse(line: str) -> dict[str, Any]:
+    if len(line) > MAX_LINE:
+        raise BadLine(f"longer than {MAX_LINE:,} characters")
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadLine(f"not JSON ({error})") from error
+    if not isinstance(data, dict):
+        raise BadLine("not a JSON object")
+    return data
+
+
+def _add_line(store: Store, data: dict[str, Any], scale: str, report: Report) -> None:
+    messages, response = _conversation(data), data.get("response")
+    if not isinstance(response, str) or not response.strip():
+        raise BadLine("`response` is missing")
+    given = list(_feedback(data, scale))  # all of it is checked before anything is stored
+    name = _hash(messages, response, str(data.get("session", "")))
+    turn = Turn(
+        session=str(data.get("session") or "import"),
+        messages=messages,
+        response=redact(response),
+        agent=str(data.get("agent") or "import"),
+        model=str(data.get("model") or ""),
+        event_id=str(data.get("event_id") or f"import:{name}"),
+        created_at=_number(data.get("created_at"), "created_at") if "created_at" in data else 0.0,
+    )
+    stored, new = _add(store, turn)
+    report.turns += new
+    report.known += not new
+    for kind, value, text in given:
+        before = len(store.feedback(turn_id=stored.id, active=False))
+        mark = _hash((), f"{kind}{value}{text}", name)
+        store.add_feedback(
+            Feedback(stored.id, kind, value, redact(text), source="import", event_id=f"import:{mark}")
+        )
+        report.feedback += len(store.feedback(turn_id=stored.id, active=False)) - before
+
+
+def _add(store: Store, turn: Turn) -> tuple[Turn, bool]:
+    before = store.count_turns()
+    stored = store.add_turn(turn)
+    return stored, store.count_turns() > before
+
+
+def _conversation(data: Mapping[str, Any]) -> tuple[Message, ...]:
+    messages = data.get("messages")
+    if messages is None:
+        prompt = data.get("prompt")
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise BadLine("`prompt` or `messages` is missing")
+        messages = [{"role": "user", "content": prompt}]
+    if not isinstance(messages, list) or not messages:
+        raise BadLine("`messages` is not a list of messages")
+    for message in messages:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise BadLine("a message has no `role`")
+        if not isinstance(message.get("content"), (str, list, type(None))):
+            raise BadLine("the `content` of a message is neither text nor a list of blocks")
+    return tuple(redact_all(m) for m in messages)
+
+
+def _feedback(data: Mapping[str, Any], scale: str) -> Iterator[tuple[Any, float, str]]:
+    note = _text(data, "note")
+    if data.get("rating") is not None:
+        rating = _number(data["rating"], "rating")
+        if not -1 <= rating <= 1:
+            raise BadLine(f"`rating` {rating:g} is not between -1 and 1")
+        yield "rating", rating, note
+    elif data.get("score") is not None:
+        yield "rating", _from_score(_number(data["score"], "score"), data["score"], scale), note
+    if edit := _text(data, "edit"):
+        yield "edit", 0.0, edit
+    if critique := _text(data, "critique"):
+        yield "critique", 0.0, critique
+
+
+def _from_score(score: float, written: Any, scale: str) -> float:
+    """A score on its scale → [-1, 1]."""
+    of_ten = scale == "1-10" or (scale == "auto" and (score > 1 or (isinstance(written, int) and score == 1)))
+    low, high = (1.0, 10.0) if of_ten else (0.0, 1.0)
+    if not low <= score <= high:
+        raise BadLine(f"`score` {score:g} is not between {low:g} and {high:g}")
+    return 2 * (score - low) / (high - low) - 1
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise BadLine(f"`{name}` is not a number")
+    return float(value)
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    value = data.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise BadLine(f"`{name}` is not text")
+    return value
+
+
+def _hash(messages: tuple[Message, ...], response: str, extra: str) -> str:
+    whole = json.dumps([messages, response, extra], sort_keys=True, ensure_ascii=True, default=str)
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+# --------------------------------------------------------------------------------------------------- JSONL out
+
+
+def export_file(store: Store, path: Path, *, everything: bool = False) -> int:
+    """Write rated turns (or all of them), oldest first, and return how many.
+
+    The file appears whole or not at all, and is readable by its owner alone.
+    """
+    beside = path.with_name(path.name + ".part")
+    count = 0
+    with os.fdopen(
+        os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+    ) as file:
+        for turn in _oldest_first(store):
+            said = store.feedback(turn_id=turn.id)
+            if said or everything:
+                file.write(json.dumps(_as_line(turn, said), ensure_ascii=False) + "\n")
+                count += 1
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    return count
+
+
+def _oldest_first(store: Store, page: int = 500) -> Iterator[Turn]:
+    newest_first: list[int] = []
+    before: int | None = None
+    while found := store.turns(limit=page, before=before):
+        newest_first += [t.id for t in found]
+        before = found[-1].id
+    for number in reversed(newest_first):
+        yield store.turn(number)
+
+
+def _as_line(turn: Turn, said: list[Feedback]) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "messages": [dict(m) for m in turn.messages],
+        "response": turn.response,
+        "session": turn.session,
+        "agent": turn.agent,
+        "model": turn.model,
+        "event_id": turn.event_id or f"turn:{turn.id}",
+        "created_at": turn.created_at,
+    }
+    for given in said:  # oldest first: the last word stands
+        if given.kind == "rating":
+            line |= {"rating": given.value} | ({"note": given.text} if given.text else {})
+        elif given.kind in ("edit", "critique"):
+            line[given.kind] = given.text
+    return line
+
+
+# ------------------------------------------------------------------------------------- Claude Code transcripts
+
+
+def import_transcripts(store: Store, path: Path) -> Report:
+    """Turns of Claude Code transcripts: one file, or every ``*.jsonl`` of a folder (sub-agents' are left out).
+
+    Lines that cannot be read (the last one is often half written) and types that are not known are passed over.
+    """
+    if not path.exists():
+        raise NotFound(f"There is no file or folder {path}.")
+    files = (
+        [path] if path.is_file() else sorted(p for p in path.rglob("*.jsonl") if "subagents" not in p.parts)
+    )
+    report = Report()
+    for file in files:
+        for turn in _transcript_turns(file):
+            _, new = _add(store, turn)
+            report.turns += new
+            report.known += not new
+    return report
+
+
+def _transcript_turns(path: Path) -> Iterator[Turn]:
+    """A turn is a human's prompt and the text that ends the assistant's work on it."""
+    conversation: list[Message] = []
+    prompt, answer = "", None
+    for _, line in _lines(path):
+        try:
+            entry = _parse(line)
+        except BadLine:
+            continue
+        message = entry.get("message")
+        if entry.get("isSidechain") or not isinstance(message, dict):
+            continue
+        if entry.get("type") == "user" and (said := _human(entry, message)):
+            if prompt and answer:
+                yield _transcript_turn(path, conversation, prompt, answer)
+                conversation += [
+                    _message("user", prompt),
+                    _message("assistant", text_of(answer["message"]["content"])),
+                ]
+            prompt, answer = said, None
+        elif entry.get("type") == "assistant" and text_of(message.get("content")).strip():
+            answer = entry
+    if prompt and answer:
+        yield _transcript_turn(path, conversation, prompt, answer)
+
+
+def _human(entry: Mapping[str, Any], message: Mapping[str, Any]) -> str:
+    """What a person typed, or "" for tool results, injected reminders and what the agent wrote to itself."""
+    origin = entry.get("origin")
+    if entry.get("isMeta") or (isinstance(origin, dict) and origin.get("kind", "human") != "human"):
+        return ""
+    content = message.get("content")
+    if isinstance(content, list) and any(
+        isinstance(b, dict) and b.get("type") == "tool_result" for b in content
+    ):
+        return ""
+    text = text_of(content).strip()
+    injected = ("<system-reminder>", "<task-notification>", "<command-name>", "<local-command", "Caveat:")
+    return "" if text.startswith(injected) else text
+
+
+def _message(role: str, text: str) -> Message:
+    return {"role": role, "content": redact(text)}
+
+
+def _transcript_turn(path: Path, earlier: list[Message], prompt: str, answer: Mapping[str, Any]) -> Turn:
+    message = answer["message"]
+    name = str(answer.get("uuid") or message.get("id") or _hash((), prompt, path.name))
+    return Turn(
+        session=str(answer.get("sessionId") or path.stem),
+        messages=(*earlier, _message("user", prompt)),
+        response=redact(text_of(message["content"])),
+        agent="claude-code",
+        model=str(message.get("model") or ""),
+        cwd=str(answer.get("cwd") or ""),
+        event_id=f"claude-transcript:{name}",
+    )

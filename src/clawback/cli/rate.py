@@ -1,0 +1,201 @@
+"""``good bad rate undo prefer edit critique``: feedback in one tap. Nothing heavy may be imported here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clawback.cli.common import F, current_home, emit, json_option, open_store, shorten
+from clawback.errors import NotFound
+
+if TYPE_CHECKING:
+    from clawback.records import Feedback
+    from clawback.store import Store
+
+
+def turn_option(function: F) -> F:
+    return click.option("--turn", type=int, metavar="ID", help="The turn to rate; by default the newest.")(
+        function
+    )
+
+
+def note_option(function: F) -> F:
+    return click.option("--note", default="", metavar="TEXT", help="Why, in your own words.")(function)
+
+
+def newest(store: Store, turn: int | None) -> int:
+    """The named turn, or the newest one of this folder, or the newest of all."""
+    if turn is not None:
+        return turn
+    found = store.last_turn(cwd=os.getcwd()) or store.last_turn()  # noqa: PTH109  (pathlib costs time here)
+    if found is None:
+        raise NotFound(
+            "There is no captured turn to rate yet. Use your agent, `clawback chat`, or `clawback import FILE`."
+        )
+    return found.id
+
+
+def done(store: Store, given: Feedback, sentence: str, as_json: bool) -> None:
+    """Say what was stored, warn when ratings lean one way, and start a run when enough are fresh."""
+    from clawback import feedback
+
+    turn = store.turn(given.turn_id)
+    warning = feedback.balance(store).warning
+    started = start_training_if_due(store)
+    data: dict[str, Any] = asdict(given) | {"warning": warning, "training_started": started}
+    lines = [f'{sentence} (turn {turn.id}: "{shorten(turn.response, 60)}")']
+    lines += [warning] if warning else []
+    lines += ["Enough ratings have come together: training started in the background."] if started else []
+    emit(data, "\n".join(lines), as_json)
+
+
+def start_training_if_due(store: Store) -> bool:
+    """A cheap count first; the room that starts processes is only imported when it has something to do."""
+    from clawback.feedback import training_due
+
+    if not training_due(store, current_home()):
+        return False
+    from clawback import jobs
+
+    return bool(jobs.maybe_train(current_home()))
+
+
+def _rate(value: float, turn: int | None, note: str, as_json: bool) -> None:
+    from clawback import feedback
+
+    with open_store() as store:
+        given = feedback.rate(store, newest(store, turn), value, note=note)
+        done(store, given, "Noted: good." if value > 0 else "Noted: bad.", as_json)
+
+
+@click.command()
+@turn_option
+@note_option
+@json_option
+def good(turn: int | None, note: str, as_json: bool) -> None:
+    """Rate the last turn as good.
+
+    \b
+    clawback good
+    clawback good --turn 12 --note "short and right"
+    """
+    _rate(1.0, turn, note, as_json)
+
+
+@click.command()
+@turn_option
+@note_option
+@json_option
+def bad(turn: int | None, note: str, as_json: bool) -> None:
+    """Rate the last turn as bad.
+
+    \b
+    clawback bad
+    clawback bad --note "do not apologise"
+    """
+    _rate(-1.0, turn, note, as_json)
+
+
+@click.command()
+@click.argument("score", type=click.IntRange(1, 10))
+@turn_option
+@note_option
+@json_option
+def rate(score: int, turn: int | None, note: str, as_json: bool) -> None:
+    """Rate a turn from 1 (awful) to 10 (perfect).
+
+    \b
+    clawback rate 8
+    clawback rate 3 --turn 12
+    """
+    from clawback import feedback
+
+    with open_store() as store:
+        given = feedback.score(store, newest(store, turn), score, note=note)
+        done(store, given, f"Noted: {score} of 10.", as_json)
+
+
+@click.command()
+@turn_option
+@json_option
+def undo(turn: int | None, as_json: bool) -> None:
+    """Take the last feedback back (or the last on one turn).
+
+    Versions that have already learned from it are marked, and can be retrained without it.
+
+    \b
+    clawback undo
+    clawback undo --turn 12
+    """
+    from clawback import feedback
+
+    with open_store() as store:
+        taken = feedback.undo(store, turn)
+        stale = [v.number for v in store.versions() if v.stale]
+        text = f"Taken back: {taken.kind} {taken.value:+.2g} on turn {taken.turn_id}."
+        if stale:
+            text += f"\nVersions that learned from feedback taken back: {', '.join(map(str, stale))}."
+            text += " `clawback train` makes one without it."
+        emit(asdict(taken) | {"stale_versions": stale}, text, as_json)
+
+
+@click.command()
+@click.argument("better", type=int)
+@click.argument("worse", type=int)
+@note_option
+@json_option
+def prefer(better: int, worse: int, note: str, as_json: bool) -> None:
+    """Say that turn BETTER is better than turn WORSE.
+
+    \b
+    clawback prefer 12 15
+    """
+    from clawback import feedback
+
+    with open_store() as store:
+        given = feedback.prefer(store, better, worse, note=note)
+        done(store, given, f"Noted: {better} is better than {worse}.", as_json)
+
+
+@click.command()
+@click.argument("turn", type=int)
+@click.option("--text", help="The corrected response; without it your editor opens.")
+@json_option
+def edit(turn: int, text: str | None, as_json: bool) -> None:
+    """Say how the response of a turn should have read.
+
+    Without --text your editor opens with the response; save to keep your version, close without saving to leave it.
+
+    \b
+    clawback edit 12
+    clawback edit 12 --text "Otters eat fish."
+    """
+    from clawback import feedback
+
+    with open_store() as store:
+        if text is None:
+            written = click.edit(store.turn(turn).response)
+            if written is None:
+                emit({"changed": False}, "Nothing was changed.", as_json)
+                return
+            text = written.rstrip("\n")
+        done(store, feedback.edit(store, turn, text), "Noted: your version of it.", as_json)
+
+
+@click.command()
+@click.argument("turn", type=int)
+@click.argument("text")
+@json_option
+def critique(turn: int, text: str, as_json: bool) -> None:
+    """Say in words what was wrong with the response of a turn.
+
+    \b
+    clawback critique 12 "Bullet points, please, and no apology."
+    """
+    from clawback import feedback
+
+    with open_store() as store:
+        done(store, feedback.critique(store, turn, text), "Noted.", as_json)

@@ -1,0 +1,72 @@
+"""The ways to say something about a turn. Each is one row, stored before the call returns.
+
+An ``event_id`` names the outside event behind it: the same event twice (a hook that fires again) counts once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clawback.errors import NotFound, UsageError
+from clawback.records import Feedback
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+
+def rate(
+    store: Store, turn_id: int, value: float, *, note: str = "", source: str = "cli", event_id: str = ""
+) -> Feedback:
+    """Good (+1), bad (-1), or anything between. Raises ``NotFound``, ``UsageError``."""
+    return store.add_feedback(
+        Feedback(turn_id, "rating", float(value), note, source=source, event_id=event_id)
+    )
+
+
+def score(
+    store: Store, turn_id: int, of_ten: int, *, note: str = "", source: str = "cli", event_id: str = ""
+) -> Feedback:
+    """1 (awful, -1) to 10 (perfect, +1), evenly spaced; 5 and 6 are near zero."""
+    if not 1 <= of_ten <= 10:
+        raise UsageError(f"A score is from 1 to 10, not {of_ten}.")
+    return rate(store, turn_id, (2 * of_ten - 11) / 9, note=note, source=source, event_id=event_id)
+
+
+def prefer(
+    store: Store, better: int, worse: int, *, note: str = "", source: str = "cli", event_id: str = ""
+) -> Feedback:
+    """One turn is better than another."""
+    if better == worse:
+        raise UsageError("A turn cannot be better than itself: name two turns.")
+    return store.add_feedback(
+        Feedback(better, "preference", 1.0, note, other_turn_id=worse, source=source, event_id=event_id)
+    )
+
+
+def edit(store: Store, turn_id: int, text: str, *, source: str = "cli", event_id: str = "") -> Feedback:
+    """How the response should have read: the text is liked, what it replaces was not quite right."""
+    if not text.strip():
+        raise UsageError(
+            "The corrected response is empty. To say that a response is bad, use `clawback bad`."
+        )
+    if text == store.turn(turn_id).response:
+        raise UsageError(
+            "That is what the response says already. To say that it is good, use `clawback good`."
+        )
+    return store.add_feedback(Feedback(turn_id, "edit", 0.0, text, source=source, event_id=event_id))
+
+
+def critique(store: Store, turn_id: int, text: str, *, source: str = "cli", event_id: str = "") -> Feedback:
+    """What was wrong, in words. Kept for algorithms that read; it adds nothing to the reward by itself."""
+    if not text.strip():
+        raise UsageError("The critique is empty.")
+    return store.add_feedback(Feedback(turn_id, "critique", 0.0, text, source=source, event_id=event_id))
+
+
+def undo(store: Store, turn_id: int | None = None) -> Feedback:
+    """Take the newest feedback back (of one turn where named). Raises ``NotFound`` when there is none."""
+    last = store.last_feedback(turn_id)
+    if last is None:
+        where = "" if turn_id is None else f" on turn {turn_id}"
+        raise NotFound(f"There is no feedback{where} to take back.")
+    return store.undo_feedback(last.id)

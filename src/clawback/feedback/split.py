@@ -1,0 +1,34 @@
+"""Which feedback trains and which is kept for the gate."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from clawback.records import Sample
+
+
+def split(
+    samples: Sequence[Sample], held_out: float, seed: int = 0, before: Mapping[int, str] | None = None
+) -> tuple[list[Sample], list[Sample]]:
+    """``(train, held)``: a share of ``held_out`` of the turns of each sign is held back.
+
+    ``before`` says where turns were in earlier runs (``Store.splits()``): a turn that was held back once is never
+    trained on later, nor the other way round. New turns fill each sign up to its share, in an order that is a hash of
+    their id. Samples of one turn (an edit and what it replaced) stay together; the first one's sign is the turn's.
+    """
+    sign: dict[int, bool] = {}
+    for sample in samples:
+        sign.setdefault(sample.turn_id, sample.reward > 0)
+    place = {turn: before[turn] for turn in sign if turn in before} if before else {}
+    for good in (True, False):
+        turns = [t for t, is_good in sign.items() if is_good == good]
+        missing = round(held_out * len(turns)) - sum(place.get(t) == "held_out" for t in turns)
+        new = sorted((t for t in turns if t not in place), key=lambda t: _hash(t, seed))
+        place |= {t: "held_out" if i < missing else "train" for i, t in enumerate(new)}
+    train = [s for s in samples if place[s.turn_id] == "train"]
+    return train, [s for s in samples if place[s.turn_id] == "held_out"]
+
+
+def _hash(turn_id: int, seed: int) -> bytes:
+    return hashlib.blake2b(f"{seed}:{turn_id}".encode(), digest_size=8).digest()

@@ -1,0 +1,151 @@
+"""What ``clawback doctor`` looks at: each check says whether it is well, what was seen, and how to mend it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+from clawback import config, store
+from clawback.errors import ClawbackError
+from clawback.paths import Home
+
+LOW_DISK = 2_000_000_000
+"""Bytes under which a training run may not find room for its checkpoints."""
+
+
+class Finding(TypedDict):
+    ok: bool
+    what: str
+    fix: str
+
+
+def check(home: Home) -> list[Finding]:
+    """Every check, in the order in which trouble usually comes. Never raises for trouble that it found."""
+    findings: list[Finding] = []
+    for look in (_settings, _database, _versions, _hooks, _training_parts, _model, _lock, _disk, _private):
+        try:
+            findings.extend(look(home))
+        except ClawbackError as error:
+            findings.append({"ok": False, "what": str(error), "fix": "See the message."})
+        except OSError as error:
+            findings.append({"ok": False, "what": f"{error}", "fix": "Check the file and its permissions."})
+    return findings
+
+
+def _well(what: str) -> Finding:
+    return {"ok": True, "what": what, "fix": ""}
+
+
+def _settings(home: Home) -> Iterator[Finding]:
+    config.load(home.config)
+    yield _well(f"settings can be read ({home.config})")
+
+
+def _database(home: Home) -> Iterator[Finding]:
+    with store.connect(home.database) as db:
+        problems = db.integrity()
+    if problems:
+        yield {
+            "ok": False,
+            "what": f"the database is damaged: {problems[0]}",
+            "fix": f"Put a backup in place of {home.database} (made with `clawback backup`).",
+        }
+    else:
+        yield _well("the database is whole")
+
+
+def _versions(home: Home) -> Iterator[Finding]:
+    with store.connect(home.database) as db:
+        live = db.live()
+    if live.path and not (Path(live.path) / "adapter_model.safetensors").is_file():
+        yield {
+            "ok": False,
+            "what": f"the files of live version {live.number} are gone ({live.path})",
+            "fix": "Go back with `clawback rollback`.",
+        }
+    else:
+        yield _well(f"the live version ({live.number}) is in place")
+
+
+def _hooks(home: Home) -> Iterator[Finding]:
+    from clawback.capture import claude_code
+
+    state = claude_code.status(home)
+    if not state.installed:
+        yield _well("no agent's hooks are installed (`clawback init` does that)")
+    elif state.problem:
+        yield {"ok": False, "what": state.problem, "fix": "Run `clawback init` again."}
+    else:
+        yield _well(f"Claude Code's hooks are installed ({state.settings})")
+
+
+def _training_parts(home: Home) -> Iterator[Finding]:  # noqa: ARG001
+    missing = [m for m in ("torch", "transformers", "peft") if importlib.util.find_spec(m) is None]
+    if missing:
+        yield {
+            "ok": False,
+            "what": f"training needs {', '.join(missing)}",
+            "fix": 'Install it with: pip install "clawback[train]"',
+        }
+    else:
+        yield _well("training is installed")
+
+
+def _model(home: Home) -> Iterator[Finding]:
+    base = config.load(home.config).model.base
+    looks_like_folder = base.startswith((".", "/", "~")) or base.count("/") > 1
+    if base == config.EMBEDDED:
+        from clawback.engine import embedded
+
+        there = (embedded.path() / "config.json").is_file()
+    else:
+        there = not looks_like_folder or (Path(base).expanduser() / "config.json").is_file()
+    if there:
+        yield _well(f"the model to train is {base}")
+    else:
+        yield {
+            "ok": False,
+            "what": f"the model {base} is not there",
+            "fix": "Name another with `clawback init --model M`; `clawback model make` makes the embedded one.",
+        }
+
+
+def _lock(home: Home) -> Iterator[Finding]:
+    import psutil
+
+    with store.connect(home.database) as db:
+        run = db.active_run()
+    if run is None:
+        yield _well("no training run is under way")
+    elif run.pid and psutil.pid_exists(run.pid):
+        yield _well(f"training run {run.id} is under way")
+    else:
+        yield {
+            "ok": False,
+            "what": f"training run {run.id} was interrupted",
+            "fix": "`clawback train` goes on where it stopped.",
+        }
+
+
+def _disk(home: Home) -> Iterator[Finding]:
+    free = shutil.disk_usage(home.root).free
+    if free < LOW_DISK:
+        yield {
+            "ok": False,
+            "what": f"only {free / 1e9:.1f} GB of disk are free",
+            "fix": f"Make room where {home.root} is; old versions can go with `clawback reset`.",
+        }
+    else:
+        yield _well(f"{free / 1e9:.0f} GB of disk are free")
+
+
+def _private(home: Home) -> Iterator[Finding]:
+    for path in (home.root, home.database):
+        if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+            yield {"ok": False, "what": f"others can read {path}", "fix": f"chmod go= {path}"}
+            return
+    yield _well("nobody else can read your files")

@@ -1,0 +1,29 @@
+"""The store: SQLite, and the only place that writes SQL. Every state of the loop is here, so a restart loses nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clawback.store.base import Base
+from clawback.store.feedback import FeedbackTable
+from clawback.store.runs import Runs
+from clawback.store.schema import open_database
+from clawback.store.turns import Turns
+from clawback.store.versions import Versions
+
+__all__ = ["Store", "connect"]
+
+
+class Store(Turns, FeedbackTable, Runs, Versions, Base):
+    """One connection to the database. A context manager; not for use by two threads at once.
+
+    Each call that writes is one transaction, and has reached the disk when it returns.
+    """
+
+
+def connect(path: Path, *, busy_seconds: float = 10.0) -> Store:
+    """Open the database of that path, made or brought up to date where needed.
+
+    Raises ``StoreError`` when it is damaged, newer than this program, or locked for longer than ``busy_seconds``.
+    """
+    return Store(path, open_database(path, busy_seconds=busy_seconds))

@@ -1,0 +1,97 @@
+"""What the tables share: the connection, writing transactions, small state, backup and the integrity check."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from clawback.errors import StoreError
+from clawback.store.schema import _sentence
+
+
+class Base:
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self.path, self._db = path, db
+        db.row_factory = sqlite3.Row
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(_sentence(self.path, error)) from error
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        """One transaction. IMMEDIATE: writers queue up at its start, so that none fails half-way."""
+        if self._db.in_transaction:  # inside another call's transaction
+            yield self._db
+            return
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise StoreError(_sentence(self.path, error)) from error
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A small value kept under a name (the EMA baseline, say), or ``default``."""
+        rows = self._read("SELECT value FROM state WHERE key = ?", key)
+        return json.loads(rows[0]["value"]) if rows else default
+
+    def set(self, key: str, value: Any) -> None:
+        """Keep a small JSON value under a name."""
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO state VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (key, json.dumps(value)),
+            )
+
+    def backup(self, path: Path) -> None:
+        """Copy the database while others go on using it. The copy appears whole or not at all, mode 0600.
+
+        Raises ``StoreError`` when the copy cannot be written.
+        """
+        beside = path.with_name(path.name + ".part")
+        try:
+            beside.unlink(missing_ok=True)
+            os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            with closing(sqlite3.connect(beside)) as target:
+                self._db.backup(target)
+            beside.replace(path)
+        except (sqlite3.Error, OSError) as error:
+            beside.unlink(missing_ok=True)
+            raise StoreError(f"The backup {path} could not be written: {error}.") from error
+
+    def integrity(self) -> list[str]:
+        """What SQLite finds wrong with the file, and rows that point nowhere. Empty when all is well."""
+        found = [row[0] for row in self._read("PRAGMA integrity_check") if row[0] != "ok"]
+        return found + [
+            f"a row of {r[0]} points to a missing {r[2]}" for r in self._read("PRAGMA foreign_key_check")
+        ]
+
+
+def now() -> float:
+    return time.time()

@@ -1,0 +1,123 @@
+"""What was said about turns."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from clawback.errors import NotFound, UsageError
+from clawback.records import Feedback
+from clawback.store.base import Base, now
+
+_IN_A_RUN = """
+    SELECT 1 FROM run_feedback rf JOIN runs r ON r.id = rf.run_id
+    WHERE rf.feedback_id = f.id AND r.status IN ('done', 'stopped')
+"""
+"""Feedback that a run which ended has used. A failed run used nothing: its feedback is still fresh."""
+
+
+class FeedbackTable(Base):
+    def add_feedback(self, given: Feedback) -> Feedback:
+        """Store one observation and return it with its id. The same ``event_id`` again changes nothing.
+
+        Raises ``NotFound`` when there is no such turn, ``UsageError`` for a value outside [-1, 1].
+        """
+        if not -1 <= given.value <= 1:
+            raise UsageError(f"A value of {given.value:g} is outside -1 to 1.")
+        with self._write() as db:
+            if given.event_id:
+                known = db.execute("SELECT * FROM feedback WHERE event_id = ?", (given.event_id,)).fetchone()
+                if known:
+                    return _feedback(known)
+            for turn in {given.turn_id, given.other_turn_id} - {None}:
+                if not db.execute("SELECT 1 FROM turns WHERE id = ?", (turn,)).fetchone():
+                    raise NotFound(f"There is no turn {turn}. `clawback turns` lists them.")
+            number = db.execute(
+                "INSERT INTO feedback (turn_id, other_turn_id, kind, value, text, source, event_id, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    given.turn_id,
+                    given.other_turn_id,
+                    given.kind,
+                    given.value,
+                    given.text,
+                    given.source,
+                    given.event_id or None,
+                    given.created_at or now(),
+                ),
+            ).lastrowid
+            return _feedback(db.execute("SELECT * FROM feedback WHERE id = ?", (number,)).fetchone())
+
+    def undo_feedback(self, number: int) -> Feedback:
+        """Take one observation back (the row stays, marked). Versions that learned from it, and their descendants,
+        are marked ``stale``. Raises ``NotFound``; taking back twice changes nothing."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE feedback SET undone_at = ? WHERE id = ? AND undone_at IS NULL", (now(), number)
+            )
+            row = db.execute("SELECT * FROM feedback WHERE id = ?", (number,)).fetchone()
+            if row is None:
+                raise NotFound(f"There is no feedback {number}.")
+            db.execute(
+                """
+                WITH RECURSIVE learned(number) AS (
+                    SELECT v.number FROM versions v JOIN run_feedback rf ON rf.run_id = v.run_id
+                    WHERE rf.feedback_id = ? AND rf.split = 'train'
+                    UNION
+                    SELECT v.number FROM versions v JOIN learned l ON v.parent = l.number
+                )
+                UPDATE versions SET stale = 1 WHERE number IN (SELECT number FROM learned)
+                """,
+                (number,),
+            )
+            return _feedback(row)
+
+    def feedback(
+        self, turn_id: int | None = None, fresh: bool = False, active: bool = True
+    ) -> list[Feedback]:
+        """Oldest first. ``fresh``: in no run that ended; ``active``: not taken back."""
+        where, values = ["1"], []
+        if turn_id is not None:
+            where.append("(f.turn_id = ? OR f.other_turn_id = ?)")
+            values += [turn_id, turn_id]
+        if active:
+            where.append("f.undone_at IS NULL")
+        if fresh:
+            where.append(f"NOT EXISTS ({_IN_A_RUN})")
+        rows = self._read(f"SELECT f.* FROM feedback f WHERE {' AND '.join(where)} ORDER BY f.id", *values)
+        return [_feedback(row) for row in rows]
+
+    def last_feedback(self, turn_id: int | None = None) -> Feedback | None:
+        """The newest that was not taken back, of one turn where named."""
+        rows = self._read(
+            "SELECT * FROM feedback WHERE undone_at IS NULL AND (turn_id = ? OR ? IS NULL) ORDER BY id DESC LIMIT 1",
+            turn_id,
+            turn_id,
+        )
+        return _feedback(rows[0]) if rows else None
+
+    def count_fresh(self) -> int:
+        """How many turns have feedback that no run has used: what the training threshold counts."""
+        sql = f"SELECT count(DISTINCT turn_id) FROM feedback f WHERE f.undone_at IS NULL AND NOT EXISTS ({_IN_A_RUN})"
+        return int(self._read(sql)[0][0])
+
+    def count_ratings(self) -> tuple[int, int]:
+        """How many active ratings are good (> 0) and bad (< 0)."""
+        row = self._read(
+            "SELECT total(value > 0), total(value < 0) FROM feedback WHERE kind = 'rating' AND undone_at IS NULL"
+        )[0]
+        return int(row[0]), int(row[1])
+
+
+def _feedback(row: sqlite3.Row) -> Feedback:
+    return Feedback(
+        id=row["id"],
+        turn_id=row["turn_id"],
+        other_turn_id=row["other_turn_id"],
+        kind=row["kind"],
+        value=row["value"],
+        text=row["text"],
+        source=row["source"],
+        event_id=row["event_id"] or "",
+        created_at=row["created_at"],
+        undone_at=row["undone_at"],
+    )

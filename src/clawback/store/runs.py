@@ -1,0 +1,99 @@
+"""Training runs and exactly what went into each."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from clawback.errors import Busy, NotFound
+from clawback.records import Run
+from clawback.store.base import Base, now
+
+_UPDATABLE = {"status", "finished_at", "pid", "progress", "version", "error", "algorithm", "recipe"}
+
+
+class Runs(Base):
+    def start_run(self, run: Run) -> Run:
+        """Store a run with the feedback it trains on and holds out. Raises ``Busy`` while another is running."""
+        with self._write() as db:
+            if active := self.active_run():
+                raise Busy(f"Run {active.id} is training already. `clawback status` shows how far it is.")
+            number = db.execute(
+                "INSERT INTO runs (status, base, base_revision, algorithm, recipe, seed, parent, created_at, pid, progress)"
+                " VALUES ('running', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    run.base,
+                    run.base_revision,
+                    run.algorithm,
+                    json.dumps(dict(run.recipe)),
+                    run.seed,
+                    run.parent,
+                    run.created_at or now(),
+                    run.pid,
+                    json.dumps(dict(run.progress)),
+                ),
+            ).lastrowid
+            assert number is not None
+            for split, ids in (("train", run.train_ids), ("held_out", run.held_out_ids)):
+                db.executemany("INSERT INTO run_feedback VALUES (?, ?, ?)", [(number, i, split) for i in ids])
+            return self.run(number)
+
+    def update_run(self, number: int, **fields: Any) -> None:
+        """Change fields of a run (``progress={"phase": …}``, ``status="done"``, …). An ending is given its time."""
+        if unknown := set(fields) - _UPDATABLE:
+            raise ValueError(f"a run has no changeable {', '.join(sorted(unknown))}")
+        if fields.get("status", "running") != "running":
+            fields.setdefault("finished_at", now())
+        values = [json.dumps(dict(v)) if k in ("progress", "recipe") else v for k, v in fields.items()]
+        with self._write() as db:
+            db.execute(
+                f"UPDATE runs SET {', '.join(f'{k} = ?' for k in fields)} WHERE id = ?", (*values, number)
+            )
+
+    def run(self, number: int) -> Run:
+        """Raises ``NotFound``."""
+        rows = self._read("SELECT * FROM runs WHERE id = ?", number)
+        if not rows:
+            raise NotFound(f"There is no run {number}. `clawback runs` lists them.")
+        return self._run(rows[0])
+
+    def runs(self, limit: int = 20) -> list[Run]:
+        """Newest first."""
+        return [self._run(row) for row in self._read("SELECT * FROM runs ORDER BY id DESC LIMIT ?", limit)]
+
+    def active_run(self) -> Run | None:
+        """The run that is under way (or was, when its process died)."""
+        rows = self._read("SELECT * FROM runs WHERE status = 'running'")
+        return self._run(rows[0]) if rows else None
+
+    def splits(self) -> dict[int, str]:
+        """Where each turn was in runs that ended: ``{turn id: "train" or "held_out"}``. Trained on once outweighs."""
+        rows = self._read(
+            "SELECT f.turn_id AS turn, max(rf.split) AS split FROM run_feedback rf JOIN runs r ON r.id = rf.run_id"
+            " JOIN feedback f ON f.id = rf.feedback_id WHERE r.status IN ('done', 'stopped') GROUP BY f.turn_id"
+        )
+        return {row["turn"]: row["split"] for row in rows}  # "train" > "held_out" in the alphabet too
+
+    def _run(self, row: sqlite3.Row) -> Run:
+        used = self._read(
+            "SELECT feedback_id, split FROM run_feedback WHERE run_id = ? ORDER BY feedback_id", row["id"]
+        )
+        return Run(
+            id=row["id"],
+            status=row["status"],
+            base=row["base"],
+            base_revision=row["base_revision"],
+            algorithm=row["algorithm"],
+            recipe=json.loads(row["recipe"]),
+            seed=row["seed"],
+            parent=row["parent"],
+            train_ids=tuple(r["feedback_id"] for r in used if r["split"] == "train"),
+            held_out_ids=tuple(r["feedback_id"] for r in used if r["split"] == "held_out"),
+            created_at=row["created_at"],
+            finished_at=row["finished_at"],
+            pid=row["pid"],
+            progress=json.loads(row["progress"]),
+            version=row["version"],
+            error=row["error"],
+        )

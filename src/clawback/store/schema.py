@@ -1,0 +1,106 @@
+"""Opening the database: safe settings, and numbered migrations.
+
+Each file of ``migrations/`` is one step; ``PRAGMA user_version`` says how many have been taken.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from clawback.errors import StoreError
+
+MIGRATIONS = Path(__file__).with_name("migrations")
+BUSY_SECONDS = 10.0
+"""How long a writer waits for the one before it."""
+
+
+def newest() -> int:
+    """The version of the schema that this program knows."""
+    return max(int(p.name[:4]) for p in MIGRATIONS.iterdir() if p.suffix == ".sql")
+
+
+def open_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
+    """Open the file (made on first use, mode 0600) with the newest schema.
+
+    Raises ``StoreError`` when it is damaged, locked for too long, or written by a newer Clawback; such a file is
+    left as it was, byte for byte.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    try:
+        # isolation_level=None: transactions are begun and ended by us, visibly.
+        db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise StoreError(f"The database {path} cannot be opened: {error}.") from error
+    try:
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found > newest():
+            raise StoreError(
+                f"The database {path} was written by a newer Clawback (schema {found}, this one knows {newest()}); "
+                "it was left untouched: upgrade Clawback to use it."
+            )
+        if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            db.execute("PRAGMA journal_mode = WAL")
+        # FULL: what was acknowledged survives a power cut, for one fsync a write.
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA foreign_keys = ON")
+        if found < newest():
+            _migrate(db, path)
+    except sqlite3.Error as error:
+        db.close()
+        raise StoreError(_sentence(path, error)) from error
+    except StoreError:
+        db.close()
+        raise
+    return db
+
+
+def _migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Take the missing steps in one transaction: all of them or none. A file with content is copied first."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        found = db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been faster
+        if 0 < found < newest():
+            _keep_copy(path, found)
+        for file in sorted(MIGRATIONS.glob("[0-9]*.sql")):
+            if (number := int(file.name[:4])) > found:
+                for statement in _statements(file.read_text("utf-8")):
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {number}")
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a script one by one: ``executescript`` would commit the transaction around them."""
+    statements, rest = [], ""
+    for line in script.splitlines(keepends=True):
+        rest += line
+        if sqlite3.complete_statement(rest):
+            statements.append(rest)
+            rest = ""
+    return statements
+
+
+def _keep_copy(path: Path, version: int) -> None:
+    """A copy of the file as it was before the migration, beside it."""
+    copy = path.with_name(f"{path.name}.schema-{version}.backup")
+    with sqlite3.connect(path) as source, sqlite3.connect(copy) as target:
+        source.backup(target)
+    copy.chmod(0o600)
+
+
+def _sentence(path: Path, error: sqlite3.Error) -> str:
+    text = str(error)
+    if "locked" in text:
+        return f"The database {path} is in use by something that does not let go of it; try again."
+    if "malformed" in text or "not a database" in text:
+        return f"The database {path} is damaged ({text}); put a backup in its place (`clawback doctor` says more)."
+    if "full" in text:
+        return f"The disk of {path} is full: make room and try again; nothing that was stored is lost."
+    return f"The database {path} cannot be used: {text}."

@@ -1,0 +1,169 @@
+"""Sessions, turns, and prompts that wait for their answer."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from array import array
+from collections.abc import Sequence
+
+from clawback.errors import NotFound
+from clawback.records import Message, Turn
+from clawback.store.base import Base, now
+
+_TURN = """
+    SELECT t.*, s.name AS session, b.messages, b.response, b.response_ids, b.response_logprobs
+    FROM turns t JOIN sessions s ON s.id = t.session_id JOIN bodies b ON b.turn_id = t.id
+"""
+
+
+class Turns(Base):
+    def add_turn(self, turn: Turn) -> Turn:
+        """Store a turn and return it with its id. The same ``event_id`` again gives back the turn stored before."""
+        with self._write() as db:
+            if turn.event_id and (known := self._by_event(turn.event_id)):
+                return known
+            created = turn.created_at or now()
+            db.execute(
+                "INSERT INTO sessions (name, agent, cwd, created_at) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
+                (turn.session, turn.agent, turn.cwd, created),
+            )
+            number = db.execute(
+                "INSERT INTO turns (session_id, agent, kind, model, version, cwd, event_id, created_at)"
+                " SELECT id, ?, ?, ?, ?, ?, ?, ? FROM sessions WHERE name = ?",
+                (
+                    turn.agent,
+                    turn.kind,
+                    turn.model,
+                    turn.version,
+                    turn.cwd,
+                    turn.event_id or None,
+                    created,
+                    turn.session,
+                ),
+            ).lastrowid
+            db.execute(
+                "INSERT INTO bodies VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    number,
+                    json.dumps([dict(m) for m in turn.messages], ensure_ascii=False),
+                    turn.prompt,
+                    turn.response,
+                    _pack("q", turn.response_ids),
+                    _pack("d", turn.response_logprobs),
+                ),
+            )
+            assert number is not None
+            return self.turn(number)
+
+    def _by_event(self, event_id: str) -> Turn | None:
+        rows = self._read(_TURN + "WHERE t.event_id = ?", event_id)
+        return _turn(rows[0]) if rows else None
+
+    def turn(self, number: int) -> Turn:
+        """Raises ``NotFound``."""
+        rows = self._read(_TURN + "WHERE t.id = ?", number)
+        if not rows:
+            raise NotFound(f"There is no turn {number}. `clawback turns` lists them.")
+        return _turn(rows[0])
+
+    def last_turn(self, session: str | None = None, cwd: str | None = None) -> Turn | None:
+        """The newest main turn, of one session or folder where named."""
+        sql = _TURN + "WHERE t.kind = 'main'"
+        values: list[str] = []
+        if session is not None:
+            sql += " AND t.session_id = (SELECT id FROM sessions WHERE name = ?)"
+            values.append(session)
+        if cwd is not None:
+            sql += " AND t.cwd = ?"
+            values.append(cwd)
+        rows = self._read(sql + " ORDER BY t.id DESC LIMIT 1", *values)
+        return _turn(rows[0]) if rows else None
+
+    def turns(
+        self,
+        limit: int = 20,
+        before: int | None = None,
+        session: str | None = None,
+        text: str | None = None,
+        rated: bool | None = None,
+    ) -> list[Turn]:
+        """Newest first. ``before``: only ids under it; ``text``: in the prompt or the response."""
+        where: list[str] = ["1"]
+        values: list[int | str] = []
+        if before is not None:
+            where.append("t.id < ?")
+            values.append(before)
+        if session is not None:
+            where.append("s.name = ?")
+            values.append(session)
+        if text is not None:
+            where.append("(instr(lower(b.prompt), lower(?)) OR instr(lower(b.response), lower(?)))")
+            values += [text, text]
+        if rated is not None:
+            exists = "EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL)"
+            where.append(exists if rated else f"NOT {exists}")
+        sql = f"{_TURN} WHERE {' AND '.join(where)} ORDER BY t.id DESC LIMIT ?"
+        return [_turn(row) for row in self._read(sql, *values, limit)]
+
+    def count_turns(self) -> int:
+        return int(self._read("SELECT count(*) FROM turns")[0][0])
+
+    def put_prompt(self, agent: str, session: str, prompt_id: str, text: str) -> None:
+        """Keep a prompt until its answer comes. Those older than a day go, but for the newest 1,000."""
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO prompts VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+                " SET text = excluded.text, created_at = excluded.created_at",
+                (agent, session, prompt_id, text, now()),
+            )
+            db.execute(
+                "DELETE FROM prompts WHERE rowid <= (SELECT max(rowid) FROM prompts) - 1000 AND created_at < ?",
+                (now() - 86_400,),
+            )
+
+    def prompt(self, agent: str, session: str, prompt_id: str = "") -> str | None:
+        """The prompt that was kept under that name, or the newest of the session. None: there is none.
+
+        It stays: a hook that fires twice must find it again.
+        """
+        rows = self._read(
+            "SELECT text FROM prompts WHERE agent = ? AND session = ? AND (prompt_id = ? OR ? = '')"
+            " ORDER BY created_at DESC, rowid DESC LIMIT 1",
+            agent,
+            session,
+            prompt_id,
+            prompt_id,
+        )
+        return str(rows[0]["text"]) if rows else None
+
+
+def _pack(code: str, numbers: Sequence[float] | None) -> bytes | None:
+    return None if numbers is None else array(code, numbers).tobytes()
+
+
+def _ids(data: bytes | None) -> tuple[int, ...] | None:
+    return None if data is None else tuple(memoryview(data).cast("q"))
+
+
+def _floats(data: bytes | None) -> tuple[float, ...] | None:
+    return None if data is None else tuple(memoryview(data).cast("d"))
+
+
+def _turn(row: sqlite3.Row) -> Turn:
+    messages: list[Message] = json.loads(row["messages"])
+    return Turn(
+        id=row["id"],
+        session=row["session"],
+        messages=tuple(messages),
+        response=row["response"],
+        agent=row["agent"],
+        kind=row["kind"],
+        model=row["model"],
+        version=row["version"],
+        cwd=row["cwd"],
+        event_id=row["event_id"] or "",
+        created_at=row["created_at"],
+        response_ids=_ids(row["response_ids"]),
+        response_logprobs=_floats(row["response_logprobs"]),
+    )

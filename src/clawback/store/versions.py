@@ -1,0 +1,112 @@
+"""The numbered policies, and which one is live."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from clawback.errors import NotFound, UsageError
+from clawback.records import Version
+from clawback.store.base import Base, now
+
+
+class Versions(Base):
+    def next_version(self) -> int:
+        """The number that the next version will have. Numbers are never used twice."""
+        row = self._read(
+            "SELECT max(coalesce((SELECT max(number) FROM versions), 0), ?) + 1", self.get("last_version", 0)
+        )
+        return int(row[0][0])
+
+    def add_version(self, version: Version) -> Version:
+        """Store a candidate (``number`` 0 gives it the next one) and return it."""
+        with self._write() as db:
+            number = version.number or self.next_version()
+            db.execute(
+                "INSERT INTO versions (number, status, base, base_revision, parent, run_id, path, created_at, report)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    number,
+                    version.status,
+                    version.base,
+                    version.base_revision,
+                    version.parent,
+                    version.run_id,
+                    version.path,
+                    version.created_at or now(),
+                    None if version.report is None else json.dumps(dict(version.report)),
+                ),
+            )
+            self.set("last_version", number)
+            return self.version(number)
+
+    def version(self, number: int) -> Version:
+        """Raises ``NotFound``."""
+        rows = self._read("SELECT * FROM versions WHERE number = ?", number)
+        if not rows:
+            raise NotFound(f"There is no version {number}. `clawback versions` lists them.")
+        return _version(rows[0])
+
+    def versions(self) -> list[Version]:
+        """Oldest first; the first is version 0, the base model."""
+        return [_version(row) for row in self._read("SELECT * FROM versions ORDER BY number")]
+
+    def live(self) -> Version:
+        """The version that answers now. There always is one."""
+        return _version(self._read("SELECT * FROM versions WHERE status = 'live'")[0])
+
+    def set_report(self, number: int, report: Mapping[str, Any]) -> None:
+        """Keep what the gate found, whether it passed or not."""
+        with self._write() as db:
+            db.execute("UPDATE versions SET report = ? WHERE number = ?", (json.dumps(dict(report)), number))
+
+    def reject(self, number: int) -> None:
+        """A candidate that the gate did not pass. Raises ``UsageError`` for any other version."""
+        with self._write() as db:
+            changed = db.execute(
+                "UPDATE versions SET status = 'rejected' WHERE number = ? AND status = 'candidate'", (number,)
+            )
+            if not changed.rowcount:
+                raise UsageError(f"Version {number} is not a candidate, so it cannot be rejected.")
+
+    def promote(self, number: int) -> Version:
+        """Make a version live and retire the one that was, in one transaction. Raises ``NotFound``."""
+        with self._write() as db:
+            self.version(number)
+            db.execute(
+                "UPDATE versions SET status = 'retired' WHERE status = 'live' AND number != ?", (number,)
+            )
+            db.execute(
+                "UPDATE versions SET status = 'live', promoted_at = ? WHERE number = ?", (now(), number)
+            )
+            return self.version(number)
+
+    def delete_version(self, number: int) -> None:
+        """Forget a version that is not live (its number is not used again). v0 cannot be deleted."""
+        if number == 0 or self.version(number).status == "live":
+            raise UsageError(
+                f"Version {number} {'is the base model' if number == 0 else 'is live'}: it stays."
+            )
+        with self._write() as db:
+            db.execute("UPDATE runs SET version = NULL WHERE version = ?", (number,))
+            db.execute("UPDATE runs SET parent = 0 WHERE parent = ?", (number,))
+            db.execute("UPDATE versions SET parent = 0 WHERE parent = ?", (number,))
+            db.execute("DELETE FROM versions WHERE number = ?", (number,))
+
+
+def _version(row: sqlite3.Row) -> Version:
+    return Version(
+        number=row["number"],
+        status=row["status"],
+        base=row["base"],
+        base_revision=row["base_revision"],
+        parent=row["parent"],
+        run_id=row["run_id"],
+        path=row["path"],
+        created_at=row["created_at"],
+        promoted_at=row["promoted_at"],
+        report=None if row["report"] is None else json.loads(row["report"]),
+        stale=bool(row["stale"]),
+    )

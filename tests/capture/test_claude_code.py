@@ -1,0 +1,136 @@
+"""The settings of a real person's agent: merged into, never damaged, and left as they were found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hyp_settings
+from hypothesis import strategies as st
+
+from clawback.capture import claude_code
+from clawback.errors import ConfigError
+from clawback.paths import Home
+
+OTHERS = {"matcher": "", "hooks": [{"type": "command", "command": "say done"}]}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    folder = tmp_path / "agent"
+    folder.mkdir()
+    return folder / "settings.json"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,
+        b"{}",
+        b'{"model":"opus"}',
+        b'{\n    "hooks": {\n        "Stop": []\n    }\n}\n',
+        b'{\n\t"permissions": {"allow": ["Bash(ls:*)"]},\n\t"hooks": {}\n}',
+        json.dumps(
+            {"hooks": {"Stop": [OTHERS], "PreToolUse": [OTHERS]}, "x": "ü"}, ensure_ascii=False
+        ).encode(),
+    ],
+)
+def test_removing_leaves_the_file_byte_for_byte_as_it_was(
+    home: Home, file: Path, before: bytes | None
+) -> None:
+    if before is not None:
+        file.write_bytes(before)
+    claude_code.install(home, file)
+    assert claude_code.status(home, file) == claude_code.State(True, file)
+    assert (file.parent / "commands" / "rl.md").exists()
+    claude_code.install(home, file)
+    claude_code.uninstall(home, file)
+    assert (file.read_bytes() if file.exists() else None) == before
+    assert sorted(p.name for p in file.parent.iterdir()) == ([] if before is None else ["settings.json"])
+
+
+def test_installing_twice_is_installing_once(home: Home, file: Path) -> None:
+    file.write_text(json.dumps({"hooks": {"Stop": [OTHERS]}}))
+    assert claude_code.install(home, file)
+    once = file.read_bytes()
+    assert claude_code.install(home, file) == []
+    assert file.read_bytes() == once
+    stop = json.loads(once)["hooks"]["Stop"]
+    assert stop[0] == OTHERS
+    assert len(stop) == 2
+
+
+def test_what_was_changed_since_stays(home: Home, file: Path) -> None:
+    file.write_text('{"model": "opus"}')
+    claude_code.install(home, file)
+    now = json.loads(file.read_text())
+    now["hooks"]["Stop"].insert(0, OTHERS)
+    now["model"] = "sonnet"
+    file.write_text(json.dumps(now))
+    claude_code.uninstall(home, file)
+    assert json.loads(file.read_text()) == {"model": "sonnet", "hooks": {"Stop": [OTHERS]}}
+
+
+@pytest.mark.parametrize("broken", [b"{", b"[]", b'{"hooks": []}', b'{"hooks": {"Stop": 1}}', b"\xff\xfe"])
+def test_settings_that_cannot_be_read_are_left_alone(home: Home, file: Path, broken: bytes) -> None:
+    file.write_bytes(broken)
+    with pytest.raises(ConfigError, match="left alone"):
+        claude_code.install(home, file)
+    assert file.read_bytes() == broken
+
+
+def test_a_persons_own_rl_command_is_kept(home: Home, file: Path) -> None:
+    page = file.parent / "commands" / "rl.md"
+    page.parent.mkdir()
+    page.write_text("mine")
+    claude_code.install(home, file)
+    claude_code.uninstall(home, file)
+    assert page.read_text() == "mine"
+
+
+def test_a_hook_whose_program_is_gone_is_named(
+    home: Home, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claude_code.sys, "executable", "/nowhere/python")
+    claude_code.install(home, file)
+    assert "/nowhere/python, which is gone" in claude_code.status(home, file).problem
+
+
+def test_the_command_that_is_installed_runs(home: Home, file: Path) -> None:
+    claude_code.install(home, file)
+    command = json.loads(file.read_text())["hooks"]["UserPromptSubmit"][0]["hooks"][0]["command"]
+    event = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": "/rl status"}
+    done = subprocess.run(
+        ["sh", "-c", command], input=json.dumps(event), capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["decision"] == "block"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@hyp_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(st.text(max_size=6) | st.just("hooks"), json_values),
+    st.sampled_from([None, 1, 2, 4, "\t"]),
+)
+def test_any_settings_come_back_the_same(tmp_path: Path, content: dict[str, Any], indent: Any) -> None:
+    home, path = Home(tmp_path / "home"), tmp_path / "any" / "settings.json"
+    home.create()
+    path.parent.mkdir(exist_ok=True)
+    before = json.dumps(content, indent=indent).encode()
+    path.write_bytes(before)
+    try:
+        claude_code.install(home, path)
+        claude_code.uninstall(home, path)
+    except ConfigError:
+        pass  # not what Claude Code's settings look like: left alone
+    assert path.read_bytes() == before

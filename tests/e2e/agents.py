@@ -1,0 +1,83 @@
+"""Real agents from npm, each in a throwaway home and a network namespace that holds loopback alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CLAUDE_CODE = "2.1.329"
+CACHE = Path(os.environ.get("CLAWBACK_TEST_CACHE", Path(__file__).parents[2] / ".venv" / "agents"))
+"""Where agents are installed once and kept (under .venv, so that `make clean` takes them too)."""
+
+
+def claude_code() -> Path:
+    """The program, installed from npm on the first use; skips with a reason where that is not possible."""
+    program = CACHE / f"claude-code-{CLAUDE_CODE}" / "node_modules" / ".bin" / "claude"
+    if not program.exists():
+        if not shutil.which("npm"):
+            pytest.skip("npm is not installed, so there is no real Claude Code to test with")
+        folder = program.parents[2]
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            ["npm", "install", "--no-audit", "--no-fund", f"@anthropic-ai/claude-code@{CLAUDE_CODE}"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        if done.returncode:
+            pytest.skip(f"npm could not install Claude Code: {done.stderr.strip().splitlines()[-1:]}")
+    return program
+
+
+def on_loopback(script: Path, *arguments: str, timeout: float) -> dict[str, Any]:
+    """Run a Python script where only loopback exists; the last line that it prints is a JSON object."""
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        pytest.skip(
+            "unshare and ip (util-linux, iproute2) are needed to shut the agent off from the internet"
+        )
+    namespace = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+    if subprocess.run([*namespace, "true"], capture_output=True).returncode:
+        pytest.skip("this machine does not let us make a network namespace")
+    inner = [sys.executable, str(script), *arguments]
+    done = subprocess.run(
+        [*namespace, "sh", "-c", 'ip link set lo up && exec "$@"', "_", *inner],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, f"{script.name} failed:\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def claude_environment(home: Path, url: str, clawback_home: Path) -> dict[str, str]:
+    """A cleaned environment: nothing of the caller's but PATH, every known switch for outside traffic off."""
+    return {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "HOME": str(home),
+        "TERM": "xterm",
+        "LANG": "C.UTF-8",
+        "XDG_CONFIG_HOME": str(home / ".config"),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "XDG_DATA_HOME": str(home / ".local/share"),
+        "XDG_STATE_HOME": str(home / ".local/state"),
+        "CLAUDE_CONFIG_DIR": str(home / ".claude"),
+        "CLAWBACK_HOME": str(clawback_home),
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "dummy-key",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_TELEMETRY": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "DISABLE_ERROR_REPORTING": "1",
+        # A bare interpreter finds Clawback as this one does (an editable install needs no help).
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p.endswith("src")),
+    }

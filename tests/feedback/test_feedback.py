@@ -1,0 +1,152 @@
+"""What a person says becomes one number, and nothing that they said is lost or counted twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawback import feedback, store
+from clawback.errors import NotFound, UsageError
+from clawback.paths import Home
+from clawback.records import Feedback, Sample, Turn
+from clawback.store import Store
+
+
+@pytest.fixture
+def db(home: Home) -> Iterator[Store]:
+    with store.connect(home.database) as opened:
+        for number in range(1, 21):
+            messages = ({"role": "user", "content": f"question {number}"},)
+            opened.add_turn(Turn(session="s", messages=messages, response=f"answer {number}"))
+        yield opened
+
+
+def test_the_same_event_twice_counts_once(db: Store) -> None:
+    first = feedback.rate(db, 1, 1, event_id="tap-1")
+    again = feedback.rate(db, 1, 1, event_id="tap-1")
+    assert first == again
+    assert len(db.feedback()) == 1
+
+
+def test_a_changed_mind_counts_as_it_is_now(db: Store) -> None:
+    feedback.rate(db, 1, 1)
+    feedback.rate(db, 1, -1)
+    [sample] = feedback.samples(db)
+    assert sample.reward == -1
+    assert len(sample.parts) == 1
+
+
+def test_sources_are_averaged_and_the_make_up_is_kept(db: Store) -> None:
+    feedback.rate(db, 1, 1, source="cli")
+    feedback.rate(db, 1, -1, source="telegram")
+    feedback.rate(db, 1, 1, source="web")
+    [sample] = feedback.samples(db)
+    assert sample.reward == pytest.approx(1 / 3)
+    assert (
+        sum(p.value * p.weight for p in sample.parts) / sum(p.weight for p in sample.parts) == sample.reward
+    )
+
+
+@pytest.mark.parametrize(("score", "value"), [(1, -1.0), (10, 1.0), (5, -1 / 9), (6, 1 / 9)])
+def test_scores_are_spread_evenly(db: Store, score: int, value: float) -> None:
+    assert feedback.score(db, 1, score).value == pytest.approx(value)
+
+
+def test_a_preference_lifts_one_turn_and_lowers_the_other(db: Store) -> None:
+    feedback.prefer(db, 3, 5)
+    assert [(s.turn_id, s.reward) for s in feedback.samples(db)] == [(3, 0.5), (5, -0.5)]
+
+
+def test_an_edit_gives_the_text_that_was_wanted(db: Store) -> None:
+    feedback.edit(db, 2, "first try")
+    feedback.edit(db, 2, "what I want")
+    old, new = feedback.samples(db)
+    assert (old.response, old.reward) == ("answer 2", -0.5)
+    assert (new.response, new.reward) == ("what I want", 1.0)
+
+
+def test_a_critique_alone_is_no_sample(db: Store) -> None:
+    feedback.critique(db, 2, "too long")
+    assert feedback.samples(db) == []
+
+
+def test_undo_takes_the_newest_back_and_says_when_there_is_none(db: Store) -> None:
+    feedback.rate(db, 1, 1)
+    feedback.rate(db, 2, -1)
+    assert feedback.undo(db).turn_id == 2
+    assert feedback.undo(db, 1).turn_id == 1
+    with pytest.raises(NotFound, match="no feedback"):
+        feedback.undo(db)
+    assert feedback.samples(db) == []
+
+
+def test_what_cannot_be_meant_is_refused_and_nothing_is_stored(db: Store) -> None:
+    for wrong in (
+        lambda: feedback.rate(db, 99, 1),
+        lambda: feedback.rate(db, 1, 2),
+        lambda: feedback.score(db, 1, 0),
+        lambda: feedback.prefer(db, 1, 1),
+        lambda: feedback.prefer(db, 1, 99),
+        lambda: feedback.edit(db, 1, "  "),
+        lambda: feedback.edit(db, 1, "answer 1"),
+        lambda: feedback.critique(db, 1, ""),
+    ):
+        with pytest.raises(UsageError):
+            wrong()
+    assert db.feedback(active=False) == []
+
+
+def test_side_turns_are_never_trained_on(db: Store) -> None:
+    title = db.add_turn(Turn(session="s", messages=(), response="A title", kind="side"))
+    feedback.rate(db, title.id, 1)
+    assert feedback.samples(db) == []
+
+
+def test_nearly_all_of_one_sign_is_warned_about(db: Store) -> None:
+    for turn in range(1, 11):
+        assert feedback.balance(db).warning == ""
+        feedback.rate(db, turn, -1)
+    assert "10 of your 10 ratings are bad" in feedback.balance(db).warning
+    for turn in range(11, 14):
+        feedback.rate(db, turn, 1)
+    assert feedback.balance(db).warning == ""
+
+
+rewards = st.dictionaries(st.integers(1, 500), st.sampled_from([-1.0, 1.0]), min_size=1, max_size=80)
+
+
+def made(of: dict[int, float]) -> list[Sample]:
+    return [Sample(turn, (), "x", value) for turn, value in sorted(of.items())]
+
+
+@given(rewards, st.floats(0.1, 0.5), st.integers(0, 3))
+def test_a_split_holds_back_its_share_of_each_sign(of: dict[int, float], share: float, seed: int) -> None:
+    train, held = feedback.split(made(of), share, seed)
+    assert sorted(s.turn_id for s in train + held) == sorted(of)
+    for sign in (-1.0, 1.0):
+        count = sum(v == sign for v in of.values())
+        assert sum(s.reward == sign for s in held) == round(share * count)
+
+
+@given(rewards, rewards)
+def test_what_was_held_back_once_is_never_trained_on(first: dict[int, float], more: dict[int, float]) -> None:
+    train, held = feedback.split(made(first), 0.2)
+    before = {s.turn_id: "train" for s in train} | {s.turn_id: "held_out" for s in held}
+    later, kept = feedback.split(made(more | first), 0.2, before=before)
+    assert {s.turn_id for s in held} <= {s.turn_id for s in kept}
+    assert {s.turn_id for s in train} <= {s.turn_id for s in later}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["rating", "edit", "preference", "judge", "implicit"]), st.floats(-1, 1))
+    )
+)
+def test_a_reward_stays_within_its_range(said: list[tuple[str, float]]) -> None:
+    given_ = [Feedback(1, kind, value, id=i + 1, other_turn_id=2) for i, (kind, value) in enumerate(said)]  # type: ignore[arg-type]
+    value, parts = feedback.reward(1, given_)
+    assert -1 <= value <= 1
+    assert bool(parts) == bool(said)
