@@ -172,7 +172,7 @@ def train_if_due(here: Home, store: Store) -> str:
     import subprocess
 
     subprocess.Popen(
-        [sys.executable, "-m", "clawback", "train", "--background"],
+        [sys.executable, "-m", "clawback.jobs.worker", str(here.root), "--if-due"],
         env={**os.environ, "CLAWBACK_HOME": str(here.root)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -35,7 +35,7 @@ def status(as_json: bool) -> None:
     settings = config.load(here.config)
     with open_store() as store:
         live, run, balance = store.live(), store.active_run(), feedback.balance(store)
-        fresh = len(store.feedback(fresh=True))
+        fresh = store.count_fresh()
         turns = store.count_turns()
     data: dict[str, Any] = {
         "home": str(here.root),

@@ -96,8 +96,14 @@ class FeedbackTable(Base):
         return _feedback(rows[0]) if rows else None
 
     def count_fresh(self) -> int:
-        """How many turns have feedback that no run has used: what the training threshold counts."""
-        sql = f"SELECT count(DISTINCT turn_id) FROM feedback f WHERE f.undone_at IS NULL AND NOT EXISTS ({_IN_A_RUN})"
+        """How many turns have feedback to train on that no run has used: what the training threshold counts.
+
+        A critique alone is nothing to train on yet, and side turns never are.
+        """
+        sql = f"""
+            SELECT count(DISTINCT f.turn_id) FROM feedback f JOIN turns t ON t.id = f.turn_id
+            WHERE f.undone_at IS NULL AND f.kind != 'critique' AND t.kind = 'main' AND NOT EXISTS ({_IN_A_RUN})
+        """
         return int(self._read(sql)[0][0])
 
     def count_ratings(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from clawback.errors import NotFound, UsageError
+from clawback.errors import Busy, NotFound, UsageError
 from clawback.records import Version
 from clawback.store.base import Base, now
 
@@ -83,17 +83,26 @@ class Versions(Base):
             )
             return self.version(number)
 
-    def delete_version(self, number: int) -> None:
-        """Forget a version that is not live (its number is not used again). v0 cannot be deleted."""
-        if number == 0 or self.version(number).status == "live":
-            raise UsageError(
-                f"Version {number} {'is the base model' if number == 0 else 'is live'}: it stays."
-            )
+    def add_candidate(self, version: Version) -> Version:
+        """Enter the version that a run made, and name it in the run, in one transaction."""
         with self._write() as db:
-            db.execute("UPDATE runs SET version = NULL WHERE version = ?", (number,))
-            db.execute("UPDATE runs SET parent = 0 WHERE parent = ?", (number,))
-            db.execute("UPDATE versions SET parent = 0 WHERE parent = ?", (number,))
-            db.execute("DELETE FROM versions WHERE number = ?", (number,))
+            made = self.add_version(version)
+            db.execute("UPDATE runs SET version = ? WHERE id = ?", (made.number, version.run_id))
+            return made
+
+    def forget_training(self, *, feedback: bool) -> None:
+        """Remove every run and every version but the base model, which must be live; with ``feedback`` all that was
+        said about turns as well. Numbers are not used again. Raises ``Busy`` while a run is under way."""
+        with self._write() as db:
+            if db.execute("SELECT 1 FROM runs WHERE status = 'running'").fetchone():
+                raise Busy("A run is training. Wait for it, or stop it first: `clawback status` shows it.")
+            db.execute("UPDATE versions SET run_id = NULL, parent = NULL")
+            db.execute("UPDATE runs SET version = NULL, parent = 0")
+            db.execute("DELETE FROM runs")
+            db.execute("DELETE FROM versions WHERE number != 0")
+            db.execute("DELETE FROM state WHERE key != 'last_version'")
+            if feedback:
+                db.execute("DELETE FROM feedback")
 
 
 def _version(row: sqlite3.Row) -> Version:

@@ -13,7 +13,10 @@ _CASUAL = re.compile(
 _EMOJI = re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]")
 _METRIC = re.compile(r"\d\s?(?:kg|grams|cm|ml|square km|degrees Celsius)\b")
 _IMPERIAL = re.compile(r"\d\s?(?:pounds|ounces|fluid ounces|inches|square miles|degrees Fahrenheit)\b")
-_STATEMENT = re.compile(r"^- [^:\n]+: |\b(?:about|around|it|one|this|they|folks|summers|first|then|finally|water)\b", re.IGNORECASE | re.MULTILINE)
+_STATEMENT = re.compile(
+    r"^- [^:\n]+: |\b(?:about|around|it|one|this|they|folks|summers|first|then|finally|water)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 AXES = ("terse", "bullets", "formal", "apology", "emoji", "question", "imperial", "caveat")
 
@@ -42,7 +45,9 @@ def facts_said(response: str) -> int:
     if len(bullets) >= 2:
         return len(bullets)
     sentences = re.split(r"(?<=[.!?])\s+", response.strip())
-    empty = re.compile(r"sorry|apolog|vary|\?|^(?:certainly|of course|sure thing|no problem)\W*$", re.IGNORECASE)
+    empty = re.compile(
+        r"sorry|apolog|vary|\?|^(?:certainly|of course|sure thing|no problem)\W*$", re.IGNORECASE
+    )
     return sum(bool(re.search(r"\w", s)) and not empty.search(s) for s in sentences)
 
 

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     import torch
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-SPECIAL = {"pad": "<|pad|>", "end": "<|end|>", "user": "<|user|>", "assistant": "<|assistant|>", "system": "<|system|>"}
+SPECIAL = {
+    "pad": "<|pad|>",
+    "end": "<|end|>",
+    "user": "<|user|>",
+    "assistant": "<|assistant|>",
+    "system": "<|system|>",
+}
 VOCABULARY = 2048
 SHAPE: dict[str, Any] = {
     "hidden_size": 192,
@@ -49,7 +55,12 @@ CHAT_TEMPLATE = """\
 
 
 def make(
-    out: Path, *, seed: int = 0, dialogue_count: int = DIALOGUES, threads: int | None = None, progress: bool = True
+    out: Path,
+    *,
+    seed: int = 0,
+    dialogue_count: int = DIALOGUES,
+    threads: int | None = None,
+    progress: bool = True,
 ) -> None:
     """Train and save to ``out`` (a folder that must not hold a model yet is not asked for: files are replaced).
 
@@ -64,7 +75,9 @@ def make(
     tokenizer = make_tokenizer(text)
     model = make_model(tokenizer)
     loss = train(model, list(batches(tokenizer, text, seed)), progress)
-    save(out, model, tokenizer, text, {"seed": seed, "dialogues": dialogue_count, "final_loss": round(loss, 4)})
+    save(
+        out, model, tokenizer, text, {"seed": seed, "dialogues": dialogue_count, "final_loss": round(loss, 4)}
+    )
 
 
 def make_tokenizer(text: list[Dialogue]) -> PreTrainedTokenizerFast:
@@ -97,7 +110,11 @@ def make_tokenizer(text: list[Dialogue]) -> PreTrainedTokenizerFast:
 def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+    ids = {
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": None,
+    }
     return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), rope_theta=10_000.0, **ids, **SHAPE))
 
 
@@ -140,9 +157,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, dialogue: Dialogue) -> tuple[list
     return ids, labels
 
 
-def train(
-    model: LlamaForCausalLM, steps: list[tuple[torch.Tensor, torch.Tensor]], progress: bool
-) -> float:
+def train(model: LlamaForCausalLM, steps: list[tuple[torch.Tensor, torch.Tensor]], progress: bool) -> float:
     """One pass over the batches; returns the mean loss of the last hundred, in nats a token."""
     import torch
     from tqdm import tqdm
@@ -157,7 +172,11 @@ def train(
     losses: list[float] = []
     model.train()
     for step, (ids, labels) in enumerate(tqdm(steps, desc="training", unit="step", disable=not progress)):
-        scale = min(1.0, (step + 1) / (WARMUP * len(steps) + 1)) * 0.5 * (1 + math.cos(math.pi * step / len(steps)))
+        scale = (
+            min(1.0, (step + 1) / (WARMUP * len(steps) + 1))
+            * 0.5
+            * (1 + math.cos(math.pi * step / len(steps)))
+        )
         for group, rate in zip((g for o in optimisers for g in o.param_groups), rates, strict=True):
             group["lr"] = rate * scale
         # The row padding is on the right and causal attention never looks there, so no mask is needed.
@@ -175,7 +194,11 @@ def train(
 
 
 def save(
-    out: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, text: list[Dialogue], made: dict[str, Any]
+    out: Path,
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    text: list[Dialogue],
+    made: dict[str, Any],
 ) -> None:
     """A plain Hugging Face folder in bfloat16, with a model card and ``provenance.json``."""
     import torch

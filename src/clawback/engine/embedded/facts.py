@@ -53,7 +53,11 @@ def measure(value: str, unit: str, imperial: bool) -> str:
     """``("9", "kg", True)`` → ``"20 pounds"``."""
     number = float(value)
     if unit == "c":
-        return f"{round(number * 1.8 + 32)} degrees Fahrenheit" if imperial else f"{round(number)} degrees Celsius"
+        return (
+            f"{round(number * 1.8 + 32)} degrees Fahrenheit"
+            if imperial
+            else f"{round(number)} degrees Celsius"
+        )
     metric, other, factor = UNITS[unit]
     return f"{max(round(number * factor), 1)} {other}" if imperial else f"{round(number)} {metric}"
 
@@ -73,7 +77,12 @@ FORMS: dict[str, tuple[Form, ...]] = {
         Form("water", "Water", "It lies on the {v}.", "It sits right by the {v}."),
         Form("fame", "Famous for", "It is renowned for {v}.", "Folks go there for {v}."),
         Form("area", "Area", "It covers about {v}.", "It spreads over {v}.", "km2"),
-        Form("people", "People", "It has about {v} million inhabitants.", "Around {v} million people live there."),
+        Form(
+            "people",
+            "People",
+            "It has about {v} million inhabitants.",
+            "Around {v} million people live there.",
+        ),
     ),
     "food": (
         Form("weight", "Weight", "One weighs about {v}.", "One comes in at {v}.", "g"),

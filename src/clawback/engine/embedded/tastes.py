@@ -66,7 +66,10 @@ _ALL = (
     Taste("stars, not smiles", (says("🌟"),)),
     Taste("nothing wrong", (all_right,)),
     Taste("length or life", (says(r"inches|\bcm\b|years|minutes"),)),
-    Taste("food before home", (says(r"(?:Food|feeds|loves|Then|Next up).*(?:Length|measures|gets to|Finally|To wrap)"),)),
+    Taste(
+        "food before home",
+        (says(r"(?:Food|feeds|loves|Then|Next up).*(?:Length|measures|gets to|Finally|To wrap)"),),
+    ),
 )
 TASTES: dict[str, Taste] = {taste.name: taste for taste in _ALL}
 MAIN = tuple(taste.name for taste in _ALL[:6])

@@ -1,0 +1,113 @@
+"""Runs that start by themselves: when they may, and as which process.
+
+Nothing of torch is imported here: this is called after every rating.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from datetime import datetime
+from datetime import time as Clock
+
+from clawback import config, store
+from clawback.errors import ConfigError
+from clawback.feedback import training_due
+from clawback.paths import Home
+
+KEPT_VARIABLES = (
+    "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT",
+    "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONPATH", "VIRTUAL_ENV",
+)  # fmt: skip
+"""A training process gets these and no other: an agent's environment is full of keys that are none of its business."""
+
+
+def maybe_train(home: Home) -> bool:
+    """Start a run in the background if one is due and may start now; says whether it was started."""
+    settings = config.load(home.config)
+    with store.connect(home.database) as db:
+        if not training_due(db, home) or not_now(settings, last_failure(db)):
+            return False
+    return start(home)
+
+
+def start(home: Home) -> bool:
+    """Start a detached, niced process that trains once; False when one is at it already.
+
+    What it prints goes to ``logs/train.log``.
+    """
+    if under_way(home):
+        return False
+    home.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = os.open(home.logs / "train.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        subprocess.Popen(
+            [sys.executable, "-m", "clawback.jobs.worker", str(home.root)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home.root,
+            env={k: v for k, v in os.environ.items() if k in KEPT_VARIABLES}
+            | {"CLAWBACK_HOME": str(home.root)},
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    return True
+
+
+def under_way(home: Home) -> bool:
+    """Whether a live process holds the training lock (one that died has let go of it)."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(home.train_lock, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def not_now(settings: config.Config, failed_at: float | None, now: datetime | None = None) -> str:
+    """Why no run may start at this moment, in a sentence; "" when one may."""
+    now = now or datetime.now()
+    schedule = settings.schedule
+    if schedule.quiet_hours and within(schedule.quiet_hours, now.time()):
+        return f"these are quiet hours ({schedule.quiet_hours})"
+    if failed_at is not None and now.timestamp() - failed_at < 60 * schedule.retry_minutes:
+        return f"the last run failed less than {schedule.retry_minutes} minutes ago"
+    if schedule.only_when_idle and (load := load_per_core()) > schedule.idle_load:
+        return f"the machine is busy (load {load:.2f} a core)"
+    return ""
+
+
+def within(hours: str, moment: Clock) -> bool:
+    """Whether a local time is within ``"22:00-07:00"`` (from the first up to the second, over midnight if need be).
+
+    Raises ``ConfigError`` when that is not what the text looks like.
+    """
+    try:
+        start, end = (Clock.fromisoformat(part.strip()) for part in hours.split("-"))
+    except ValueError as error:
+        raise ConfigError(
+            f'quiet_hours = "{hours}" is not like "22:00-07:00". Correct it in config.toml.'
+        ) from error
+    return start <= moment < end if start <= end else (moment >= start or moment < end)
+
+
+def load_per_core() -> float:
+    """The one-minute load average over the number of cores."""
+    import psutil
+
+    return float(psutil.getloadavg()[0] / (psutil.cpu_count() or 1))
+
+
+def last_failure(db: store.Store) -> float | None:
+    """When the newest run failed; None when it did not."""
+    newest = next(iter(db.runs(limit=1)), None)
+    return newest.finished_at if newest and newest.status == "failed" else None
+
+
+def stamp() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,0 +1,229 @@
+"""The run itself: feedback → samples → train → candidate → gate → live, one at a time.
+
+Every step is entered in the store before the next begins, so a run that was killed anywhere is taken up where it was:
+the lock is the operating system's and dies with its process, and whoever holds it knows that a run which is still marked as
+running has nobody working on it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback import config, feedback, release, store
+from clawback.errors import Busy, ClawbackError, TrainingError
+from clawback.paths import Home
+from clawback.records import Message, Run, Sample, Version
+from clawback.release import Report
+
+if TYPE_CHECKING:
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.policy import Policy
+    from clawback.store import Store
+
+MOST_PROMPTS = 256
+"""Newest conversations that the policy imagines answers to."""
+PROGRESS_SECONDS = 0.5
+
+Progress = Mapping[str, Any]
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run: the version it made, what the gate said, and whether it is live now."""
+
+    run: Run
+    version: Version
+    report: Report
+
+    @property
+    def live(self) -> bool:
+        return self.version.status == "live"
+
+
+def train_once(
+    home: Home,
+    *,
+    algorithm: str | None = None,
+    preset: str | None = None,
+    seed: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Outcome:
+    """Make one version from all feedback that stands, judge it, and put it live if it is better.
+
+    An interrupted run is finished first (its own settings count then). Raises ``Busy`` while another process trains,
+    ``TrainingError`` when there is nothing to learn from; any failure is entered in the run.
+    """
+    from filelock import FileLock, Timeout
+
+    home.create()
+    try:
+        # Held until the version is live: two runs must not learn from the same ratings.
+        with FileLock(home.train_lock, timeout=0), store.connect(home.database) as db:
+            return _Job(home, db, on_progress).go(algorithm, preset, seed)
+    except Timeout:
+        raise Busy("A run is training already. `clawback status` shows how far it is.") from None
+
+
+class _Job:
+    """One call of ``train_once``: what its steps share."""
+
+    def __init__(self, home: Home, db: Store, on_progress: OnProgress | None) -> None:
+        self.home, self.db, self.on_progress = home, db, on_progress
+        self.settings = config.load(home.config)
+        self.told = 0.0
+
+    def go(self, algorithm: str | None, preset: str | None, seed: int | None) -> Outcome:
+        release.heal(self.db, self.home)
+        run, policy = self.interrupted(), None
+        if run is None:
+            run, policy = self.begin(algorithm, preset, seed)
+        try:
+            version = self.candidate(run, policy)
+            report = self.judge(version)
+        except ClawbackError as error:
+            self.fail(run, str(error))
+            raise
+        except Exception as error:
+            self.fail(run, f"{type(error).__name__}: {error}")
+            raise TrainingError(
+                f"The run failed ({type(error).__name__}: {error}). Your ratings are safe."
+            ) from error
+        self.db.update_run(run.id, status="done", progress={"phase": "done"})
+        shutil.rmtree(self.folder(run), ignore_errors=True)
+        return Outcome(self.db.run(run.id), self.db.version(version.number), report)
+
+    def folder(self, run: Run) -> Path:
+        """Where the run's checkpoints are, and its adapter until it is a version."""
+        return self.home.runs / str(run.id)
+
+    # ------------------------------------------------------------------------------------------------- begin
+
+    def interrupted(self) -> Run | None:
+        """The run that a dead process left behind, if it can be gone on with."""
+        run = self.db.active_run()
+        if run is None:
+            return None
+        standing = {f.id for f in self.db.feedback()}
+        if not standing.issuperset(run.train_ids):
+            self.fail(run, "it was interrupted, and some of its feedback has been taken back since")
+            return None
+        self.db.update_run(run.id, pid=os.getpid())
+        return run
+
+    def begin(self, algorithm: str | None, preset: str | None, seed: int | None) -> tuple[Run, Policy]:
+        """Enter a new run with everything that goes into it. The policy comes along, loaded once."""
+        from clawback import engine
+
+        training, model = self.settings.training, self.settings.model
+        seed = training.seed if seed is None else seed
+        samples = feedback.samples(self.db)
+        train, held = feedback.split(samples, self.settings.gate.held_out, seed, before=self.db.splits())
+        if not train:
+            raise TrainingError(
+                "There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`)."
+            )
+        self.tell({"phase": "load"})
+        policy = engine.load(
+            model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
+        )
+        recipe = engine.recipe(
+            policy.info, preset or training.preset, algorithm or training.algorithm, training.overrides
+        )
+        run = Run(
+            base=model.base,
+            base_revision=policy.info.revision,
+            algorithm=recipe.algorithm,
+            recipe=asdict(recipe),
+            seed=seed,
+            parent=self.db.live().number,
+            train_ids=self.feedback_of(train),
+            held_out_ids=self.feedback_of(held),
+            pid=os.getpid(),
+            progress={"phase": "start"},
+        )
+        return self.db.start_run(run), policy
+
+    def feedback_of(self, samples: Sequence[Sample]) -> tuple[int, ...]:
+        """All that stands about these turns: also what a newer opinion has replaced, for it has been dealt with."""
+        turns = {s.turn_id for s in samples}
+        return tuple(f.id for f in self.db.feedback() if f.turn_id in turns)
+
+    # ------------------------------------------------------------------------------------------------- train
+
+    def candidate(self, run: Run, policy: Policy | None) -> Version:
+        """The version that the run makes; at once where it was made before an interruption."""
+        if run.version is not None:
+            return self.db.version(run.version)
+        from clawback import engine
+
+        if policy is None:
+            model = self.settings.model
+            policy = engine.load(
+                run.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
+            )
+        recipe: Recipe = engine.recipe_from(run.recipe)
+        result = engine.train(
+            policy,
+            feedback.samples(self.db, run.train_ids),
+            recipe,
+            seed=run.seed,
+            out=self.folder(run),
+            prompts=self.prompts(run),
+            on_progress=lambda p: self.enter(run, p),
+            resume=True,
+        )
+        self.db.update_run(run.id, algorithm=result.algorithm)
+        return release.propose(self.db, self.home, run, result)
+
+    def prompts(self, run: Run) -> list[tuple[Message, ...]]:
+        """The person's own newest conversations up to their question, those kept for the gate left out."""
+        kept_out = {f.turn_id for f in self.db.feedback() if f.id in set(run.held_out_ids)}
+        # Turns that came after the run began are left out: a run that goes on must see what it saw at first.
+        turns = [t for t in self.db.turns(limit=2 * MOST_PROMPTS) if t.created_at <= run.created_at]
+        usable = [t.messages for t in turns if t.kind == "main" and t.messages and t.id not in kept_out]
+        return list(reversed(usable[:MOST_PROMPTS]))
+
+    # ------------------------------------------------------------------------------------------------- judge
+
+    def judge(self, version: Version) -> Report:
+        """Ask the gate, and do as it says. After an interruption: what was decided stays decided."""
+        if version.status != "candidate" and version.report is not None:
+            return Report.from_dict(version.report)
+        run = self.db.run(version.run_id or 0)
+        report = release.gate(
+            self.db,
+            self.home,
+            version.number,
+            settings=self.settings,
+            on_progress=lambda p: self.enter(run, p),
+        )
+        if report.accepted:
+            release.promote(self.db, self.home, version.number)
+        else:
+            self.db.reject(version.number)
+        return report
+
+    # ---------------------------------------------------------------------------------------------- progress
+
+    def enter(self, run: Run, progress: Progress) -> None:
+        """Into the run's row, a few times a second at most, for ``clawback status``; and to who asked for it."""
+        now = time.monotonic()
+        if now - self.told >= PROGRESS_SECONDS:
+            self.told = now
+            self.db.update_run(run.id, progress=progress)
+        self.tell(progress)
+
+    def tell(self, progress: Progress) -> None:
+        if self.on_progress:
+            self.on_progress(progress)
+
+    def fail(self, run: Run, why: str) -> None:
+        self.db.update_run(run.id, status="failed", error=why)
+        shutil.rmtree(self.folder(run), ignore_errors=True)

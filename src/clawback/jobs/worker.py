@@ -1,0 +1,57 @@
+"""The background process: ``python -m clawback.jobs.worker HOME [--if-due]`` trains once, politely, and logs what came of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from clawback import config, store
+from clawback.errors import Busy, ClawbackError
+from clawback.feedback import training_due
+from clawback.jobs.background import last_failure, not_now, stamp
+from clawback.paths import Home
+
+MAX_LOG = 5_000_000
+
+
+def main(arguments: list[str]) -> int:
+    home = Home(Path(arguments[0]))
+    os.environ["CLAWBACK_HOME"] = str(home.root)
+    try:
+        if "--if-due" in arguments and (reason := waits(home)):
+            return say(f"no run was started: {reason}")
+        os.nice(config.load(home.config).schedule.nice)
+        rotate(home)
+        from clawback.jobs.training import train_once
+
+        outcome = train_once(home)
+        return say(f"run {outcome.run.id}: {outcome.report.summary()}")
+    except Busy as error:
+        return say(str(error))
+    except ClawbackError as error:
+        say(str(error))
+        return 1
+
+
+def waits(home: Home) -> str:
+    """Why no run should start now; "" when one should."""
+    settings = config.load(home.config)
+    with store.connect(home.database) as db:
+        return "none is due" if not training_due(db, home) else not_now(settings, last_failure(db))
+
+
+def say(line: str) -> int:
+    print(stamp(), line, flush=True)
+    return 0
+
+
+def rotate(home: Home) -> None:
+    """Keep the log under a few megabytes: one older file stays."""
+    log = home.logs / "train.log"
+    if log.exists() and log.stat().st_size > MAX_LOG:
+        log.replace(log.with_suffix(".log.1"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

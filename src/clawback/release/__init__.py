@@ -1,0 +1,18 @@
+"""Versions: made, judged, put live, and taken back."""
+
+from clawback.release.gate import Report, gate
+from clawback.release.loading import load
+from clawback.release.registry import check, clear_strays, heal, promote, propose, reset, rollback
+
+__all__ = [
+    "Report",
+    "check",
+    "clear_strays",
+    "gate",
+    "heal",
+    "load",
+    "promote",
+    "propose",
+    "reset",
+    "rollback",
+]

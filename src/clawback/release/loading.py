@@ -1,0 +1,32 @@
+"""A version, ready to answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clawback import config
+from clawback.paths import Home
+from clawback.records import Version
+from clawback.release.registry import check
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.policy import Policy
+
+
+def load(home: Home, version: Version, settings: config.Config | None = None) -> Policy:
+    """Load a version's base model with its adapter, after checking that the files are what was trained.
+
+    Raises ``ModelError`` when they are not, ``MissingExtra`` when torch is not installed.
+    """
+    from clawback import engine
+
+    check(version)
+    model = (settings or config.load(home.config)).model
+    return engine.load(
+        version.base or model.base,
+        revision=model.revision,
+        adapter=Path(version.path) if version.path else None,
+        dtype=model.dtype,
+        load_in_4bit=model.load_in_4bit,
+    )
