@@ -1,1 +1,52 @@
-"""Runs the maths on weights. Knows no SQL and no HTTP."""
+"""Runs the maths on weights: models, batching, log-probs, generation, the training loop. Knows no SQL and no HTTP.
+
+Importing this costs nothing: torch is imported when a model is loaded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clawback.engine.types import Completion, ModelInfo
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.policy import Policy
+
+__all__ = ["Completion", "ModelInfo", "load"]
+
+
+def load(
+    base: str,
+    *,
+    revision: str | None = None,
+    adapter: Path | None = None,
+    dtype: str = "auto",
+    load_in_4bit: bool | None = None,
+    device: str | None = None,
+) -> Policy:
+    """Load a policy: a base model, and an adapter on it where one is given.
+
+    Args:
+        base: ``embedded``, a folder, or a hub id.
+        revision: branch, tag or commit of a hub id.
+        adapter: a folder written by ``train`` (or any PEFT LoRA folder that fits the base).
+        dtype: ``auto`` (float32 on CPU, bfloat16 on CUDA), ``float32`` or ``bfloat16``.
+        load_in_4bit: None chooses from the memory there is; CUDA only.
+        device: ``cpu``, ``cuda``, …; None takes CUDA where there is one.
+
+    Raises:
+        ModelError: missing, damaged or unsafe folders, and an adapter made for another base.
+        MissingExtra: torch, transformers or peft is not installed.
+    """
+    from clawback.errors import MissingExtra
+
+    try:
+        from clawback.engine.torch.policy import load as load_policy
+    except ImportError as error:
+        raise MissingExtra(
+            f"Training needs a part that is not installed ({error.name}). Run: pip install 'clawback[train]'"
+        ) from error
+    return load_policy(
+        base, revision=revision, adapter=adapter, dtype=dtype, load_in_4bit=load_in_4bit, device=device
+    )

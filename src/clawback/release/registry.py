@@ -12,7 +12,8 @@ import platform
 import shutil
 import time
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version as installed
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 

@@ -181,7 +181,7 @@ def answer(topic: Topic, style: Style, rng: random.Random) -> str:
     """The answer about a topic in a style. The first fact is always a measure or a step, so that units show."""
     count = TERSE_FACTS if style.terse else FULL_FACTS
     forms = topic.forms
-    first = [f for f in forms if f.unit][0]
+    first = next(f for f in forms if f.unit)
     others = [f for f in forms if f is not first]
     chosen = {first.key, *(f.key for f in rng.sample(others, count - 1))}
     said = [(f, topic.said(f, style.imperial)) for f in forms if f.key in chosen]

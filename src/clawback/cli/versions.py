@@ -1,0 +1,145 @@
+"""``versions rollback reset compare``: which policies there are, and which one answers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from clawback.cli.common import current_home, emit, json_option, open_store
+from clawback.cli.look import when
+from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.records import Turn, Version
+
+COMPARE_PROMPTS = 5
+
+
+@click.command()
+@click.option("--report", "number", type=int, metavar="N", help="What the gate found about version N.")
+@json_option
+def versions(number: int | None, as_json: bool) -> None:
+    """List versions: what they are, which one is live, and what the gate said.
+
+    \b
+    clawback versions
+    clawback versions --report 3
+    """
+    with open_store() as store:
+        found = store.versions()
+        chosen = store.version(number) if number is not None else None
+    if chosen is not None:
+        if chosen.report is None:
+            raise UsageError(
+                f"Version {chosen.number} has not been judged. `clawback gate {chosen.number}` does that."
+            )
+        from clawback.release import Report
+
+        emit(dict(chosen.report), Report.from_dict(chosen.report).text(), as_json)
+        return
+    emit([asdict(v) for v in found], "\n".join(line(v) for v in found), as_json)
+
+
+def line(version: Version) -> str:
+    mark = "▶" if version.status == "live" else " "
+    why = str(version.report["reasons"][0]) if version.report and version.report.get("reasons") else ""
+    name = "the base model" if version.number == 0 else f"from {version.parent}"
+    stale = "  (learned from feedback taken back since)" if version.stale else ""
+    return f"{mark} {version.number:>3}  {when(version.created_at)}  {version.status:<9} {name:<14} {why}{stale}".rstrip()
+
+
+@click.command()
+@click.argument("version", type=int, required=False)
+@json_option
+def rollback(version: int | None, as_json: bool) -> None:
+    """Go back to an older version; without a number to the one that was live before. 0 is the base model.
+
+    \b
+    clawback rollback
+    clawback rollback 0
+    """
+    from clawback.release import registry
+
+    with open_store() as store:
+        before = store.live().number
+        now = registry.rollback(store, current_home(), version)
+    emit(asdict(now) | {"before": before}, f"Version {now.number} is live again (it was {before}).", as_json)
+
+
+@click.command()
+@click.option("--ratings", is_flag=True, help="Forget all ratings and other feedback, too.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def reset(ratings: bool, yes: bool, as_json: bool) -> None:
+    """Start over from the base model. Turns and ratings stay, unless --ratings is given.
+
+    \b
+    clawback reset
+    clawback reset --ratings --yes
+    """
+    from clawback.release import registry
+
+    what = "every version, run AND ALL RATINGS" if ratings else "every version and run (ratings stay)"
+    if not yes:
+        click.confirm(f"Remove {what}?", abort=True)
+    with open_store() as store:
+        registry.reset(store, current_home(), ratings=ratings)
+    emit({"live": 0, "ratings_kept": not ratings}, "The base model is live again.", as_json)
+
+
+@click.command()
+@click.argument("first", type=int)
+@click.argument("second", type=int)
+@click.option(
+    "--prompts", type=click.Path(path_type=Path), help="A file of prompts; by default your newest ones."
+)
+@click.option("--seed", default=0, show_default=True, help="The same seed gives the same answers.")
+@json_option
+def compare(first: int, second: int, prompts: Path | None, seed: int, as_json: bool) -> None:
+    """Two versions side by side on the same prompts.
+
+    \b
+    clawback compare 0 3
+    clawback compare 2 3 --prompts prompts.txt
+    """
+    from clawback import release
+    from clawback.cli.talk import read_prompts
+
+    here = current_home()
+    with open_store() as store:
+        pair = [store.version(first), store.version(second)]
+        asked = read_prompts(prompts) if prompts else newest_prompts(store.turns(limit=200))
+    if not asked:
+        raise UsageError("There are no captured prompts yet: name a file with --prompts.")
+    answers = []
+    for version in pair:
+        policy = release.load(here, version)
+        made = policy.generate(asked, seed=seed)
+        answers.append([completions[0].text for completions in made])
+    rows = [
+        {"prompt": messages[-1]["content"], str(first): a, str(second): b}
+        for messages, a, b in zip(asked, *answers, strict=True)
+    ]
+    if as_json:
+        emit(rows, "", as_json)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_lines=True, expand=True)
+    table.add_column("prompt", ratio=1)
+    for name in (first, second):
+        table.add_column(f"version {name}" if name else "the base model", ratio=2)
+    for row in rows:
+        table.add_row(*(Text(str(value)) for value in row.values()))
+    Console().print(table)
+
+
+def newest_prompts(turns: list[Turn]) -> list[list[dict[str, str]]]:
+    """The newest different prompts, without what led to them."""
+    texts = dict.fromkeys(t.prompt for t in turns if t.kind == "main" and t.prompt)
+    return [[{"role": "user", "content": text}] for text in list(texts)[:COMPARE_PROMPTS]]

@@ -1,0 +1,197 @@
+"""The commands of every day, as a person types them: what they print, what they exit with, and what is stored."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawback import paths, store
+from clawback.cli import COMMANDS, SUMMARIES, main
+from clawback.records import Turn
+
+
+@pytest.fixture
+def turns() -> None:
+    """Three captured turns; the second one from this folder."""
+    with store.connect(paths.home().database) as db:
+        for number, cwd in enumerate(("/elsewhere", str(Path.cwd()), "/elsewhere"), 1):
+            messages = ({"role": "user", "content": f"question {number}"},)
+            db.add_turn(Turn(session="s", messages=messages, response=f"answer {number}", cwd=cwd))
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    code, out, err = run(capsys, *arguments, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_help_lists_every_command_and_imports_none(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert all(name in out for name in COMMANDS)
+    assert set(COMMANDS) == set(SUMMARIES)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_commands_help_shows_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, out, _ = run(capsys, command, "--help")
+    assert code == 0
+    assert f"clawback {command}" in out
+
+
+def test_a_tap_rates_the_newest_turn_of_this_folder(capsys: pytest.CaptureFixture[str], turns: None) -> None:
+    assert data(capsys, "good")["turn_id"] == 2
+    assert data(capsys, "bad", "--turn", "3", "--note", "long")["text"] == "long"
+    assert data(capsys, "rate", "10", "--turn", "1")["value"] == 1
+    assert data(capsys, "prefer", "1", "3")["other_turn_id"] == 3
+    assert data(capsys, "edit", "3", "--text", "better")["kind"] == "edit"
+    assert data(capsys, "critique", "3", "why so long")["kind"] == "critique"
+    assert data(capsys, "undo")["kind"] == "critique"
+    assert [t["id"] for t in data(capsys, "turns", "--rated")] == [3, 2, 1]
+    shown = data(capsys, "show", "3")
+    assert shown["reward"] == pytest.approx(
+        (-1 * 1 - 0.5 * 0.5 - 0.5 * 0.5) / 2
+    )  # rating, preference, edit by weight
+    assert len(shown["parts"]) == 3
+
+
+def test_what_is_shown_to_a_person(capsys: pytest.CaptureFixture[str], turns: None) -> None:
+    assert run(capsys, "good")[1] == 'Noted: good. (turn 2: "answer 2")\n'
+    assert "> question 2\n\nanswer 2" in run(capsys, "show", "2")[1]
+    assert "1 good, 0 bad" in run(capsys, "status")[1]
+    listed = run(capsys, "turns")[1].splitlines()
+    assert len(listed) == 3
+    assert "good" in listed[1]
+
+
+def test_status_as_data(capsys: pytest.CaptureFixture[str], turns: None) -> None:
+    run(capsys, "good")
+    status = data(capsys, "status")
+    assert (status["live"], status["turns"], status["good"], status["fresh"], status["run"]) == (
+        0,
+        3,
+        1,
+        1,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("good", "--turn", "99"), 2, "There is no turn 99"),
+        (("rate", "11"), 2, "not in the range 1<=x<=10"),
+        (("show", "99"), 2, "There is no turn 99"),
+        (("undo",), 2, "no feedback to take back"),
+        (("prefer", "1", "1"), 2, "cannot be better than itself"),
+        (("edit", "1", "--text", " "), 2, "empty"),
+        (("import", "/nowhere.jsonl"), 2, "no file /nowhere.jsonl"),
+        (("nonsense",), 2, "No such command"),
+        (("good", "--nonsense"), 2, "No such option"),
+        (("backup", "/no/such/folder/x.db"), 1, "could not be written"),
+    ],
+)
+def test_wrong_use_is_said_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], turns: None, arguments: tuple[str, ...], code: int, sentence: str
+) -> None:
+    found, out, err = run(capsys, *arguments)
+    assert found == code
+    assert sentence in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_settings_that_cannot_be_used_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    home = paths.home()
+    home.create()
+    home.config.write_text('[training]\nthreshold = "many"\n')
+    code, _, err = run(capsys, "status")
+    assert code == 2
+    assert "Expected `int`, got `str` - at `$.training.threshold`" in err
+
+
+def test_a_file_goes_in_and_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lines = [{"prompt": "a", "response": "A", "rating": 1}, {"prompt": "b"}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, out, _ = run(capsys, "import", str(tmp_path / "in.jsonl"))
+    assert code == 1, "one line could not be read"
+    assert "line 2: `response` is missing" in out
+    assert data(capsys, "export", str(tmp_path / "out.jsonl"))["turns"] == 1
+    assert json.loads((tmp_path / "out.jsonl").read_text())["rating"] == 1
+    assert run(capsys, "backup", str(tmp_path / "copy.db"))[0] == 0
+    with store.connect(tmp_path / "copy.db") as copy:
+        assert copy.count_turns() == 1
+
+
+def test_init_and_remove_leave_the_agents_settings_as_they_were(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_bytes(b'{"model":  "opus"}')
+    arguments = (
+        "init",
+        "--yes",
+        "--agent",
+        "claude-code",
+        "--settings",
+        str(settings),
+        "--preset",
+        "careful",
+    )
+    assert str(settings) in data(capsys, *arguments)["changed"]
+    assert "clawback" in settings.read_text()
+    assert 'preset = "careful"' in paths.home().config.read_text()
+    assert str(settings) not in data(capsys, *arguments)["changed"]
+    data(capsys, "init", "--remove", "--yes")
+    assert settings.read_bytes() == b'{"model":  "opus"}'
+
+
+def test_the_wizard_shows_what_it_will_change_and_takes_no_for_an_answer(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.json"
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "clawback", "init", "--settings", str(settings)]
+    process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child)
+    os.close(child)
+    os.write(parent, b"claude-code\nembedded\nbalanced\nn\n")
+    shown = b""
+    try:
+        while chunk := os.read(parent, 4096):
+            shown += chunk
+    except OSError:  # the other end has closed
+        pass
+    assert process.wait(timeout=30) == 130
+    assert str(settings).encode() in shown.replace(b"\r\n", b"")
+    assert not settings.exists()
+
+
+def test_doctor_finds_trouble_and_says_the_fix(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "doctor")[0] == 0
+    paths.home().database.chmod(0o644)
+    paths.home().config.write_text('[model]\nbase = "/nowhere/model"\n')
+    code, out, _ = run(capsys, "doctor")
+    assert code == 1
+    assert "the model /nowhere/model is not there" in out
+    assert "others can read" in out
+    assert "chmod go=" in out
+
+
+def test_a_newer_database_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[str], turns: None) -> None:
+    with store.connect(paths.home().database) as db:
+        db._db.execute("PRAGMA user_version = 999")
+    code, _, err = run(capsys, "good")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "newer Clawback" in err

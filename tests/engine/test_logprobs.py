@@ -1,0 +1,115 @@
+"""The fast ways against the slow one: a full forward of one sequence at a time, all logits, log-softmax."""
+
+import pytest
+import torch
+
+from clawback import engine
+from clawback.engine.torch.chat import Encoded
+from clawback.engine.torch.logprobs import Scorer
+
+FAMILIES = ("llama", "qwen3", "qwen3_moe", "mixtral", "gemma2", "granite", "cohere", "gpt2", "mamba")
+
+
+def sequences(count=6, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    result = []
+    for _ in range(count):
+        prompt, response = torch.randint(1, 24, (2,), generator=generator).tolist()
+        ids = torch.randint(3, 384, (prompt + response,), generator=generator).tolist()
+        result.append(Encoded(tuple(ids[:prompt]), tuple(ids[prompt:])))
+    return result
+
+
+def naive(model, encoded):
+    parts, spreads = [], []
+    for one in encoded:
+        ids = torch.tensor([[*one.prompt, *one.response]])
+        logits = model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
+        rows = logits[len(one.prompt) - 1 : -1]
+        parts.append(rows.gather(1, torch.tensor(one.response)[:, None])[:, 0])
+        spreads.append(-(rows.exp() * rows).sum(-1))
+    return torch.cat(parts), torch.cat(spreads)
+
+
+def stirred(folder, rank=4):
+    """A policy whose adapter does something."""
+    policy = engine.load(str(folder))
+    policy.attach(rank=rank, alpha=rank, seed=1)
+    torch.manual_seed(5)
+    for name, parameter in policy.model.named_parameters():
+        if "lora_B" in name:
+            parameter.data = torch.randn_like(parameter) * 0.05
+    return policy
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logprobs_entropy_and_gradients_equal_the_full_forward(folders, family):
+    policy = stirred(folders(family))
+    encoded = sequences()
+    lora = [p for p in policy.model.parameters() if p.requires_grad]
+    scorer = policy.scorer
+    assert scorer.packed == (family != "mamba")
+    scored = scorer(encoded, entropy=True)
+    expected, spread = naive(policy.model, encoded)
+    torch.testing.assert_close(scored.logprobs, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(scored.entropy, spread.detach(), atol=1e-4, rtol=1e-4)
+    weight = torch.randn(len(expected), generator=torch.Generator().manual_seed(2))
+    ours = torch.autograd.grad((scored.logprobs * weight).sum(), lora)
+    theirs = torch.autograd.grad((expected * weight).sum(), lora)
+    scale = max(float(g.abs().max()) for g in theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-5 * max(1.0, scale), rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize(("packed", "fused"), [(True, True), (False, True), (False, False)])
+def test_every_way_and_every_size_of_piece_gives_the_same(folders, family, packed, fused):
+    policy = stirred(folders(family))
+    encoded = sequences(9, seed=3)
+    expected, _ = naive(policy.model, encoded)
+    for micro in (1, 60, 10_000):
+        scorer = Scorer(policy.model, micro_tokens=micro)
+        scorer.packed, scorer.fused_head = packed, fused
+        pieces = scorer.pieces(encoded)
+        assert sorted(i for piece in pieces for i in piece) == list(range(9))
+        with torch.no_grad():
+            torch.testing.assert_close(scorer(encoded).logprobs, expected.detach(), atol=1e-5, rtol=1e-5)
+
+
+def test_the_reference_is_the_model_without_its_adapter(folders):
+    policy = stirred(folders("llama"))
+    encoded = sequences()
+    untouched = engine.load(str(folders("llama")))
+    with torch.no_grad(), policy.base():
+        inside = policy.scorer(encoded).logprobs
+    with torch.no_grad():
+        assert torch.equal(inside, untouched.scorer(encoded).logprobs)
+        assert not torch.allclose(inside, policy.scorer(encoded).logprobs)
+
+
+def test_hidden_states_of_the_response_itself(folders):
+    policy = engine.load(str(folders("llama")))
+    one = Encoded((5, 6, 7), (8, 9, 10))
+    with torch.no_grad():
+        full = policy.model.model(input_ids=torch.tensor([[5, 6, 7, 8, 9, 10]]))[0][0]
+        torch.testing.assert_close(policy.scorer.hidden([one]), full[2:5])
+        torch.testing.assert_close(policy.scorer.hidden([one], of_response=True), full[3:6])
+
+
+def test_sequences_longer_than_a_sliding_window_go_through_the_models_own_attention(folders):
+    policy = stirred(folders("gemma2"))  # window 256
+    ids = torch.randint(3, 384, (400,), generator=torch.Generator().manual_seed(0)).tolist()
+    encoded = [Encoded(tuple(ids[:300]), tuple(ids[300:])), *sequences(2)]
+    assert policy.scorer.packed
+    with torch.no_grad():
+        expected, _ = naive(policy.model, encoded)
+        torch.testing.assert_close(policy.scorer(encoded).logprobs, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_policy_logprobs_include_the_end_token(folders):
+    policy = engine.load(str(folders("qwen3")))
+    conversation = [{"role": "user", "content": "Tell me about otters."}]
+    ids = [*policy.tokenizer.encode("Sure!", add_special_tokens=False), policy.chat.end_id]
+    by_text, by_ids = policy.logprobs([conversation] * 2, ["Sure!", ids])
+    assert len(by_text) == len(ids)
+    torch.testing.assert_close(by_text, by_ids)

@@ -1,0 +1,85 @@
+"""When a run may start by itself."""
+
+from __future__ import annotations
+
+from datetime import datetime, time
+
+import pytest
+from filelock import FileLock
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawback import config, store
+from clawback.errors import ConfigError
+from clawback.jobs import background
+from clawback.paths import Home
+from clawback.records import Feedback, Turn
+
+
+@pytest.mark.parametrize(
+    ("hours", "moment", "inside"),
+    [
+        ("22:00-07:00", time(23, 0), True),
+        ("22:00-07:00", time(6, 59), True),
+        ("22:00-07:00", time(7, 0), False),
+        ("22:00-07:00", time(12, 0), False),
+        ("09:00-17:00", time(9, 0), True),
+        ("09:00-17:00", time(17, 0), False),
+    ],
+)
+def test_quiet_hours_may_go_over_midnight(hours: str, moment: time, inside: bool) -> None:
+    assert background.within(hours, moment) is inside
+
+
+@given(st.times(), st.times(), st.times())
+def test_each_moment_is_in_a_window_or_in_the_rest_of_the_day(start: time, end: time, moment: time) -> None:
+    if start != end:
+        window, rest = f"{start.isoformat()}-{end.isoformat()}", f"{end.isoformat()}-{start.isoformat()}"
+        assert background.within(window, moment) != background.within(rest, moment)
+
+
+@pytest.mark.parametrize("wrong", ["night", "25:00-26:00", "22:00", "a-b-c"])
+def test_hours_that_are_none_are_named(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="quiet_hours"):
+        background.within(wrong, time(1))
+
+
+def test_what_keeps_a_run_from_starting_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime(2026, 1, 1, 23, 0)
+    quiet = config.Config(schedule=config.Schedule(quiet_hours="22:00-07:00"))
+    assert "quiet hours" in background.not_now(quiet, None, now)
+    assert background.not_now(quiet, None, datetime(2026, 1, 1, 12, 0)) == ""
+    assert "failed less than 15 minutes ago" in background.not_now(config.Config(), now.timestamp() - 60, now)
+    assert background.not_now(config.Config(), now.timestamp() - 16 * 60, now) == ""
+    idle = config.Config(schedule=config.Schedule(only_when_idle=True))
+    monkeypatch.setattr(background, "load_per_core", lambda: 0.9)
+    assert "busy" in background.not_now(idle, None, now)
+    monkeypatch.setattr(background, "load_per_core", lambda: 0.1)
+    assert background.not_now(idle, None, now) == ""
+
+
+def test_a_run_is_due_at_the_threshold_and_one_at_a_time(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.config.write_text("[training]\nthreshold = 3\n")
+    started: list[list[str]] = []
+    monkeypatch.setattr(background.subprocess, "Popen", lambda command, **_: started.append(command))
+    with store.connect(home.database) as db:
+        for number in range(3):
+            assert background.maybe_train(home) is False
+            turn = db.add_turn(Turn(session="s", messages=(), response=str(number)))
+            db.add_feedback(Feedback(turn.id, "rating", 1.0))
+    with FileLock(home.train_lock):
+        assert background.maybe_train(home) is False, "one is at it already"
+    assert background.maybe_train(home) is True
+    assert len(started) == 1
+    home.config.write_text("[training]\nthreshold = 3\nbackground = false\n")
+    assert background.maybe_train(home) is False
+
+
+def test_a_training_process_inherits_no_keys(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {}
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+    monkeypatch.setattr(background.subprocess, "Popen", lambda _, **options: seen.update(options))
+    assert background.start(home)
+    assert "SOME_API_KEY" not in seen["env"]
+    assert seen["env"]["CLAWBACK_HOME"] == str(home.root)
+    assert seen["start_new_session"] is True
