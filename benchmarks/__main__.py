@@ -1,0 +1,53 @@
+"""``python -m benchmarks [NAME [ARGUMENTS]]``: run the named benchmark, or every one of them in turn.
+
+A benchmark is a module in this folder with a ``main(argv) -> int`` and a docstring whose first line says what it
+shows. It writes progress to stderr, its table (or, with ``--json``, one JSON object) to stdout, and its raw figures
+under ``bench-results/``, which git does not keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def available() -> dict[str, str]:
+    """Name → first line of the docstring of every benchmark, read without importing any."""
+    found = {}
+    for path in sorted(HERE.glob("*.py")):
+        if path.name.startswith("_"):
+            continue
+        tree = ast.parse(path.read_text("utf-8"))
+        if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body):
+            found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return found
+
+
+def main() -> int:
+    found = available()
+    listing = "\n".join(f"  {name:<12} {line}" for name, line in found.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Run one benchmark, or all of them.",
+        epilog=f"benchmarks:\n{listing}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "name", nargs="?", choices=found, metavar="NAME", help="which one (default: all in turn)"
+    )
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to it; try NAME --help")
+    options = parser.parse_args()
+    status = 0
+    for name in [options.name] if options.name else list(found):
+        print(f"== {name}", file=sys.stderr)
+        status |= importlib.import_module(f"benchmarks.{name}").main(options.arguments)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""The least time that the work can take on this machine: its FLOPs over the rate at which it multiplies matrices.
+
+What a run of LoRA training has to compute, with T tokens of which R are of responses (in all turns), L layers of
+hidden size h, key and value width k, feed-forward width f, a vocabulary of V, rank r and one multiply-add as 2 FLOPs:
+
+    weights of a layer       P = 2h² + 2hk + 3hf             (query and output, key and value, gate, up and down)
+    forward of the layers    2·T·L·P
+    attention, causal        2·h·Σ l(l+1)·L                  over turns of l tokens: scores and their use
+    head                     2·R·h·V                         response tokens only
+    adapter forward          2·T·L·r·(9h + 2k + 3f)          on every linear map: A reads its input, B writes its output
+
+    reference                layers + attention + head, once a turn
+    policy forward           layers + attention + head + adapter, each pass
+    policy backward          layers − 2·T·(h² + 2hk) + 2·attention + head + 2·adapter, each pass
+
+The backward of a frozen weight is the gradient of its input alone, as dear as its forward; there is no gradient of the
+weight itself, and none of the input of the first layer's query, key and value, since nothing below them is trained.
+Softmax, norms, rotations, activations and the optimizer are left out, as is what memory costs: a floor, not a forecast.
+
+Two things could go below it: the last layer needs its query, output and feed-forward at response tokens only (not done
+by anybody here, and counted as if needed), and the reference of the very first step equals the policy.
+
+As a script (``floor.py job.json``) it measures the rates, at the shapes of the work.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchmarks.peers.workload import Workload
+
+
+def flops(work: Workload) -> dict[str, float]:
+    """FLOPs of the whole run, by the shape of the multiplication that they are done in."""
+    h, layers, r = work.hidden, work.layers, work.rank
+    k = h * work.kv_heads // work.heads
+    tokens, response = work.tokens, work.response_tokens
+    weights = 2 * h * h + 2 * h * k + 3 * h * work.intermediate
+    base = 2 * tokens * layers * weights
+    attention = 2 * h * layers * sum((a + b) * (a + b + 1) for a, b in work.lengths())
+    head = 2 * response * h * work.vocabulary
+    adapter = 2 * tokens * layers * r * (9 * h + 2 * k + 3 * work.intermediate)
+    backward = base - 2 * tokens * (h * h + 2 * h * k)
+    return {
+        "layers": base + work.passes * (base + backward),
+        "attention": attention + work.passes * 3 * attention,
+        "adapter": work.passes * 3 * adapter,
+        "head": (1 + work.passes) * head,
+        "head_backward": work.passes * head,
+    }
+
+
+def floor_seconds(parts: dict[str, float], rates: dict[str, float]) -> float:
+    """Attention and adapter are taken at the rate of the layers, which is more than they reach."""
+    return sum(amount / rates.get(part, rates["layers"]) for part, amount in parts.items())
+
+
+def main() -> None:
+    import torch
+    from meter import read_job, write_result
+
+    job = read_job()
+    shapes: dict[str, tuple[int, int, int]] = {name: tuple(shape) for name, shape in job["shapes"].items()}
+
+    def rate(m: int, k: int, n: int, dtype: torch.dtype, transposed: bool) -> float:
+        """FLOP a second of [m, k] × [k, n], the best of several: others use this machine too."""
+        a = torch.randn(m, k, dtype=dtype)
+        b = torch.randn(n, k, dtype=dtype).t() if transposed else torch.randn(k, n, dtype=dtype)
+        out = torch.empty(m, n, dtype=dtype)
+        best, began = float("inf"), time.perf_counter()
+        while time.perf_counter() - began < job["seconds"]:
+            start = time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+            torch.mm(a, b, out=out)
+            end = time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+            best = min(best, end - start)
+        return 2 * m * k * n / best
+
+    result: dict[str, Any] = {"threads": torch.get_num_threads()}
+    for name in ("float32", "bfloat16"):
+        dtype = getattr(torch, name)
+        # A layer and the head read weights as they are stored, [out, in]; the backward of the head does not.
+        result[name] = {
+            part: rate(*shape, dtype, transposed=part != "head_backward") for part, shape in shapes.items()
+        }
+    write_result(job, result)
+
+
+if __name__ == "__main__":
+    main()
