@@ -37,7 +37,7 @@ SHAPE: dict[str, Any] = {
     "max_position_embeddings": 2048,
     "tie_word_embeddings": True,
 }
-DIALOGUES = 90_000
+DIALOGUES = 60_000
 TOKENS_A_STEP = 4096
 MATRIX_RATE, OTHER_RATE, WARMUP = 0.02, 4e-3, 0.03
 

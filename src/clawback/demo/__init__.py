@@ -1,0 +1,5 @@
+"""The whole loop on the embedded model, with a simulated person or a real one."""
+
+from clawback.demo.loop import Demo, Look, Round
+
+__all__ = ["Demo", "Look", "Round"]
