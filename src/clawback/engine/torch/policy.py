@@ -78,7 +78,7 @@ class Policy:
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
             if isinstance(getattr(module, "attention_dropout", None), float):
-                module.attention_dropout = 0.0
+                module.attention_dropout = 0.0  # type: ignore[assignment]
         inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         inner.enable_input_require_grads()
         self.model.train()
@@ -155,7 +155,8 @@ class Policy:
         from clawback.engine.torch.features import features
 
         with self.base():
-            return features(self.model, self.tokenizer, conversations, responses)
+            encoded = [self._encode(c, r) for c, r in zip(conversations, responses, strict=True)]
+            return torch.from_numpy(features(self.scorer, encoded))
 
     def _encode(self, conversation: Conversation, response: str | Sequence[int]) -> Encoded:
         text, ids = (response, None) if isinstance(response, str) else ("", response)
