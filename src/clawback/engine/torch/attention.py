@@ -68,7 +68,9 @@ def packed_attention(
         if softcap is not None:
             out = _capped(q, k, v, scale, softcap)
         else:
-            out = scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1, scale=scale, enable_gqa=grouped)
+            out = scaled_dot_product_attention(
+                q, k, v, is_causal=q.shape[2] > 1, scale=scale, enable_gqa=grouped
+            )
         outputs.append(out.transpose(1, 2))
     return torch.cat(outputs, 1), None
 
@@ -127,7 +129,9 @@ class _Whole(torch.autograd.Function):
             q, k, v = (_blocks(x, group, key.shape[1]) for x in flat)
             future = torch.full((group.width, group.width), -torch.inf).triu_(1)
             logits = torch.bmm(q, k.transpose(1, 2)).view(-1, group.width, group.width).float()
-            weights = logits.mul_(scaling).add_(future).softmax(-1).to(q.dtype).view(*q.shape[:2], group.width)
+            weights = (
+                logits.mul_(scaling).add_(future).softmax(-1).to(q.dtype).view(*q.shape[:2], group.width)
+            )
             _unblock(torch.bmm(weights, v), group, out)
             saved += [q, k, v, weights]
         ctx.save_for_backward(*saved)
@@ -160,7 +164,11 @@ def _blocks(x: Tensor, group: _Group, shared: int) -> Tensor:
 
 def _by_head(x: Tensor, group: _Group, shared: int) -> Tensor:
     """[sequences · width, heads, D] → [sequences · kv heads, repeats · width, D]."""
-    return x.view(group.count, group.width, *x.shape[1:]).transpose(1, 2).reshape(group.count * shared, -1, x.shape[2])
+    return (
+        x.view(group.count, group.width, *x.shape[1:])
+        .transpose(1, 2)
+        .reshape(group.count * shared, -1, x.shape[2])
+    )
 
 
 def _unblock(x: Tensor, group: _Group, out: Tensor) -> None:
