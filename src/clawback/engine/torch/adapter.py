@@ -195,8 +195,7 @@ def strip(model: nn.Module) -> nn.Module:
     inner: Any = model
     base: nn.Module = inner.unload()
     for name in ("peft_config", "_hf_peft_config_loaded"):
-        if hasattr(base, name):
-            delattr(base, name)
+        vars(base).pop(name, None)
     return base
 
 

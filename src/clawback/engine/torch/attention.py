@@ -92,16 +92,17 @@ class _Group:
 @lru_cache(maxsize=64)
 def packing(lengths: tuple[int, ...]) -> tuple[_Group, ...]:
     """Sequences by length, rounded up to a multiple of ``_ROUND``."""
-    starts, groups = [0, *accumulate(lengths)], {}
+    starts = [0, *accumulate(lengths)]
+    groups: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
         groups.setdefault(-(-length // _ROUND) * _ROUND, []).append(index)
     result = []
     for width, members in sorted(groups.items()):
         first = torch.tensor([starts[i] for i in members])[:, None]
-        length = torch.tensor([lengths[i] for i in members])[:, None]
+        size = torch.tensor([lengths[i] for i in members])[:, None]
         column = torch.arange(width)[None]
-        spread = first + torch.minimum(column, length - 1)
-        inside = (column < length).flatten()
+        spread = first + torch.minimum(column, size - 1)
+        inside = (column < size).flatten()
         result.append(
             _Group(width, len(members), spread.flatten(), spread.flatten()[inside], inside.nonzero()[:, 0])
         )
