@@ -8,12 +8,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clawback.engine.types import Completion, ModelInfo
+from clawback.engine.memory import Estimate, estimate
+from clawback.engine.recipe import Recipe, recipe, recipe_from
+from clawback.engine.train import train
+from clawback.engine.types import Completion, ModelInfo, TrainResult
 
 if TYPE_CHECKING:
     from clawback.engine.torch.policy import Policy
 
-__all__ = ["Completion", "ModelInfo", "load"]
+__all__ = [
+    "Completion",
+    "Estimate",
+    "ModelInfo",
+    "Recipe",
+    "TrainResult",
+    "estimate",
+    "load",
+    "recipe",
+    "recipe_from",
+    "train",
+]
 
 
 def load(

@@ -45,6 +45,11 @@ class Policy:
         return hasattr(self.model, "peft_config")
 
     @property
+    def moved(self) -> bool:
+        """True when the adapter changes anything: a fresh one does not."""
+        return any(bool(p.any()) for name, p in self.model.named_parameters() if "lora_B" in name)
+
+    @property
     def scorer(self) -> Scorer:
         """Made on first use, and again when an adapter comes or goes."""
         if self._scorer is None:
@@ -64,6 +69,19 @@ class Policy:
             raise UsageError("This policy has an adapter already. Load another one, or go on with it.")
         self.model = adapters.attach(self.model, self.info, rank=rank, alpha=alpha, seed=seed)
         self._scorer = None
+
+    def checkpoint_layers(self) -> None:
+        """Keep only the inputs of layers for the way back. Needs transformers' training mode, so dropout is taken
+        out first: the log-probs of a step have to be those of the policy."""
+        inner: Any = self.model
+        for module in self.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+            if isinstance(getattr(module, "attention_dropout", None), float):
+                module.attention_dropout = 0.0
+        inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        inner.enable_input_require_grads()
+        self.model.train()
 
     def put(self, folder: Path | None) -> None:
         """Take the adapter of a folder in place of the one there is; None: the base model alone.
