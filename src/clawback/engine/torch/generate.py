@@ -21,6 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clawback.engine.types import Completion
+from clawback.records import Message
+
 ROWS = 128
 """Rows computed at once."""
 
@@ -32,6 +35,45 @@ class Sampled:
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finished: bool
+
+
+def generate(
+    model: nn.Module,
+    tokenizer: Any,
+    conversations: Sequence[Sequence[Message]],
+    *,
+    samples: int = 1,
+    temperature: float = 1.0,
+    max_tokens: int = 160,
+    seed: int = 0,
+) -> list[list[Completion]]:
+    """``samples`` answers to each conversation, as text and token by token. See ``sample``."""
+    from clawback.engine.torch.chat import Chat
+
+    chat = Chat(tokenizer)
+    answers = sample(
+        model,
+        [chat.prompt(messages) for messages in conversations],
+        samples=samples,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        stop=stop_ids(model, chat.end_id),
+        seed=seed,
+    )
+    return [
+        [
+            Completion(tokenizer.decode(a.ids, skip_special_tokens=True), a.ids, a.logprobs, a.finished)
+            for a in group
+        ]
+        for group in answers
+    ]
+
+
+def stop_ids(model: Any, end_id: int) -> tuple[int, ...]:
+    """Every token that ends an answer: that of the chat template, and those that the model's own settings name."""
+    named = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    named = named if isinstance(named, (list, tuple)) else [named]
+    return tuple(sorted({end_id, *(int(token) for token in named if token is not None)}))
 
 
 @torch.no_grad()

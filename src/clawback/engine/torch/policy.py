@@ -155,7 +155,8 @@ class Policy:
         from clawback.engine.torch.features import features
 
         with self.base():
-            return features(self.model, self.tokenizer, conversations, responses)
+            encoded = [self._encode(c, r) for c, r in zip(conversations, responses, strict=True)]
+            return torch.from_numpy(features(self.scorer, encoded))
 
     def _encode(self, conversation: Conversation, response: str | Sequence[int]) -> Encoded:
         text, ids = (response, None) if isinstance(response, str) else ("", response)

@@ -1,0 +1,76 @@
+"""How far the policy is from the base at each position: KL(policy ‖ base) over the whole vocabulary, with its gradient.
+
+The usual estimate from the one token that was sampled is unbiased and very noisy: at a position where the base is certain, it is
+nearly always nearly zero, and now and then enormous. The exact value pulls at every position at once, also towards tokens
+that were not sampled. It is what keeps facts (docs/studies/0001-keeping-facts.md).
+
+With policy p, base q and logits z = scale · W h, at one position:
+
+    KL = Σ_v p_v (log p_v − log q_v)            dKL/dh = scale · Σ_v p_v (log p_v − log q_v − KL) · W_v
+
+As in ``head.py`` the table [tokens, vocabulary] never exists, and the gradient is made on the way forward.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clawback.engine.torch.head import TILE, Head, _online
+
+
+def exact_kl(head: Head, hidden: Tensor, reference: Tensor) -> Tensor:
+    """KL(policy ‖ base) in nats at each position.
+
+    Args:
+        hidden: [N, H] last hidden states under the policy; the gradient goes here.
+        reference: [N, H] the same under the base, whose head is the same.
+
+    Returns:
+        [N] float32, ≥ 0.
+    """
+    if torch.is_grad_enabled() and hidden.requires_grad:
+        return _ExactKL.apply(hidden, reference, head)  # type: ignore[no-any-return, no-untyped-call]
+    return _kl(head, hidden, reference)[0]
+
+
+class _ExactKL(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, reference: Tensor, head: Head) -> Tensor:
+        value, direction = _kl(head, hidden, reference)
+        ctx.save_for_backward(direction)
+        ctx.dtype = hidden.dtype
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (direction,) = ctx.saved_tensors
+        return (direction * grads[0][:, None]).to(ctx.dtype), None, None
+
+
+@torch.no_grad()
+def _kl(head: Head, hidden: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]:
+    """Values [N] and their gradient towards ``hidden`` [N, H], both float32."""
+    log_p, _, mean_row = _online(head, hidden, True, False)
+    log_q, _, _ = _online(head, reference, False, False)
+    value = torch.zeros_like(log_p)
+    pull = torch.zeros_like(mean_row)  # Σ_v p_v (log p_v − log q_v) · W_v
+    for start in range(0, head.weight.shape[0], TILE):
+        ours, slope = _capped(head, head.tile(hidden, start))
+        theirs, _ = _capped(head, head.tile(reference, start))
+        ours -= log_p[:, None]
+        weights = ours.exp() * (ours - theirs + log_q[:, None])  # [N, tile]
+        value += weights.sum(1)
+        rows = head.weight[start : start + TILE]
+        pull += (weights if slope is None else weights * slope).to(rows.dtype) @ rows
+    return value.clamp(min=0.0), (pull - value[:, None] * mean_row) * head.scale
+
+
+def _capped(head: Head, logits: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The final logits and, where there is a cap, its derivative."""
+    if not head.softcap:
+        return logits, None
+    squashed = torch.tanh(logits / head.softcap)
+    return head.softcap * squashed, 1 - squashed.square()
