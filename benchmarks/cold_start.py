@@ -63,7 +63,11 @@ def ours(folder: Path, turns: int) -> dict[str, Command]:
         "python -c pass": ([sys.executable, "-c", "pass"], env, b""),
         "clawback good": ([str(Path(sys.executable).with_name("clawback")), "good"], env, b""),
         "clawback status": ([str(Path(sys.executable).with_name("clawback")), "status"], env, b""),
-        "our prompt hook": (hook, env, event("UserPromptSubmit", prompt="Tell me about the otter.", prompt_id="p")),
+        "our prompt hook": (
+            hook,
+            env,
+            event("UserPromptSubmit", prompt="Tell me about the otter.", prompt_id="p"),
+        ),
         "our stop hook": (hook, env, event("Stop", last_assistant_message="It is a mammal.", prompt_id="p")),
     }
 
@@ -99,7 +103,10 @@ def theirs(folder: Path) -> dict[str, Command]:
     env = environment(folder)
     transcript = folder / "transcript.jsonl"
     user = {"type": "user", "message": {"role": "user", "content": "Tell me about the otter."}}
-    answer = {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "A mammal."}]}}
+    answer = {
+        "type": "assistant",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "A mammal."}]},
+    }
     transcript.write_text("".join(json.dumps(x) + "\n" for x in (user, answer) * 20))
     hook = peer_hook(python)
     command = str(python.with_name("reinforceclaw"))
@@ -107,7 +114,9 @@ def theirs(folder: Path) -> dict[str, Command]:
     prompt = event("UserPromptSubmit", prompt="Tell me about the otter.", transcript_path=str(transcript))
     state = folder / ".reinforceclaw"
     state.mkdir(exist_ok=True)
-    (state / "config.json").write_text(json.dumps({"model": "bench", "agents": ["claude_code"], "panel_enabled": False}))
+    (state / "config.json").write_text(
+        json.dumps({"model": "bench", "agents": ["claude_code"], "panel_enabled": False})
+    )
     subprocess.run([*hook, "stop"], env=env, input=stop, capture_output=True, check=False)
     return {
         "reinforceclaw good": ([command, "good"], env, b""),

@@ -78,6 +78,7 @@ class Victim:
         self.turns: set[int] = set()
         self.feedback: set[int] = set()
         self.phases: Counter[str] = Counter()
+        self.ended = False
         self.news = threading.Condition()
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -93,11 +94,14 @@ class Victim:
                     (self.turns if words[1] == "turn" else self.feedback).add(int(words[2]))
                 self.phases["ack" if words[0] == "ack" else words[1]] += 1
                 self.news.notify_all()
+        with self.news:
+            self.ended = True
+            self.news.notify_all()
 
     def kill_after(self, phase: str, delay: float) -> None:
         """Wait until it is in that phase, a moment more, and kill it."""
         with self.news:
-            reached = self.news.wait_for(lambda: self.phases[phase] or self.process.poll() is not None, timeout=120)
+            reached = self.news.wait_for(lambda: self.phases[phase] or self.ended, timeout=120)
         if not reached or self.process.poll() is not None:
             assert self.process.stderr
             raise AssertionError(f"the victim never came to {phase}: {self.process.stderr.read()[-3000:]}")

@@ -119,7 +119,12 @@ def test_a_run_killed_at_any_step_ends_in_the_same_bytes(folders, tmp_path, monk
         policy = engine.load(str(folders("llama")))
         steps = []
         result = engine.train(
-            policy, samples, settings, seed=3, out=out, on_progress=lambda p, steps=steps: steps.append(p.get("step"))
+            policy,
+            samples,
+            settings,
+            seed=3,
+            out=out,
+            on_progress=lambda p, steps=steps: steps.append(p.get("step")),
         )
         assert digest(result.path) == digest(whole.path), f"killed at step {last}"
         assert len(result.history) == 6

@@ -59,7 +59,9 @@ def announcement(progress: Mapping[str, Any]) -> str:
     if progress.get("phase") == "estimate":
         return str(progress["text"])
     if progress.get("phase") == "plan":
-        return f"Learning with {progress['algorithm']}" + (f": {progress['note']}" if progress.get("note") else "")
+        return f"Learning with {progress['algorithm']}" + (
+            f": {progress['note']}" if progress.get("note") else ""
+        )
     return ""
 
 

@@ -206,7 +206,7 @@ def _write(policy: Policy, out: Path, result: TrainResult, identity: str) -> Non
     beside.rename(final)
     text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
     new = out / (RESULT + ".new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
