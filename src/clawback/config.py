@@ -66,7 +66,7 @@ class Gate(Section):
     """How sure the gate must be that the candidate is better than the live version."""
     max_kl: float = 8.0
     """Drift allowed on canary prompts, in nats an answer, from the base model."""
-    max_perplexity_ratio: float = 1.10
+    max_perplexity_ratio: float = 1.25
     """Perplexity of neutral text under the candidate over that under the base."""
 
 
