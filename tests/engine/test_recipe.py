@@ -16,7 +16,12 @@ def test_the_table_of_a_31_billion_model():
     recipe = engine.recipe(info(31e9), "balanced", "mis-po")
     assert recipe.learning_rate == pytest.approx(5e-6)
     assert (recipe.batch, recipe.accumulation, recipe.rank, recipe.steps) == (3, 2, 16, 32)
-    assert (recipe.kl, recipe.band_low, recipe.band_high, recipe.positive_weight) == (0.001, 0.994, 1.002, 1.2)
+    assert (recipe.kl, recipe.band_low, recipe.band_high, recipe.positive_weight) == (
+        0.001,
+        0.994,
+        1.002,
+        1.2,
+    )
 
 
 def test_a_mixture_of_experts_is_pushed_less_and_has_a_higher_rank():
@@ -42,7 +47,9 @@ def test_the_rate_falls_steadily_with_size():
 
 
 def test_presets_are_ordered():
-    careful, balanced, aggressive = (engine.recipe(info(2e6), p) for p in ("careful", "balanced", "aggressive"))
+    careful, balanced, aggressive = (
+        engine.recipe(info(2e6), p) for p in ("careful", "balanced", "aggressive")
+    )
     assert careful.learning_rate < balanced.learning_rate < aggressive.learning_rate
     assert careful.steps < balanced.steps < aggressive.steps
     assert careful.kl > balanced.kl > aggressive.kl

@@ -127,9 +127,8 @@ def show(turn: int, as_json: bool) -> None:
 
     with open_store() as store:
         found, said = store.turn(turn), store.feedback(turn_id=turn)
-        sample = (
-            next(iter(feedback.samples(store, feedback_ids=[f.id for f in said])), None) if said else None
-        )
+        samples = feedback.samples(store, feedback_ids=[f.id for f in said])
+        sample = next((s for s in samples if s.turn_id == turn), None)
     data = as_data(found, said) | {
         "reward": sample.reward if sample else None,
         "parts": [asdict(p) for p in sample.parts] if sample else [],

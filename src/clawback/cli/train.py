@@ -37,8 +37,8 @@ def progress_bar(quiet: bool = False) -> Iterator[OnProgress]:
 
         def follow(progress: Mapping[str, Any]) -> None:
             phase = str(progress.get("phase", ""))
-            if phase == "plan":
-                console.print(progress["text"], highlight=False)
+            if said := announcement(progress):
+                console.print(said, highlight=False, markup=False)
                 return
             if phase not in tasks:
                 tasks[phase] = bar.add_task(phase, total=None, detail="")
@@ -52,6 +52,17 @@ def progress_bar(quiet: bool = False) -> Iterator[OnProgress]:
             )
 
         yield follow
+
+
+def announcement(progress: Mapping[str, Any]) -> str:
+    """What is said once: the estimate before a run, and which algorithm was chosen and why."""
+    if progress.get("phase") == "estimate":
+        return str(progress["text"])
+    if progress.get("phase") == "plan":
+        return f"Learning with {progress['algorithm']}" + (
+            f": {progress['note']}" if progress.get("note") else ""
+        )
+    return ""
 
 
 def figures(progress: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from clawback.demo.loop import Look, Round
 
-BAR = 40
+BAR = 24
 
 
 def bars(looks: list[Look]) -> RenderableType:

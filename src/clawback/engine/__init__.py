@@ -53,8 +53,13 @@ def load(
         ModelError: missing, damaged or unsafe folders, and an adapter made for another base.
         MissingExtra: torch, transformers or peft is not installed.
     """
+    import os
+
     from clawback.errors import MissingExtra
 
+    # Threads that wait should sleep, not spin: a run in the background shares its cores with what the person does.
+    # Read once, when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from clawback.engine.torch.policy import load as load_policy
     except ImportError as error:

@@ -122,7 +122,9 @@ def prepare(policy: Policy, recipe: Recipe) -> Choice:
         free, _ = torch.cuda.mem_get_info(device)
         held = torch.cuda.memory_allocated(device)
         quantised = getattr(policy.model, "is_loaded_in_4bit", False)
-        choice = decide(policy.info, free=free + held, rank=recipe.rank, allow_4bit=quantised, longest=longest)
+        choice = decide(
+            policy.info, free=free + held, rank=recipe.rank, allow_4bit=quantised, longest=longest
+        )
     else:
         bits = 32 if next(policy.model.parameters()).dtype == torch.float32 else 16
         size = need(
@@ -134,7 +136,11 @@ def prepare(policy: Policy, recipe: Recipe) -> Choice:
             on_cpu=True,
         )
         choice = Choice(False, False, CPU_MICRO_TOKENS, size)
-    if recipe.gradient_checkpointing if recipe.gradient_checkpointing is not None else choice.gradient_checkpointing:
+    if (
+        recipe.gradient_checkpointing
+        if recipe.gradient_checkpointing is not None
+        else choice.gradient_checkpointing
+    ):
         policy.checkpoint_layers()
     policy.scorer.micro_tokens = recipe.micro_tokens or choice.micro_tokens
     return choice

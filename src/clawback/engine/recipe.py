@@ -169,12 +169,23 @@ def changed(chosen: Recipe, overrides: Mapping[str, Any]) -> Recipe:
     known = {f.name for f in dataclasses.fields(Recipe)}
     for name in overrides:
         if name not in known:
-            raise UsageError(f"There is no setting {name!r} in a recipe. Choose from: {', '.join(sorted(known))}.")
+            raise UsageError(
+                f"There is no setting {name!r} in a recipe. Choose from: {', '.join(sorted(known))}."
+            )
     try:
         result = msgspec.convert({**_plain(chosen), **overrides}, Recipe)
     except msgspec.ValidationError as error:
         raise UsageError(f"That recipe cannot be used: {error}.") from error
-    for name in ("learning_rate", "steps", "batch", "accumulation", "rank", "alpha", "grad_clip", "max_drift"):
+    for name in (
+        "learning_rate",
+        "steps",
+        "batch",
+        "accumulation",
+        "rank",
+        "alpha",
+        "grad_clip",
+        "max_drift",
+    ):
         if not 0 < getattr(result, name) < math.inf:
             raise UsageError(f"That recipe cannot be used: {name} must be more than 0.")
     for low, high in (("token_low", "token_high"), ("band_low", "band_high"), ("clip_low", "clip_high")):

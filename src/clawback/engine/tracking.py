@@ -102,7 +102,12 @@ def bar(quiet: bool = False) -> Iterator[OnProgress]:
 
 def figures(progress: Progress) -> str:
     """The figures of a step that fit on a line."""
-    shown = (("loss", "{:.3f}"), ("reward", "{:+.2f}"), ("drift", "{:.3f}"), ("tokens_per_second", "{:,.0f} tok/s"))
+    shown = (
+        ("loss", "{:.3f}"),
+        ("reward", "{:+.2f}"),
+        ("drift", "{:.3f}"),
+        ("tokens_per_second", "{:,.0f} tok/s"),
+    )
     parts = []
     for name, form in shown:
         if isinstance(progress.get(name), (int, float)):

@@ -206,7 +206,7 @@ def _write(policy: Policy, out: Path, result: TrainResult, identity: str) -> Non
     beside.rename(final)
     text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
     new = out / (RESULT + ".new")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -232,5 +232,3 @@ def _last(history: Sequence[dict[str, float]], count: int = 4) -> dict[str, floa
     """Means over the last steps."""
     rows = history[-count:]
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[-1]} if rows else {}
-
-

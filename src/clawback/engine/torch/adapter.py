@@ -192,8 +192,7 @@ def strip(model: nn.Module) -> nn.Module:
     inner: Any = model
     base: nn.Module = inner.unload()
     for name in ("peft_config", "_hf_peft_config_loaded"):
-        if hasattr(base, name):
-            delattr(base, name)
+        vars(base).pop(name, None)  # set on the model itself; some are on its class, too, and stay there
     return base
 
 

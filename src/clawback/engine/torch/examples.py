@@ -102,7 +102,13 @@ class Ratings:
 
 
 def from_ratings(
-    policy: Policy, samples: Sequence[Sample], recipe: Recipe, algorithm: Algorithm, *, seed: int, baseline: float
+    policy: Policy,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    algorithm: Algorithm,
+    *,
+    seed: int,
+    baseline: float,
 ) -> Plan:
     """A run on the ratings themselves: advantages once, in the order given, and log-probs of the start once.
 

@@ -78,7 +78,7 @@ class Policy:
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
             if isinstance(getattr(module, "attention_dropout", None), float):
-                module.attention_dropout = 0.0
+                module.attention_dropout = 0.0  # type: ignore[assignment]
         inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         inner.enable_input_require_grads()
         self.model.train()

@@ -159,9 +159,11 @@ class _Loop:
             if self.step == 0:
                 raise TrainingError(
                     "The first step is not finite: the model or its data cannot be trained in this dtype. "
-                    "Try dtype = \"float32\"."
+                    'Try dtype = "float32".'
                 )
-            return f"the loss is no longer a finite number at step {self.step}; the weights before it were kept"
+            return (
+                f"the loss is no longer a finite number at step {self.step}; the weights before it were kept"
+            )
         if figures["drift"] > self.settings.max_drift:
             return (
                 f"at step {self.step} the answers had drifted {figures['drift']:.2f} nats a token from the base (limit "
