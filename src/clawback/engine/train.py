@@ -100,7 +100,8 @@ def _run(
     plan = plan_for(policy, samples, recipe, seed=seed, prompts=prompts, baseline=baseline, tell=tell)
     tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
     settings = Settings(
-        learning_rate=recipe.learning_rate,
+        learning_rate=plan.rate or recipe.learning_rate,
+        decay=plan.decay,
         grad_clip=recipe.grad_clip,
         weight_decay=recipe.weight_decay,
         max_drift=recipe.max_drift,
@@ -150,7 +151,7 @@ def plan_for(
     from clawback.engine.torch.examples import from_ratings
     from clawback.rl import algorithms
 
-    if recipe.algorithm == "auto":
+    if recipe.algorithm in ("auto", "imagine"):
         from clawback.engine.torch import imagine
 
         return imagine.plan(policy, samples, recipe, prompts, seed=seed, baseline=baseline, tell=tell)

@@ -122,14 +122,14 @@ def fit(
     ratings: ArrayLike,
     *,
     ridge: float | None = RIDGE,
-    floor: ArrayLike = 0.0,
+    spread: ArrayLike | None = None,
     seed: int = 0,
 ) -> Head:
     """Fit ``features [n, d]`` to ``ratings [n]`` in [-1, 1].
 
-    ``ridge=None`` finds λ (and the noise) by maximising the evidence. ``floor`` is the least spread that a feature is
-    divided by, a number or one for each feature: one that hardly varied among the rated must not shout elsewhere.
-    ``seed`` is for the permutations of the trust statistic alone.
+    ``ridge=None`` finds λ (and the noise) by maximising the evidence. ``spread`` is what each feature is divided by, where
+    that is known better than from a few rated answers (1: they are standardised already); None takes their own
+    standard deviation. ``seed`` is for the permutations of the trust statistic alone.
     """
     x, y = np.asarray(features, dtype=np.float64), np.asarray(ratings, dtype=np.float64)
     if x.ndim != 2 or y.shape != (len(x),) or not len(x):
@@ -137,9 +137,10 @@ def fit(
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("features and ratings must be finite numbers")
     centre = x.mean(axis=0)
-    spread = np.maximum(np.maximum(x.std(axis=0), np.asarray(floor, dtype=np.float64)), _SMALLEST_SPREAD)
+    own = x.std(axis=0) if spread is None else np.broadcast_to(np.asarray(spread, dtype=np.float64), x.shape[1:])
+    scale = np.maximum(own, _SMALLEST_SPREAD)
     bias = float(y.mean())
-    u, s, basis = np.linalg.svd((x - centre) / spread, full_matrices=False)
+    u, s, basis = np.linalg.svd((x - centre) / scale, full_matrices=False)
     seen = s > s[:1].sum() * 1e-10  # directions without any spread are not directions
     u, s, basis = u[:, seen], s[seen], basis[seen]
     along = u.T @ (y - bias)  # [k] the ratings in those directions
@@ -153,7 +154,7 @@ def fit(
     left_out = _leave_one_out(hat, y)
     return Head(
         centre=centre,
-        spread=spread,
+        spread=scale,
         weights=basis.T @ (s / (s**2 + ridge) * along),
         bias=bias,
         ridge=float(ridge),
