@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clawback.engine.torch.adapter import merged
 from clawback.engine.torch.chat import Encoded
 from clawback.engine.torch.examples import Example, Plan, from_ratings
 from clawback.engine.torch.features import Floats, Lens, pooled
@@ -261,14 +263,15 @@ class Imagination:
     ) -> tuple[list[Encoded], list[Tensor], list[bool]]:
         """Answers of the model as it stands, prompt by prompt, with their log-probs and whether they ended."""
         model = self.policy.model
-        groups = sample(
-            model,
-            prompts,
-            samples=each,
-            max_tokens=self.room,
-            stop=stop_ids(model, self.policy.chat.end_id),
-            seed=self._generator(number, 3),
-        )
+        with merged(model) if self.policy.info.bucket == "micro" else nullcontext():
+            groups = sample(
+                model,
+                prompts,
+                samples=each,
+                max_tokens=self.room,
+                stop=stop_ids(model, self.policy.chat.end_id),
+                seed=self._generator(number, 3),
+            )
         flat = [(prompt, one) for prompt, group in zip(prompts, groups, strict=True) for one in group]
         return (
             [Encoded(tuple(prompt), one.ids) for prompt, one in flat],
