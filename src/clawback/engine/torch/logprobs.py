@@ -30,6 +30,10 @@ from clawback.engine.torch.head import Head, logprobs
 MICRO_TOKENS = 2048
 """Tokens that go through the model at once. Matrix products gain nothing from more, and activations grow with it."""
 
+_ROWS = 64
+"""Rows of a packed batch on a CPU come in multiples of this. oneDNN compiles code for each new shape of a product and keeps it:
+half a millisecond and half a megabyte each, twenty shapes a layer, and no two batches would have the same."""
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -187,6 +191,11 @@ class Scorer:
             positions += range(spare)
             lengths = (*lengths, spare)
         device = self.device
+        if device.type == "cpu" and (spare := -start % _ROWS):
+            # Up to a multiple of _ROWS with a sequence that nobody looks at.
+            ids += [0] * spare
+            positions += range(spare)
+            lengths = (*lengths, spare)
         with engaged(self._configs):
             states: Tensor = self._body(
                 input_ids=torch.tensor([ids], device=device),
