@@ -68,7 +68,9 @@ def packed_attention(
         if softcap is not None:
             out = _capped(q, k, v, scale, softcap)
         else:
-            out = scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1, scale=scale, enable_gqa=grouped)
+            out = scaled_dot_product_attention(
+                q, k, v, is_causal=q.shape[2] > 1, scale=scale, enable_gqa=grouped
+            )
         outputs.append(out.transpose(1, 2))
     return torch.cat(outputs, 1), None
 
@@ -90,16 +92,17 @@ class _Group:
 @lru_cache(maxsize=64)
 def packing(lengths: tuple[int, ...]) -> tuple[_Group, ...]:
     """Sequences by length, rounded up to a multiple of ``_ROUND``."""
-    starts, groups = [0, *accumulate(lengths)], {}
+    starts = [0, *accumulate(lengths)]
+    groups: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
         groups.setdefault(-(-length // _ROUND) * _ROUND, []).append(index)
     result = []
     for width, members in sorted(groups.items()):
         first = torch.tensor([starts[i] for i in members])[:, None]
-        length = torch.tensor([lengths[i] for i in members])[:, None]
+        sizes = torch.tensor([lengths[i] for i in members])[:, None]
         column = torch.arange(width)[None]
-        spread = first + torch.minimum(column, length - 1)
-        inside = (column < length).flatten()
+        spread = first + torch.minimum(column, sizes - 1)
+        inside = (column < sizes).flatten()
         result.append(
             _Group(width, len(members), spread.flatten(), spread.flatten()[inside], inside.nonzero()[:, 0])
         )
@@ -127,7 +130,9 @@ class _Whole(torch.autograd.Function):
             q, k, v = (_blocks(x, group, key.shape[1]) for x in flat)
             future = torch.full((group.width, group.width), -torch.inf).triu_(1)
             logits = torch.bmm(q, k.transpose(1, 2)).view(-1, group.width, group.width).float()
-            weights = logits.mul_(scaling).add_(future).softmax(-1).to(q.dtype).view(*q.shape[:2], group.width)
+            weights = (
+                logits.mul_(scaling).add_(future).softmax(-1).to(q.dtype).view(*q.shape[:2], group.width)
+            )
             _unblock(torch.bmm(weights, v), group, out)
             saved += [q, k, v, weights]
         ctx.save_for_backward(*saved)
@@ -160,7 +165,11 @@ def _blocks(x: Tensor, group: _Group, shared: int) -> Tensor:
 
 def _by_head(x: Tensor, group: _Group, shared: int) -> Tensor:
     """[sequences · width, heads, D] → [sequences · kv heads, repeats · width, D]."""
-    return x.view(group.count, group.width, *x.shape[1:]).transpose(1, 2).reshape(group.count * shared, -1, x.shape[2])
+    return (
+        x.view(group.count, group.width, *x.shape[1:])
+        .transpose(1, 2)
+        .reshape(group.count * shared, -1, x.shape[2])
+    )
 
 
 def _unblock(x: Tensor, group: _Group, out: Tensor) -> None:

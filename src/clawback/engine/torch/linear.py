@@ -93,7 +93,7 @@ class FrozenLinear(nn.Linear):
         if self.weight.requires_grad:
             return functional.linear(input, self.weight, self.bias)
         if torch.is_grad_enabled() and input.requires_grad:
-            out: Tensor = _Frozen.apply(input, self.weight)
+            out: Tensor = _Frozen.apply(input, self.weight)  # type: ignore[no-untyped-call]
         else:
             out = product(input, self.weight)
         return out if self.bias is None else out + self.bias
@@ -104,20 +104,20 @@ def _adapted() -> type[nn.Module]:
     """The class of a LoRA on a ``FrozenLinear``; made late, because PEFT takes a second to import."""
     from peft.tuners.lora.layer import Linear
 
-    class AdaptedLinear(Linear):  # type: ignore[misc]
+    class AdaptedLinear(Linear):
         """PEFT's layer; what is not plain LoRA (merged, several at once, DoRA, dropout, …) is left to PEFT."""
 
         def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             base, active = self.base_layer, self.active_adapters
             if args or kwargs or self.merged or not isinstance(base, FrozenLinear):
-                return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
+                return super().forward(x, *args, **kwargs)
             if self.disable_adapters or not any(name in self.lora_A for name in active):
                 return base(x)  # type: ignore[no-any-return]
             if not self._is_plain(active):
-                return super().forward(x)  # type: ignore[no-any-return]
+                return super().forward(x)
             name = active[0]
             a, b = self.lora_A[name].weight, self.lora_B[name].weight
-            out: Tensor = _Adapted.apply(x, base.weight, a, b, float(self.scaling[name]))
+            out: Tensor = _Adapted.apply(x, base.weight, a, b, float(self.scaling[name]))  # type: ignore[no-untyped-call]
             return out if base.bias is None else out + base.bias
 
         def _is_plain(self, active: list[str]) -> bool:
@@ -148,4 +148,4 @@ def quicken(model: nn.Module) -> None:
 
         for module in model.modules():
             if type(module) is Linear and isinstance(module.base_layer, FrozenLinear):
-                module.__class__ = _adapted()
+                module.__class__ = _adapted()  # type: ignore[assignment]
