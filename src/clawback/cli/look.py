@@ -57,9 +57,16 @@ def status(as_json: bool) -> None:
         f"Next run  {min(fresh, settings.training.threshold)} of {settings.training.threshold} fresh ratings",
     ]
     if run:
-        lines.append(f"Training  {describe(run.progress)}")
+        stopped = "" if alive(run.pid) else " (interrupted; `clawback train` goes on with it)"
+        lines.append(f"Training  {describe(run.progress)}{stopped}")
     lines += [balance.warning] if balance.warning else []
     emit(data, "\n".join(lines), as_json)
+
+
+def alive(pid: int | None) -> bool:
+    import psutil  # only where there is a run to ask about
+
+    return pid is not None and psutil.pid_exists(pid)
 
 
 def describe(progress: Any) -> str:

@@ -94,10 +94,20 @@ def load_per_core() -> float:
     return float(psutil.getloadavg()[0] / (psutil.cpu_count() or 1))
 
 
+FAILED = "background_failed"
+"""Where the store keeps when and why a background process last failed, if none has come through since.
+
+A run's row says it, too, but what fails before there is a run (a model that is gone, a part that is not installed) has no
+row; without this every further rating would start another process that fails.
+"""
+
+
 def last_failure(db: store.Store) -> float | None:
-    """When the newest run failed; None when it did not."""
+    """When the newest run, or the process that should have begun one, failed; None when it did not."""
     newest = next(iter(db.runs(limit=1)), None)
-    return newest.finished_at if newest and newest.status == "failed" else None
+    times = [newest.finished_at] if newest and newest.status == "failed" else []
+    times += [failed["at"]] if (failed := db.get(FAILED)) else []
+    return max((t for t in times if t is not None), default=None)
 
 
 def stamp() -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
+import traceback
 from pathlib import Path
 
 from clawback import config, store
 from clawback.errors import Busy, ClawbackError
 from clawback.feedback import training_due
-from clawback.jobs.background import last_failure, not_now, stamp
+from clawback.jobs.background import FAILED, last_failure, not_now, stamp
 from clawback.paths import Home
 
 MAX_LOG = 5_000_000
@@ -26,12 +29,16 @@ def main(arguments: list[str]) -> int:
         from clawback.jobs.training import train_once
 
         outcome = train_once(home)
-        return say(f"run {outcome.run.id}: {outcome.report.summary()}")
     except Busy as error:
         return say(str(error))
     except ClawbackError as error:
-        say(str(error))
-        return 1
+        return failed(home, str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return failed(home, f"{type(error).__name__}: {error}")
+    with store.connect(home.database) as db:
+        db.set(FAILED, None)
+    return say(f"run {outcome.run.id}: {outcome.report.summary()}")
 
 
 def waits(home: Home) -> str:
@@ -39,6 +46,14 @@ def waits(home: Home) -> str:
     settings = config.load(home.config)
     with store.connect(home.database) as db:
         return "none is due" if not training_due(db, home) else not_now(settings, last_failure(db))
+
+
+def failed(home: Home, why: str) -> int:
+    """Log it, and keep it for ``doctor`` and for the next attempt, which waits a while."""
+    say(why)
+    with contextlib.suppress(ClawbackError), store.connect(home.database) as db:
+        db.set(FAILED, {"at": time.time(), "why": why})
+    return 1
 
 
 def say(line: str) -> int:

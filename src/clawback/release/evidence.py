@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from clawback.records import Message, Sample
 from clawback.release.rule import Evidence, Sampled
 
 if TYPE_CHECKING:
+    # Rolling back and asking what is wrong must work without what training needs: nothing heavy is imported here.
+    import numpy as np
+    from numpy.typing import NDArray
+
     from clawback.engine.torch.policy import Policy
     from clawback.engine.types import Completion
+    from clawback.rewards.head import Head
 
 ANSWERS = 64
 """Fresh answers from each version."""
@@ -110,7 +112,7 @@ def answers(policy: Policy, asked: Sequence[Conversation], limits: dict[str, Any
     ids = [list(c.ids) for c in made]
     drift = zip(totals(policy, asked, made), totals(policy, asked, made, base=True), strict=True)
     kl = sum(a - b for a, b in drift) / len(made)
-    return Answers(made, np.asarray(policy.features(asked, ids)), kl)
+    return Answers(made, policy.features(asked, ids).double().numpy(), kl)
 
 
 def totals(
@@ -134,7 +136,7 @@ def per_token(policy: Policy, samples: Sequence[Sample]) -> list[float]:
     return [float(v.mean()) if len(v) else 0.0 for v in values]
 
 
-def grade(policy: Policy, samples: Sequence[Sample]) -> Any:
+def grade(policy: Policy, samples: Sequence[Sample]) -> Head:
     """The gate's own head, on all ratings."""
     from clawback.rewards import head
 
