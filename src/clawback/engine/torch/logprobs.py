@@ -186,10 +186,6 @@ class Scorer:
             positions += range(length)
             wanted += range(start + len(one.prompt) - 1, start + length)
             start += length
-        if spare := self._spare(start):
-            ids += [0] * spare
-            positions += range(spare)
-            lengths = (*lengths, spare)
         device = self.device
         if device.type == "cpu" and (spare := -start % _ROWS):
             # Up to a multiple of _ROWS with a sequence that nobody looks at.
@@ -206,11 +202,6 @@ class Scorer:
                 use_cache=False,
             )[0]
         return states[0, torch.tensor(wanted, device=device)]
-
-    def _spare(self, tokens: int) -> int:
-        """Tokens to add at the end so that 16-bit products on a CPU see few shapes (see ``attention._ROUND``)."""
-        narrow = self.device.type == "cpu" and self._dtype != torch.float32
-        return -tokens % 32 if narrow else 0
 
     def _padded(self, encoded: Sequence[Encoded], through: Any) -> Tensor:
         """[N, H] through the body, or [N, V] logits through the whole model."""
