@@ -64,26 +64,33 @@ def main() -> None:
     job = read_job()
     shapes: dict[str, tuple[int, int, int]] = {name: tuple(shape) for name, shape in job["shapes"].items()}
 
-    def rate(m: int, k: int, n: int, dtype: torch.dtype, transposed: bool) -> float:
+    def rate(m: int, k: int, n: int, dtype: torch.dtype, transposed: bool, onednn: bool) -> float:
         """FLOP a second of [m, k] × [k, n], the best of several: others use this machine too."""
         a = torch.randn(m, k, dtype=dtype)
         b = torch.randn(n, k, dtype=dtype).t() if transposed else torch.randn(k, n, dtype=dtype)
         out = torch.empty(m, n, dtype=dtype)
+        clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
         best, began = float("inf"), time.perf_counter()
         while time.perf_counter() - began < job["seconds"]:
-            start = time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
-            torch.mm(a, b, out=out)
-            end = time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
-            best = min(best, end - start)
+            start = clock()
+            if onednn:
+                torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")
+            else:
+                torch.mm(a, b, out=out)
+            best = min(best, clock() - start)
         return 2 * m * k * n / best
 
-    result: dict[str, Any] = {"threads": torch.get_num_threads()}
-    for name in ("float32", "bfloat16"):
-        dtype = getattr(torch, name)
+    def rates(dtype: torch.dtype, onednn: bool) -> dict[str, float]:
         # A layer and the head read weights as they are stored, [out, in]; the backward of the head does not.
-        result[name] = {
-            part: rate(*shape, dtype, transposed=part != "head_backward") for part, shape in shapes.items()
-        }
+        return {part: rate(*shape, dtype, part != "head_backward", onednn) for part, shape in shapes.items()}
+
+    # float32 goes through MKL by default; oneDNN, in the same torch, may be quicker. The floor takes the better.
+    plain, other = rates(torch.float32, False), rates(torch.float32, True)
+    result: dict[str, Any] = {
+        "float32": {part: max(plain[part], other[part]) for part in plain},
+        "bfloat16": rates(torch.bfloat16, False),
+        "float32 by torch.mm": plain,
+    }
     write_result(job, result)
 
 

@@ -178,6 +178,7 @@ def generate(
     clawback generate --prompts p.jsonl --output base.jsonl --version base --samples 4
     """
     from clawback import release
+    from clawback.cli.train import progress_bar
 
     here = current_home()
     settings = config.load(here.config).generation
@@ -187,13 +188,9 @@ def generate(
     policy = release.load(here, version)
     beside = output.with_name(output.name + ".part")
     try:
-        with (
-            beside.open("w", encoding="utf-8") as file,
-            click.progressbar(
-                range(0, len(asked), BATCH), label="answering", file=click.get_text_stream("stderr")
-            ) as bar,
-        ):
-            for start in bar:
+        with beside.open("w", encoding="utf-8") as file, progress_bar(quiet=as_json) as follow:
+            for start in range(0, len(asked), BATCH):
+                follow({"phase": "answering", "step": start, "steps": len(asked)})
                 batch = asked[start : start + BATCH]
                 made = policy.generate(
                     batch,
@@ -210,6 +207,7 @@ def generate(
                             "version": version.number,
                         }
                         file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            follow({"phase": "answering", "step": len(asked), "steps": len(asked)})
         beside.replace(output)
     except OSError as error:
         raise ClawbackError(f"The answers could not be written to {output}: {error}.") from error

@@ -34,27 +34,18 @@ def maybe_train(home: Home) -> bool:
 
 
 def start(home: Home) -> bool:
-    """Start a detached, niced process that trains once; False when one is at it already.
-
-    What it prints goes to ``logs/train.log``.
-    """
+    """Start a detached process that trains once (niced, with its own log); False when one is at it already."""
     if under_way(home):
         return False
-    home.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    log = os.open(home.logs / "train.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        subprocess.Popen(
-            [sys.executable, "-m", "clawback.jobs.worker", str(home.root)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=home.root,
-            env={k: v for k, v in os.environ.items() if k in KEPT_VARIABLES}
-            | {"CLAWBACK_HOME": str(home.root)},
-            start_new_session=True,
-        )
-    finally:
-        os.close(log)
+    subprocess.Popen(
+        [sys.executable, "-m", "clawback.jobs.worker", str(home.root)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=home.root,
+        env={k: v for k, v in os.environ.items() if k in KEPT_VARIABLES} | {"CLAWBACK_HOME": str(home.root)},
+        start_new_session=True,
+    )
     return True
 
 

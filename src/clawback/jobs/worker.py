@@ -18,11 +18,11 @@ MAX_LOG = 5_000_000
 def main(arguments: list[str]) -> int:
     home = Home(Path(arguments[0]))
     os.environ["CLAWBACK_HOME"] = str(home.root)
+    write_to_log(home)
     try:
         if "--if-due" in arguments and (reason := waits(home)):
             return say(f"no run was started: {reason}")
         os.nice(config.load(home.config).schedule.nice)
-        rotate(home)
         from clawback.jobs.training import train_once
 
         outcome = train_once(home)
@@ -46,11 +46,16 @@ def say(line: str) -> int:
     return 0
 
 
-def rotate(home: Home) -> None:
-    """Keep the log under a few megabytes: one older file stays."""
+def write_to_log(home: Home) -> None:
+    """From here on all that is printed, by libraries too, goes to ``logs/train.log``; one older file is kept."""
+    home.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = home.logs / "train.log"
     if log.exists() and log.stat().st_size > MAX_LOG:
         log.replace(log.with_suffix(".log.1"))
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def decide(evidence: Evidence, settings: Gate) -> Decision:
     probability = NORMAL.cdf(z)
     if alarms:
         return Decision(False, probability, (*alarms, *pieces))
-    sure = f"better than the live version with probability {probability:.2f} ({settings.confidence:.2f} is asked for)"
+    sure = f"better than the live version with probability {shown(probability)} ({settings.confidence:.2f} is asked for)"
     if probability >= settings.confidence:
         return Decision(True, probability, (sure, *pieces))
     return Decision(False, probability, (f"not shown to be {sure}", *pieces))
@@ -178,6 +178,11 @@ def mid_ranks(values: Sequence[float]) -> list[float]:
     first = {v: i for i, v in reversed(list(enumerate(order, 1)))}
     last = {v: i for i, v in enumerate(order, 1)}
     return [(first[v] + last[v]) / 2 for v in values]
+
+
+def shown(probability: float) -> str:
+    """Two digits, and never a certainty."""
+    return "over 0.99" if probability > 0.99 else "under 0.01" if probability < 0.01 else f"{probability:.2f}"
 
 
 def z_of(p: float) -> float:

@@ -139,7 +139,11 @@ def fit(
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("features and ratings must be finite numbers")
     centre = x.mean(axis=0)
-    own = x.std(axis=0) if spread is None else np.broadcast_to(np.asarray(spread, dtype=np.float64), x.shape[1:])
+    own = (
+        x.std(axis=0)
+        if spread is None
+        else np.broadcast_to(np.asarray(spread, dtype=np.float64), x.shape[1:])
+    )
     scale = np.maximum(own, _SMALLEST_SPREAD)
     bias = float(y.mean())
     u, s, basis = np.linalg.svd((x - centre) / scale, full_matrices=False)

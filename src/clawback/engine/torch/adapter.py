@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clawback.engine.torch.linear import quicken
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
 
@@ -89,6 +90,7 @@ def attach(model: nn.Module, info: ModelInfo, *, rank: int, alpha: int, seed: in
         elif "lora_B" in name:
             parameter.data = torch.zeros_like(parameter, dtype=torch.float32)
     wrapped.eval()
+    quicken(wrapped)
     return wrapped
 
 
@@ -155,6 +157,7 @@ def put(model: nn.Module, info: ModelInfo, folder: Path) -> nn.Module:
         wrapped, {name: tensor.float() for name, tensor in tensors.items()}, adapter_name=NAME
     )
     wrapped.eval()
+    quicken(wrapped)
     return wrapped
 
 

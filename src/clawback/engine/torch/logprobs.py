@@ -30,6 +30,10 @@ from clawback.engine.torch.head import Head, logprobs
 MICRO_TOKENS = 2048
 """Tokens that go through the model at once. Matrix products gain nothing from more, and activations grow with it."""
 
+_ROWS = 64
+"""Rows of a packed batch on a CPU come in multiples of this. oneDNN compiles code for each new shape of a product and keeps it:
+half a millisecond and half a megabyte each, twenty shapes a layer, and no two batches would have the same."""
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -59,6 +63,7 @@ class Scorer:
         self._causal: Any = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
         self._body: Any = getattr(self._causal, self._causal.base_model_prefix)
         self._configs = configs_of(model)
+        self._dtype = self._causal.get_output_embeddings().weight.dtype
         self._window = _window(self._causal.config)
         self.packed = False
         self.fused_head = True
@@ -181,7 +186,16 @@ class Scorer:
             positions += range(length)
             wanted += range(start + len(one.prompt) - 1, start + length)
             start += length
+        if spare := self._spare(start):
+            ids += [0] * spare
+            positions += range(spare)
+            lengths = (*lengths, spare)
         device = self.device
+        if device.type == "cpu" and (spare := -start % _ROWS):
+            # Up to a multiple of _ROWS with a sequence that nobody looks at.
+            ids += [0] * spare
+            positions += range(spare)
+            lengths = (*lengths, spare)
         with engaged(self._configs):
             states: Tensor = self._body(
                 input_ids=torch.tensor([ids], device=device),
@@ -192,6 +206,11 @@ class Scorer:
                 use_cache=False,
             )[0]
         return states[0, torch.tensor(wanted, device=device)]
+
+    def _spare(self, tokens: int) -> int:
+        """Tokens to add at the end so that 16-bit products on a CPU see few shapes (see ``attention._ROUND``)."""
+        narrow = self.device.type == "cpu" and self._dtype != torch.float32
+        return -tokens % 32 if narrow else 0
 
     def _padded(self, encoded: Sequence[Encoded], through: Any) -> Tensor:
         """[N, H] through the body, or [N, V] logits through the whole model."""
@@ -217,11 +236,10 @@ class Scorer:
             ids = torch.randint(0, count, (prompt + response,), generator=generator).tolist()
             encoded.append(Encoded(tuple(ids[:prompt]), tuple(ids[prompt:])))
         expected = torch.cat([self._stock(one) for one in encoded])
-        dtype = self._causal.get_output_embeddings().weight.dtype
         for packed, fused in ((True, True), (False, True), (False, False)):
             self.packed, self.fused_head = packed, fused
             try:
-                if _agree(self._score(encoded, False).logprobs, expected, dtype):
+                if _agree(self._score(encoded, False).logprobs, expected, self._dtype):
                     return
             except (Unsupported, TypeError, ValueError, AttributeError, RuntimeError, IndexError, KeyError):
                 continue

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from clawback.config import EMBEDDED
+from clawback.engine.torch.linear import quicken
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
 
@@ -124,6 +125,7 @@ def load_base(
         raise ModelError(f"The model {base} cannot be loaded: {reason}") from error
     model.eval()
     model.requires_grad_(False)
+    quicken(model)
     return model, tokenizer, describe(model, base, identity)
 
 
