@@ -21,7 +21,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         demo = Demo(Home(Path(folder)), DEFAULT_TASTE)
         console.print("$ make demo\n")
-        console.print(f"[bold]A person who likes: {demo.taste.name}.[/] One tap in ten is wrong. The model is not told.\n")
+        console.print(
+            f"[bold]A person who likes: {demo.taste.name}.[/] One tap in ten is wrong. The model is not told.\n"
+        )
         looks = [demo.look()]
         for _ in range(ROUNDS):
             done = demo.round()
@@ -30,7 +32,10 @@ def main() -> None:
             display.show_round(console, done, looks)
         console.print()
         console.print(display.side_by_side(looks[0], looks[-1]))
-    console.save_svg(str(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("demo.svg")), title="clawback demo")
+    console.save_svg(
+        str(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("demo.svg")),
+        title="clawback demo",
+    )
 
 
 if __name__ == "__main__":
