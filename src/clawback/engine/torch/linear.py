@@ -62,7 +62,7 @@ class FrozenLinear(nn.Linear):
         if self.weight.requires_grad:
             return functional.linear(input, self.weight, self.bias)
         if torch.is_grad_enabled() and input.requires_grad:
-            out: Tensor = _Frozen.apply(input, self.weight)
+            out: Tensor = _Frozen.apply(input, self.weight)  # type: ignore[no-untyped-call]
         else:
             out = product(input, self.weight)
         return out if self.bias is None else out + self.bias
