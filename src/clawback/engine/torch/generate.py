@@ -123,7 +123,7 @@ def _rows(model: Any, tokens: int) -> int:
     config = model.config.get_text_config(decoder=True)
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    bytes_a_token = 2 * config.num_hidden_layers * heads * size * next(model.parameters()).element_size()
+    bytes_a_token = int(2 * config.num_hidden_layers * heads * size * next(model.parameters()).element_size())
     return max(1, min(MOST_ROWS, CACHE_BYTES // max(1, bytes_a_token * tokens)))
 
 
