@@ -164,7 +164,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(samples, tmp_path, monkeypatch, a
     with pytest.raises(Killed):
         train(tmp_path / "killed", die)
     result, got = train(tmp_path / "killed", lambda told: steps.append(told.get("step")))
-    assert [step for step in steps if step is not None][0] == after + 1  # it did go on, and not begin again
+    assert next(step for step in steps if step is not None) == after + 1  # it did go on, and not begin again
     assert result.steps == whole.steps
     assert same(expected, got)
 

@@ -72,11 +72,11 @@ class Imagining:
     """Weight of the KL, where an advantage of 1 is a standard deviation of the base's rewards."""
     cover: float = 0.5
     """Weight of KL(base ‖ policy) beside KL(policy ‖ base) in it."""
-    max_kl: float = 4.0
+    max_kl: float = 5.0
     """Nats an answer; above it the weight of the KL grows by half from round to round."""
     ridge: float = 0.4
     """λ of the head, where an average answer has features of squared length 1."""
-    pessimism: float = 0.0
+    pessimism: float = 0.5
     """Standard deviations of its prediction that the head takes off."""
     cut_off: float = 2.0
     """Taken off the reward of an answer that did not end: as far as bad is from good."""
