@@ -67,13 +67,18 @@ def play(here: Demo, rounds: int, interactive: bool, quiet: bool) -> dict[str, A
     from clawback.demo import display
 
     console, began = Console(quiet=quiet), time.monotonic()
-    if not interactive:
+    if interactive:
+        console.print(
+            "Rate by what you like: an axis or two is enough (short, bullets, no emoji, metric units, …).\n",
+            highlight=False,
+        )
+    else:
         console.print(
             f"[bold]A person who likes: {here.taste.name}.[/] One tap in ten is wrong. The model is not told.\n"
         )
     console.print("How the base model answers prompts that nobody will rate …")
     looks: list[Look] = [here.look()]
-    console.print(display.bars(looks))
+    console.print(display.bars(looks, not interactive))
     for number in range(1, rounds + 1):
         console.print(f"\nRound {number} of {rounds}: answer, rate, train, judge …")
         with progress_bar(quiet) as follow:
@@ -82,44 +87,54 @@ def play(here: Demo, rounds: int, interactive: bool, quiet: bool) -> dict[str, A
             console.print("No ratings, nothing to learn from.")
             break
         looks.append(done.look)
-        display.show_round(console, done, looks)
+        display.show_round(console, done, looks, not interactive)
     best = looks[-1]
-    console.print()
-    console.print(display.side_by_side(looks[0], best))
-    back = take_back(here, best, console)
+    if best.version:
+        console.print()
+        console.print(display.side_by_side(looks[0], best))
+    back = take_back(here, best, console, not interactive)
     seconds = time.monotonic() - began
     console.print(
         f"\n{sum(r.ratings for r in here.rounds)} ratings, {seconds:.0f} s. Yours next: clawback init",
         highlight=False,
     )
-    return summary(here, looks, back, seconds)
+    return summary(here, looks, back, seconds, not interactive)
 
 
-def take_back(here: Demo, best: Look, console: Any) -> dict[str, Any] | None:
+def take_back(here: Demo, best: Look, console: Any, known: bool) -> dict[str, Any] | None:
     """Roll back, show that the older answer is back, and go forward again."""
     if best.version == 0:
         console.print("\nNo version went live, so there is nothing to roll back.")
         return None
     older = here.rollback()
     look = here.look()
+    name = f"version {older.number}" if older.number else "the base model"
+    liked = f" ({look.satisfaction:.0%} liked)" if known else ""
     console.print(
-        f"\n[bold]clawback rollback[/]: version {older.number} answers again ({look.satisfaction:.0%} liked).",
+        f"\n[bold]clawback rollback[/]: {name} answers again{liked}.",
         highlight=False,
     )
     here.forward(best.version)
     console.print(
         f"[bold]clawback rollback {best.version}[/]: version {best.version} is live again.", highlight=False
     )
-    return {"to": older.number, "satisfaction": look.satisfaction}
+    return {"to": older.number, "satisfaction": look.satisfaction if known else None}
 
 
-def summary(here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
+def summary(
+    here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds: float, known: bool
+) -> dict[str, Any]:
+    """What ``--json`` prints. How much is liked is null where only the person could say it."""
     last = here.rounds[-1] if here.rounds else None
+
+    def liked(look: Look) -> float | None:
+        return look.satisfaction if known else None
+
     return {
-        "taste": here.taste.name,
+        "taste": here.taste.name if known else None,
         "seed": here.seed,
-        "held_out_before": looks[0].satisfaction,
-        "held_out_after": looks[-1].satisfaction,
+        "held_out_before": liked(looks[0]),
+        "held_out_after": liked(looks[-1]),
         "facts_before": looks[0].facts,
         "facts_after": looks[-1].facts,
         "kl": looks[-1].kl,
@@ -133,7 +148,7 @@ def summary(here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds:
                 "good": r.good,
                 "version": r.outcome.version.number,
                 "live": r.outcome.live,
-                "held_out": r.look.satisfaction,
+                "held_out": liked(r.look),
                 "facts": r.look.facts,
                 "kl": r.look.kl,
                 "seconds": r.seconds,

@@ -18,7 +18,10 @@ OnProgress = Callable[[Mapping[str, Any]], None]
 
 @contextmanager
 def progress_bar(quiet: bool = False) -> Iterator[OnProgress]:
-    """A bar on stderr that follows ``{"phase", "step", "steps", …}``; plain lines where nobody is watching."""
+    """A bar on stderr that follows ``{"phase", "step", "steps", …}``; plain lines where nobody is watching.
+
+    It appears with the first news, not before: whoever asks the person something until then has the terminal to themselves.
+    """
     if quiet:
         yield lambda _: None
         return
@@ -32,26 +35,32 @@ def progress_bar(quiet: bool = False) -> Iterator[OnProgress]:
         TextColumn("{task.fields[detail]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
-        tasks: dict[str, Any] = {}
+    bar = Progress(*columns, console=console, disable=not sys.stderr.isatty())
+    tasks: dict[str, Any] = {}
 
-        def follow(progress: Mapping[str, Any]) -> None:
-            phase = str(progress.get("phase", ""))
-            if said := announcement(progress):
-                console.print(said, highlight=False, markup=False)
-                return
-            if phase not in tasks:
-                tasks[phase] = bar.add_task(phase, total=None, detail="")
-                if not sys.stderr.isatty():
-                    console.print(f"{phase} …", highlight=False)
-            bar.update(
-                tasks[phase],
-                completed=progress.get("step"),
-                total=progress.get("steps"),
-                detail=figures(progress),
-            )
+    def follow(progress: Mapping[str, Any]) -> None:
+        bar.start()
+        phase = str(progress.get("phase", ""))
+        if said := announcement(progress):
+            console.print(said, highlight=False, markup=False)
+            return
+        if phase not in tasks:
+            for before in tasks.values():
+                bar.update(before, total=1, completed=1)
+            tasks[phase] = bar.add_task(phase, total=None, detail="")
+            if not sys.stderr.isatty():
+                console.print(f"{phase} …", highlight=False)
+        bar.update(
+            tasks[phase],
+            completed=progress.get("step"),
+            total=progress.get("steps"),
+            detail=figures(progress),
+        )
 
+    try:
         yield follow
+    finally:
+        bar.stop()
 
 
 def announcement(progress: Mapping[str, Any]) -> str:

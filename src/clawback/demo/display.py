@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 BAR = 24
 
 
-def bars(looks: list[Look]) -> RenderableType:
-    """Held-out satisfaction a round."""
+def bars(looks: list[Look], known: bool = True) -> RenderableType:
+    """Held-out satisfaction a round; ``known`` is False where only the person could say what is liked."""
     from rich.table import Table
     from rich.text import Text
 
@@ -22,13 +22,8 @@ def bars(looks: list[Look]) -> RenderableType:
         filled = round(look.satisfaction * BAR)
         bar = Text("█" * filled, style="green") + Text("░" * (BAR - filled), style="dim")
         name = "base" if look.version == 0 else f"version {look.version}"
-        table.add_row(
-            name,
-            bar,
-            f"{look.satisfaction:.0%} liked",
-            f"{look.facts:.0%} of facts right",
-            f"KL {look.kl:.1f}",
-        )
+        liked = (bar, f"{look.satisfaction:.0%} liked") if known else ()
+        table.add_row(name, *liked, f"{look.facts:.0%} of facts right", f"KL {look.kl:.1f}")
     return table
 
 
@@ -48,11 +43,12 @@ def side_by_side(before: Look, after: Look) -> RenderableType:
     return table
 
 
-def show_round(console: Console, done: Round, looks: list[Look]) -> None:
+def show_round(console: Console, done: Round, looks: list[Look], known: bool = True) -> None:
     outcome = done.outcome
     console.print(
         f"\n[bold]Round {done.number}[/]: {done.ratings} answers rated ({done.good} good, {done.ratings - done.good} bad), "
-        f"trained with {outcome.run.algorithm} in {done.seconds:.0f} s"
+        f"trained with {outcome.run.algorithm} in {done.seconds:.0f} s",
+        highlight=False,
     )
     console.print(f"The gate: {outcome.report.summary()}", highlight=False)
-    console.print(bars(looks))
+    console.print(bars(looks, known))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ from torch import Tensor, nn
 from clawback.engine.torch.lora import fuse
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
+
+# PEFT asks every model for an attribute that transformers is about to rename: nothing that a user could mend.
+warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
