@@ -17,22 +17,22 @@ OnProgress = Callable[[Mapping[str, Any]], None]
 
 
 @contextmanager
-def progress_bar(quiet: bool = False) -> Iterator[OnProgress]:
-    """A bar on stderr that follows ``{"phase", "step", "steps", …}``; plain lines where nobody is watching."""
+def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgress]:
+    """A bar on stderr that follows ``{"phase", "step", "steps", …}``; plain ``lines`` if asked, or where nobody is watching."""
     if quiet:
         yield lambda _: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    console, drawn = Console(stderr=True), sys.stderr.isatty() and not lines
     columns = (
         TextColumn("{task.description:>10}"),
         BarColumn(30),
         TextColumn("{task.fields[detail]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+    with Progress(*columns, console=console, disable=not drawn) as bar:
         tasks: dict[str, Any] = {}
 
         def follow(progress: Mapping[str, Any]) -> None:
@@ -42,7 +42,7 @@ def progress_bar(quiet: bool = False) -> Iterator[OnProgress]:
                 return
             if phase not in tasks:
                 tasks[phase] = bar.add_task(phase, total=None, detail="")
-                if not sys.stderr.isatty():
+                if not drawn:
                     console.print(f"{phase} …", highlight=False)
             bar.update(
                 tasks[phase],
@@ -99,7 +99,7 @@ def train(
 
     here = current_home()
     if background:
-        started = jobs.start(here)
+        started = jobs.start(here, algorithm=algorithm, preset=preset, seed=seed)
         text = "Training in the background." if started else "A run is training already."
         emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
         return
