@@ -101,6 +101,7 @@ def _run(
     tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
     settings = Settings(
         learning_rate=plan.rate or recipe.learning_rate,
+        cover=plan.cover,
         decay=plan.decay,
         grad_clip=recipe.grad_clip,
         weight_decay=recipe.weight_decay,

@@ -199,10 +199,10 @@ def merged(model: nn.Module) -> Iterator[None]:
     A small model samples half as fast again. It takes a second copy of the layers' weights while it lasts. Where some
     part of the adapter is no plain linear LoRA, nothing is merged.
     """
-    from peft.tuners.lora import Linear, LoraLayer
+    from peft.tuners.lora.layer import Linear, LoraLayer
 
     layers: list[Any] = [part for part in model.modules() if isinstance(part, LoraLayer)]
-    if not all(type(layer) is Linear and not layer.disable_adapters for layer in layers):
+    if not all(isinstance(layer, Linear) and not layer.disable_adapters for layer in layers):
         yield
         return
     before = [layer.get_base_layer().weight.data for layer in layers]

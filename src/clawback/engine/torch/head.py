@@ -102,8 +102,8 @@ def score(head: Head, hidden: Tensor, targets: Tensor, *, gradient: bool, entrop
         entropy: make ``entropy`` too, in nats.
     """
     own = head.own(hidden, targets)
-    # Few shapes for 16-bit products on a CPU; see attention._ROUND.
-    spare = -len(hidden) % 32 if hidden.device.type == "cpu" and hidden.dtype != torch.float32 else 0
+    # Few shapes: oneDNN compiles code for each, and keeps it.
+    spare = -len(hidden) % 32 if hidden.device.type == "cpu" else 0
     rows = torch.nn.functional.pad(hidden, (0, 0, 0, spare)) if spare else hidden
     log_total, mean_logit, mean_row = (x[: len(hidden)] for x in _online(head, rows, gradient, entropy))
     slope = torch.full_like(own, head.scale)

@@ -70,11 +70,13 @@ class Imagining:
     """Learning rate, in units of the recipe's."""
     exact_kl: float = 0.1
     """Weight of the KL, where an advantage of 1 is a standard deviation of the base's rewards."""
-    max_kl: float = 4.0
+    cover: float = 0.5
+    """Weight of KL(base ‖ policy) beside KL(policy ‖ base) in it."""
+    max_kl: float = 5.0
     """Nats an answer; above it the weight of the KL grows by half from round to round."""
     ridge: float = 0.4
     """λ of the head, where an average answer has features of squared length 1."""
-    pessimism: float = 0.0
+    pessimism: float = 0.5
     """Standard deviations of its prediction that the head takes off."""
     cut_off: float = 2.0
     """Taken off the reward of an answer that did not end: as far as bad is from good."""
@@ -129,7 +131,7 @@ def plan(
     )
     note = f"imagined answers, graded by a head fitted on {len(rated)} ratings: {head.trust.reason}"
     rate = recipe.learning_rate * settings.rate
-    return Plan(algorithm, imagination, NAME, note, moved, rate=rate, decay=True)
+    return Plan(algorithm, imagination, NAME, note, moved, rate=rate, cover=settings.cover, decay=True)
 
 
 def _fall_back(
@@ -184,8 +186,8 @@ class Imagination:
         self.steps = settings.rounds * settings.round_steps
         self.lens: Lens | None = None
         self.head: Head | None = None
-        self.scale = 1.0
-        """Standard deviation of rewards among the base's answers to one prompt."""
+        self.usual, self.scale = 0.0, 1.0
+        """Mean reward of the base's answers, and the standard deviation of rewards among its answers to one prompt."""
         self.hold = 1.0
         """Factor on the KL term, grown where answers drift too far."""
         self.round: list[Example] = []
@@ -203,6 +205,7 @@ class Imagination:
         looks = self.lens([one.response for one in rated], self._look(rated).hidden)
         self.head = fit(looks, rewards, ridge=self.settings.ridge, spread=1.0, seed=self.seed)
         groups = self._grade(answers, seen.hidden, ended).reshape(len(prompts), each)
+        self.usual = float(groups.mean())
         self.scale = max(float(np.sqrt(groups.var(axis=1).mean())), 1e-6)
         return self.head
 
@@ -233,7 +236,7 @@ class Imagination:
         drift = float(sum((o - r).sum() for o, r in zip(old, seen.ref, strict=True))) / len(answers)
         self.hold = self.hold * 1.5 if drift > self.settings.max_kl else max(1.0, self.hold / 1.5)
         return [
-            self._example(one, float(gain), o, float(reward), seen, i)
+            self._example(one, float(gain), o, float(reward - self.usual) / self.scale, seen, i)
             for i, (one, gain, o, reward) in enumerate(zip(answers, gains, old, rewards, strict=True))
         ]
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from clawback.engine.torch.attention import Unsupported, configs_of, engaged
 from clawback.engine.torch.chat import Encoded
-from clawback.engine.torch.drift import exact_kl
+from clawback.engine.torch.drift import divergence
 from clawback.engine.torch.head import Head, logprobs
 
 MICRO_TOKENS = 2048
@@ -46,7 +46,7 @@ class Scored:
     entropy: Tensor | None = None
     """[N] float32"""
     kl: Tensor | None = None
-    """[N] float32, exact KL to a reference at each position."""
+    """[N] float32, exact divergence from a reference at each position."""
 
     def split(self) -> list[Tensor]:
         """One tensor [tokens] a sequence."""
@@ -92,8 +92,8 @@ class Scorer:
             torch.cat([e for e in entropies if e is not None] or [empty]) if entropy else None,
         )
 
-    def against(self, encoded: Sequence[Encoded], reference: Tensor) -> Scored:
-        """Log-probs with the exact KL to the model that ``reference`` [N, H] are the hidden states of (``hidden``).
+    def against(self, encoded: Sequence[Encoded], reference: Tensor, cover: float = 0.0) -> Scored:
+        """Log-probs with the exact divergence (``drift.py``) from the model whose states are ``reference`` [N, H].
 
         For one of ``pieces``, as a step of training takes them. Needs ``fused_head``.
         """
@@ -101,7 +101,7 @@ class Scorer:
         targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
         states = self._hidden(encoded)
         values, _ = logprobs(self.head, states, targets)
-        return Scored(values, lengths, kl=exact_kl(self.head, states, reference))
+        return Scored(values, lengths, kl=divergence(self.head, states, reference, cover))
 
     @property
     def device(self) -> torch.device:
@@ -186,10 +186,6 @@ class Scorer:
             positions += range(length)
             wanted += range(start + len(one.prompt) - 1, start + length)
             start += length
-        if spare := self._spare(start):
-            ids += [0] * spare
-            positions += range(spare)
-            lengths = (*lengths, spare)
         device = self.device
         if device.type == "cpu" and (spare := -start % _ROWS):
             # Up to a multiple of _ROWS with a sequence that nobody looks at.
@@ -206,11 +202,6 @@ class Scorer:
                 use_cache=False,
             )[0]
         return states[0, torch.tensor(wanted, device=device)]
-
-    def _spare(self, tokens: int) -> int:
-        """Tokens to add at the end so that 16-bit products on a CPU see few shapes (see ``attention._ROUND``)."""
-        narrow = self.device.type == "cpu" and self._dtype != torch.float32
-        return -tokens % 32 if narrow else 0
 
     def _padded(self, encoded: Sequence[Encoded], through: Any) -> Tensor:
         """[N, H] through the body, or [N, V] logits through the whole model."""

@@ -41,6 +41,8 @@ class Settings:
     learning_rate: float
     grad_clip: float = 1.0
     weight_decay: float = 0.0
+    cover: float = 0.0
+    """Weight of KL(base ‖ policy) beside KL(policy ‖ base), where examples want the exact divergence."""
     decay: bool = False
     """The learning rate falls to zero over the run, on a straight line."""
     max_drift: float = math.inf
@@ -150,7 +152,11 @@ class _Loop:
                 chosen = [examples[index] for index in piece]
                 reference = _joined([example.base for example in chosen])
                 encoded = [example.encoded for example in chosen]
-                scored = scorer(encoded) if reference is None else scorer.against(encoded, reference)
+                scored = (
+                    scorer(encoded)
+                    if reference is None
+                    else scorer.against(encoded, reference, self.settings.cover)
+                )
                 batch = _pack(chosen, scored.logprobs, len(examples), responses, scored.kl)
                 loss, metrics = self.algorithm.loss(batch)
                 if loss.requires_grad:
