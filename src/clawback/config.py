@@ -21,7 +21,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A table of the file. Unknown keys are refused, so that a typing error is not silently ignored."""
 
 
-class Model(Section):
+class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is trained: ``embedded``, a folder, or a hub id."""
 
     base: str = EMBEDDED
@@ -31,7 +31,7 @@ class Model(Section):
     """None chooses from the memory there is (CUDA only)."""
 
 
-class Training(Section):
+class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How and when a run is made."""
 
     algorithm: AlgorithmName = "auto"
@@ -45,7 +45,7 @@ class Training(Section):
     """Single recipe values set by hand, such as ``{learning_rate = 5e-4}``."""
 
 
-class Schedule(Section):
+class Schedule(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a background run may start."""
 
     quiet_hours: str = ""
@@ -57,7 +57,7 @@ class Schedule(Section):
     retry_minutes: int = 15
 
 
-class Gate(Section):
+class Gate(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a candidate must pass before it goes live."""
 
     held_out: float = 0.2
@@ -66,18 +66,18 @@ class Gate(Section):
     """How sure the gate must be that the candidate is better than the live version."""
     max_kl: float = 8.0
     """Drift allowed on canary prompts, in nats an answer, from the base model."""
-    max_perplexity_ratio: float = 1.10
+    max_perplexity_ratio: float = 1.25
     """Perplexity of neutral text under the candidate over that under the base."""
 
 
-class Generation(Section):
+class Generation(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the live version answers."""
 
     temperature: float = 1.0
     max_tokens: int = 160
 
 
-class Privacy(Section):
+class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is stored."""
 
     redact: bool = True
@@ -85,7 +85,7 @@ class Privacy(Section):
     """Turns larger than this are shortened from the front before they are stored."""
 
 
-class Config(Section):
+class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: Model = Model()
     training: Training = Training()
     schedule: Schedule = Schedule()

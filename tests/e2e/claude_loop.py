@@ -79,8 +79,9 @@ def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
         def claude_says(text: str, *options: str) -> dict[str, Any]:
             return dict(json.loads(run(claude, "-p", text, "--output-format", "json", *options)))
 
-        def status() -> dict[str, Any]:
-            return dict(json.loads(run("clawback", "status", "--json")))
+        def ended() -> bool:
+            runs = json.loads(run("clawback", "runs", "--json"))
+            return any(r["status"] != "running" for r in runs)
 
         def satisfied() -> int:
             return sum(taste.fits(p, claude_says(p.text)["result"]) for p in held_out)
@@ -95,7 +96,7 @@ def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
             replies.append(len(server.requests) - asked)
             rated.append({"prompt": text, "response": turn["result"], "good": good})
         deadline = time.monotonic() + 600
-        while status().get("run") and time.monotonic() < deadline:
+        while not ended() and time.monotonic() < deadline:
             time.sleep(1)  # the background run is another process; its end is what we wait for
 
         with store.connect(home.database) as db:

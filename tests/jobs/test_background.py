@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clawback import config, store
 from clawback.errors import ConfigError
-from clawback.jobs import background
+from clawback.jobs import background, health, worker
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 
@@ -83,3 +83,26 @@ def test_a_training_process_inherits_no_keys(home: Home, monkeypatch: pytest.Mon
     assert "SOME_API_KEY" not in seen["env"]
     assert seen["env"]["CLAWBACK_HOME"] == str(home.root)
     assert seen["start_new_session"] is True
+
+
+def test_a_process_that_fails_before_there_is_a_run_is_not_started_again_at_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.config.write_text('[training]\nthreshold = 1\n[model]\nbase = "/nowhere/model"\n')
+    with store.connect(home.database) as db:
+        turn = db.add_turn(Turn(session="s", messages=({"role": "user", "content": "Hi"},), response="Hello"))
+        db.add_feedback(Feedback(turn.id, "rating", 1.0))
+    started: list[list[str]] = []
+    monkeypatch.setattr(background.subprocess, "Popen", lambda command, **_: started.append(command))
+    monkeypatch.setattr(worker.os, "nice", lambda _: 0)
+    assert background.maybe_train(home) is True
+    assert worker.main([str(home.root)]) == 1
+    assert "/nowhere/model" in capsys.readouterr().out
+    assert background.maybe_train(home) is False, "it has just failed"
+    with store.connect(home.database) as db:
+        failed = db.get(background.FAILED)
+        assert "/nowhere/model" in failed["why"]
+        db.set(background.FAILED, failed | {"at": failed["at"] - 16 * 60})
+    assert any("/nowhere/model" in finding["what"] for finding in health.check(home) if not finding["ok"])
+    assert background.maybe_train(home) is True, "a quarter of an hour later it is tried again"
+    assert len(started) == 2

@@ -73,9 +73,18 @@ def test_variance_is_that_of_the_posterior_also_where_nothing_was_seen():
 def test_a_taste_is_trusted_and_noise_is_not():
     x, y = data(40, 60)
     assert fit(x, y).trust.trusted
+    assert fit(x, y).trust.p < 0.05
     rng = np.random.default_rng(0)
-    trusted = [fit(x, rng.permutation(y)).trust.trusted for _ in range(200)]
-    assert 0.03 < np.mean(trusted) < 0.19  # the test's own level is 0.10
+    p = np.array([fit(x, rng.permutation(y)).trust.p for _ in range(200)])
+    for level in (0.1, 0.5):  # without a signal, p is even between 0 and 1
+        assert abs(np.mean(p <= level) - level) < 0.1
+
+
+def test_it_says_why_it_is_trusted_or_not():
+    x, y = data(40, 60)
+    assert "predicts ratings it has not seen" in fit(x, y).trust.reason
+    against = fit(x, np.random.default_rng(3).permutation(y)).trust
+    assert against.trusted == (against.p <= 0.5)
 
 
 @pytest.mark.parametrize("ratings", [np.ones(20), -np.ones(20), np.array([1.0, -1.0])])

@@ -57,9 +57,16 @@ def status(as_json: bool) -> None:
         f"Next run  {min(fresh, settings.training.threshold)} of {settings.training.threshold} fresh ratings",
     ]
     if run:
-        lines.append(f"Training  {describe(run.progress)}")
+        stopped = "" if alive(run.pid) else " (interrupted; `clawback train` goes on with it)"
+        lines.append(f"Training  {describe(run.progress)}{stopped}")
     lines += [balance.warning] if balance.warning else []
     emit(data, "\n".join(lines), as_json)
+
+
+def alive(pid: int | None) -> bool:
+    import psutil  # only where there is a run to ask about
+
+    return pid is not None and psutil.pid_exists(pid)
 
 
 def describe(progress: Any) -> str:
@@ -127,9 +134,8 @@ def show(turn: int, as_json: bool) -> None:
 
     with open_store() as store:
         found, said = store.turn(turn), store.feedback(turn_id=turn)
-        sample = (
-            next(iter(feedback.samples(store, feedback_ids=[f.id for f in said])), None) if said else None
-        )
+        samples = feedback.samples(store, feedback_ids=[f.id for f in said])
+        sample = next((s for s in samples if s.turn_id == turn), None)
     data = as_data(found, said) | {
         "reward": sample.reward if sample else None,
         "parts": [asdict(p) for p in sample.parts] if sample else [],

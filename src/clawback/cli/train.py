@@ -17,32 +17,32 @@ OnProgress = Callable[[Mapping[str, Any]], None]
 
 
 @contextmanager
-def progress_bar(quiet: bool = False) -> Iterator[OnProgress]:
-    """A bar on stderr that follows ``{"phase", "step", "steps", …}``; plain lines where nobody is watching."""
+def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgress]:
+    """A bar on stderr that follows ``{"phase", "step", "steps", …}``; plain ``lines`` if asked, or where nobody is watching."""
     if quiet:
         yield lambda _: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    console, drawn = Console(stderr=True), sys.stderr.isatty() and not lines
     columns = (
         TextColumn("{task.description:>10}"),
         BarColumn(30),
         TextColumn("{task.fields[detail]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+    with Progress(*columns, console=console, disable=not drawn) as bar:
         tasks: dict[str, Any] = {}
 
         def follow(progress: Mapping[str, Any]) -> None:
             phase = str(progress.get("phase", ""))
-            if phase == "plan":
-                console.print(progress["text"], highlight=False)
+            if said := announcement(progress):
+                console.print(said, highlight=False, markup=False)
                 return
             if phase not in tasks:
                 tasks[phase] = bar.add_task(phase, total=None, detail="")
-                if not sys.stderr.isatty():
+                if not drawn:
                     console.print(f"{phase} …", highlight=False)
             bar.update(
                 tasks[phase],
@@ -52,6 +52,17 @@ def progress_bar(quiet: bool = False) -> Iterator[OnProgress]:
             )
 
         yield follow
+
+
+def announcement(progress: Mapping[str, Any]) -> str:
+    """What is said once: the estimate before a run, and which algorithm was chosen and why."""
+    if progress.get("phase") == "estimate":
+        return str(progress["text"])
+    if progress.get("phase") == "plan":
+        return f"Learning with {progress['algorithm']}" + (
+            f": {progress['note']}" if progress.get("note") else ""
+        )
+    return ""
 
 
 def figures(progress: Mapping[str, Any]) -> str:
@@ -88,7 +99,7 @@ def train(
 
     here = current_home()
     if background:
-        started = jobs.start(here)
+        started = jobs.start(here, algorithm=algorithm, preset=preset, seed=seed)
         text = "Training in the background." if started else "A run is training already."
         emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
         return

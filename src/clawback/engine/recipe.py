@@ -87,8 +87,9 @@ class Recipe:
 
     max_drift: float = 0.75
     """Stop when the answers' log-probs have moved this far from the base, in nats a token."""
-    max_reward_drop: float = 0.3
-    """Stop when the mean reward of fresh answers falls this far below its best."""
+    max_reward_drop: float = 1.5
+    """Stop when the mean reward of fresh answers falls this far below its best, in standard deviations of the
+    rewards of the base's own answers."""
     gradient_checkpointing: bool | None = None
     """None chooses from the memory there is."""
     micro_tokens: int = 0

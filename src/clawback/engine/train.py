@@ -100,7 +100,9 @@ def _run(
     plan = plan_for(policy, samples, recipe, seed=seed, prompts=prompts, baseline=baseline, tell=tell)
     tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
     settings = Settings(
-        learning_rate=recipe.learning_rate,
+        learning_rate=plan.rate or recipe.learning_rate,
+        cover=plan.cover,
+        decay=plan.decay,
         grad_clip=recipe.grad_clip,
         weight_decay=recipe.weight_decay,
         max_drift=recipe.max_drift,
@@ -150,7 +152,7 @@ def plan_for(
     from clawback.engine.torch.examples import from_ratings
     from clawback.rl import algorithms
 
-    if recipe.algorithm == "auto":
+    if recipe.algorithm in ("auto", "imagine"):
         from clawback.engine.torch import imagine
 
         return imagine.plan(policy, samples, recipe, prompts, seed=seed, baseline=baseline, tell=tell)
@@ -206,7 +208,7 @@ def _write(policy: Policy, out: Path, result: TrainResult, identity: str) -> Non
     beside.rename(final)
     text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
     new = out / (RESULT + ".new")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

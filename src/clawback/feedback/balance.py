@@ -40,4 +40,4 @@ def balance(store: Store) -> Balance:
 def training_due(store: Store, home: Home) -> bool:
     """Enough fresh ratings for a run that starts by itself? Cheap: one count."""
     settings = config.load(home.config).training
-    return settings.background and store.count_fresh() >= settings.threshold
+    return settings.background and store.count_fresh(settings.threshold) >= settings.threshold

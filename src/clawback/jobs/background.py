@@ -33,28 +33,26 @@ def maybe_train(home: Home) -> bool:
     return start(home)
 
 
-def start(home: Home) -> bool:
-    """Start a detached, niced process that trains once; False when one is at it already.
+def start(
+    home: Home, *, algorithm: str | None = None, preset: str | None = None, seed: int | None = None
+) -> bool:
+    """Start a detached process that trains once (niced, with its own log); False when one is at it already.
 
-    What it prints goes to ``logs/train.log``.
+    What is given counts for this run instead of the settings.
     """
     if under_way(home):
         return False
-    home.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    log = os.open(home.logs / "train.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        subprocess.Popen(
-            [sys.executable, "-m", "clawback.jobs.worker", str(home.root)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=home.root,
-            env={k: v for k, v in os.environ.items() if k in KEPT_VARIABLES}
-            | {"CLAWBACK_HOME": str(home.root)},
-            start_new_session=True,
-        )
-    finally:
-        os.close(log)
+    given = {"algorithm": algorithm, "preset": preset, "seed": seed}
+    asked = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    subprocess.Popen(
+        [sys.executable, "-m", "clawback.jobs.worker", str(home.root), *asked],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=home.root,
+        env={k: v for k, v in os.environ.items() if k in KEPT_VARIABLES} | {"CLAWBACK_HOME": str(home.root)},
+        start_new_session=True,
+    )
     return True
 
 
@@ -103,10 +101,20 @@ def load_per_core() -> float:
     return float(psutil.getloadavg()[0] / (psutil.cpu_count() or 1))
 
 
+FAILED = "background_failed"
+"""Where the store keeps when and why a background process last failed, if none has come through since.
+
+A run's row says it, too, but what fails before there is a run (a model that is gone, a part that is not installed) has no
+row; without this every further rating would start another process that fails.
+"""
+
+
 def last_failure(db: store.Store) -> float | None:
-    """When the newest run failed; None when it did not."""
+    """When the newest run, or the process that should have begun one, failed; None when it did not."""
     newest = next(iter(db.runs(limit=1)), None)
-    return newest.finished_at if newest and newest.status == "failed" else None
+    times = [newest.finished_at] if newest and newest.status == "failed" else []
+    times += [failed["at"]] if (failed := db.get(FAILED)) else []
+    return max((t for t in times if t is not None), default=None)
 
 
 def stamp() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from clawback import config, store
-from clawback.errors import ClawbackError
+from clawback.errors import ClawbackError, ModelError
 from clawback.paths import Home
 
 LOW_DISK = 2_000_000_000
@@ -26,7 +26,18 @@ class Finding(TypedDict):
 def check(home: Home) -> list[Finding]:
     """Every check, in the order in which trouble usually comes. Never raises for trouble that it found."""
     findings: list[Finding] = []
-    for look in (_settings, _database, _versions, _hooks, _training_parts, _model, _lock, _disk, _private):
+    for look in (
+        _settings,
+        _database,
+        _versions,
+        _hooks,
+        _training_parts,
+        _model,
+        _lock,
+        _background,
+        _disk,
+        _private,
+    ):
         try:
             findings.extend(look(home))
         except ClawbackError as error:
@@ -59,16 +70,20 @@ def _database(home: Home) -> Iterator[Finding]:
 
 
 def _versions(home: Home) -> Iterator[Finding]:
+    from clawback import release
+
     with store.connect(home.database) as db:
         live = db.live()
-    if live.path and not (Path(live.path) / "adapter_model.safetensors").is_file():
+    try:
+        release.check(live)
+    except ModelError as error:
         yield {
             "ok": False,
-            "what": f"the files of live version {live.number} are gone ({live.path})",
-            "fix": "Go back with `clawback rollback`.",
+            "what": str(error),
+            "fix": "Go back with `clawback rollback` (the next answer or run does it by itself).",
         }
     else:
-        yield _well(f"the live version ({live.number}) is in place")
+        yield _well(f"the live version ({live.number}) is whole")
 
 
 def _hooks(home: Home) -> Iterator[Finding]:
@@ -129,6 +144,21 @@ def _lock(home: Home) -> Iterator[Finding]:
             "what": f"training run {run.id} was interrupted",
             "fix": "`clawback train` goes on where it stopped.",
         }
+
+
+def _background(home: Home) -> Iterator[Finding]:
+    from clawback.jobs.background import FAILED
+
+    with store.connect(home.database) as db:
+        failed = db.get(FAILED)
+    if failed:
+        yield {
+            "ok": False,
+            "what": f"training in the background failed: {failed['why']}",
+            "fix": f"Mend that, or look into {home.logs / 'train.log'}; it is tried again after the next rating.",
+        }
+    else:
+        yield _well("training in the background has not failed")
 
 
 def _disk(home: Home) -> Iterator[Finding]:

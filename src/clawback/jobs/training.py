@@ -7,6 +7,7 @@ running has nobody working on it.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import time
@@ -20,6 +21,7 @@ from clawback.errors import Busy, ClawbackError, TrainingError
 from clawback.paths import Home
 from clawback.records import Message, Run, Sample, Version
 from clawback.release import Report
+from clawback.release.registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
@@ -65,7 +67,7 @@ def train_once(
     home.create()
     try:
         # Held until the version is live: two runs must not learn from the same ratings.
-        with FileLock(home.train_lock, timeout=0), store.connect(home.database) as db:
+        with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             return _Job(home, db, on_progress).go(algorithm, preset, seed)
     except Timeout:
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
@@ -86,6 +88,9 @@ class _Job:
             run, policy = self.begin(algorithm, preset, seed)
         try:
             version = self.candidate(run, policy)
+            # The gate loads what is on disk: what it judged is what will answer. Two bases in memory are one too many.
+            del policy
+            gc.collect()
             report = self.judge(version)
         except ClawbackError as error:
             self.fail(run, str(error))

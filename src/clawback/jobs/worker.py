@@ -1,15 +1,18 @@
-"""The background process: ``python -m clawback.jobs.worker HOME [--if-due]`` trains once, politely, and logs what came of it."""
+"""The background process: ``python -m clawback.jobs.worker HOME [--if-due] [--seed=N] …`` trains once, politely, and logs what came of it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
+import traceback
 from pathlib import Path
 
 from clawback import config, store
 from clawback.errors import Busy, ClawbackError
 from clawback.feedback import training_due
-from clawback.jobs.background import last_failure, not_now, stamp
+from clawback.jobs.background import FAILED, last_failure, not_now, stamp
 from clawback.paths import Home
 
 MAX_LOG = 5_000_000
@@ -18,20 +21,32 @@ MAX_LOG = 5_000_000
 def main(arguments: list[str]) -> int:
     home = Home(Path(arguments[0]))
     os.environ["CLAWBACK_HOME"] = str(home.root)
+    write_to_log(home)
     try:
         if "--if-due" in arguments and (reason := waits(home)):
             return say(f"no run was started: {reason}")
         os.nice(config.load(home.config).schedule.nice)
-        rotate(home)
         from clawback.jobs.training import train_once
 
-        outcome = train_once(home)
-        return say(f"run {outcome.run.id}: {outcome.report.summary()}")
+        given = asked(arguments[1:])
+        seed = int(given["seed"]) if "seed" in given else None
+        outcome = train_once(home, algorithm=given.get("algorithm"), preset=given.get("preset"), seed=seed)
     except Busy as error:
         return say(str(error))
     except ClawbackError as error:
-        say(str(error))
-        return 1
+        return failed(home, str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return failed(home, f"{type(error).__name__}: {error}")
+    with store.connect(home.database) as db:
+        db.set(FAILED, None)
+    return say(f"run {outcome.run.id}: {outcome.report.summary()}")
+
+
+def asked(arguments: list[str]) -> dict[str, str]:
+    """``--name=value`` → what counts for this run instead of the settings."""
+    pairs = (a.removeprefix("--").partition("=") for a in arguments)
+    return {name: value for name, equals, value in pairs if equals}
 
 
 def waits(home: Home) -> str:
@@ -41,16 +56,29 @@ def waits(home: Home) -> str:
         return "none is due" if not training_due(db, home) else not_now(settings, last_failure(db))
 
 
+def failed(home: Home, why: str) -> int:
+    """Log it, and keep it for ``doctor`` and for the next attempt, which waits a while."""
+    say(why)
+    with contextlib.suppress(ClawbackError), store.connect(home.database) as db:
+        db.set(FAILED, {"at": time.time(), "why": why})
+    return 1
+
+
 def say(line: str) -> int:
     print(stamp(), line, flush=True)
     return 0
 
 
-def rotate(home: Home) -> None:
-    """Keep the log under a few megabytes: one older file stays."""
+def write_to_log(home: Home) -> None:
+    """From here on all that is printed, by libraries too, goes to ``logs/train.log``; one older file is kept."""
+    home.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = home.logs / "train.log"
     if log.exists() and log.stat().st_size > MAX_LOG:
         log.replace(log.with_suffix(".log.1"))
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Versions: made, judged, put live, and taken back."""
 
-from clawback.release.gate import Report, gate
+from clawback.release.gating import Report, gate
 from clawback.release.loading import load
 from clawback.release.registry import check, clear_strays, heal, promote, propose, reset, rollback
 

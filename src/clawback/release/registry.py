@@ -11,13 +11,13 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.errors import ModelError, UsageError
+from clawback.errors import Busy, ModelError, UsageError
 from clawback.paths import Home
 from clawback.records import Run, Version
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 WEIGHTS = "adapter_model.safetensors"
 PROVENANCE = "provenance.json"
+LOCK_SECONDS = 0.5
+"""How long to wait for the training lock: others take it for a moment to see whether it is free."""
 
 
 def propose(store: Store, home: Home, run: Run, result: TrainResult) -> Version:
@@ -70,44 +72,64 @@ def check(version: Version) -> None:
         return
     folder = Path(version.path)
     try:
-        wanted = json.loads((folder / PROVENANCE).read_text("utf-8"))["adapter_sha256"]
-        found = file_hash(folder / WEIGHTS)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"Version {version.number} is incomplete ({folder}): {error}.") from error
-    if wanted != found:
+        wanted = json.loads((folder / PROVENANCE).read_text("utf-8"))["files"]
+        changed = [name for name in {WEIGHTS: "", **wanted} if file_hash(folder / name) != wanted[name]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            f"The weights of version {version.number} ({folder}) are not those that were trained: "
+            f"Version {version.number} is incomplete ({folder}): {error}. "
+            "`clawback rollback` goes to a version that is whole."
+        ) from error
+    if changed:
+        raise ModelError(
+            f"{changed[0]} of version {version.number} ({folder}) is not what was trained: "
             "the file was changed or is damaged. `clawback rollback` goes to a version that is whole."
         )
 
 
 def promote(store: Store, home: Home, number: int) -> Version:
-    """Make a version live, after checking that its files are what was trained. Atomic."""
+    """Make a version live, after checking that the gate passed it and its files are what was trained. Atomic.
+
+    Raises ``UsageError`` for a version that the gate has not passed, ``ModelError`` for one whose files are not whole.
+    """
     del home  # the same call shape as its neighbours; publishers will need it
     version = store.version(number)
     if version.status == "rejected":
         raise UsageError(f"Version {number} was rejected by the gate. `clawback versions` says why.")
+    if version.status == "candidate" and not (version.report or {}).get("accepted"):
+        raise UsageError(
+            f"Version {number} has not passed the gate, so it cannot go live. `clawback gate {number}` judges it."
+        )
     check(version)
     return store.promote(number)
 
 
 def rollback(store: Store, home: Home, number: int | None = None) -> Version:
-    """Go back to a version (by default the one that was live before), the base model being 0.
+    """Go back to a version (0: the base model), by default the one that was live when this one was made.
 
-    Versions whose files are damaged are passed over when none is named. Raises ``UsageError`` when there is nowhere to go.
+    Not simply the next lower number: a version that was itself rolled back from does not return by the back door.
+    Damaged versions are passed over when none is named. Raises ``UsageError`` when there is nowhere to go.
     """
     live = store.live()
     if number is not None:
         if number == live.number:
             raise UsageError(f"Version {number} is live already.")
         return promote(store, home, number)
-    retired = [v for v in store.versions() if v.status == "retired" and v.number < live.number]
-    for version in reversed(retired):
+    if live.number == 0:
+        raise UsageError("There is no older version to go back to: the base model is live.")
+    for ancestor in ancestors(store, live):
         try:
-            return promote(store, home, version.number)
+            check(ancestor)
         except ModelError:
             continue
-    raise UsageError("There is no older version to go back to: the base model is live.")
+        return store.promote(ancestor.number)
+    return store.promote(0)
+
+
+def ancestors(store: Store, version: Version) -> Iterator[Version]:
+    """What was live when a version was made, what was live when that was made, and so on."""
+    while version.parent is not None:
+        version = store.version(version.parent)
+        yield version
 
 
 def heal(store: Store, home: Home) -> Version | None:
@@ -122,12 +144,25 @@ def heal(store: Store, home: Home) -> Version | None:
 def reset(store: Store, home: Home, *, ratings: bool = False) -> None:
     """Start over from the base model: versions, runs and checkpoints go; ratings stay unless ``ratings``.
 
-    The base model is live before anything is removed, so a crash half-way leaves a working state.
+    The base model is live before anything is removed, so a crash half-way leaves a working state. A run that was
+    interrupted goes, too; raises ``Busy``, and changes nothing, while one is under way.
     """
-    store.promote(0)
-    store.forget_training(feedback=ratings)
-    for folder in (home.versions, home.runs):
-        shutil.rmtree(folder, ignore_errors=True)
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(home.train_lock, timeout=LOCK_SECONDS):
+            store.promote(0)
+            if (dead := store.active_run()) is not None:  # whoever worked on it would hold the lock
+                store.update_run(
+                    dead.id, status="failed", error="it was interrupted, then everything was reset"
+                )
+            store.forget_training(feedback=ratings)
+            for folder in (home.versions, home.runs):
+                shutil.rmtree(folder, ignore_errors=True)
+    except Timeout:
+        raise Busy(
+            "A run is training. Wait until it is done: `clawback status` shows how far it is."
+        ) from None
 
 
 # ------------------------------------------------------------------------------------------------- what is written
@@ -151,6 +186,7 @@ def provenance_of(run: Run, result: TrainResult, number: int) -> dict[str, Any]:
         "stopped": result.stopped,
         "metrics": dict(result.metrics),
         "adapter_sha256": file_hash(Path(result.path) / WEIGHTS),
+        "files": {p.name: file_hash(p) for p in sorted(Path(result.path).iterdir()) if p.is_file()},
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": software(),
     }

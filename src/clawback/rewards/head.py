@@ -30,8 +30,10 @@ RIDGE = 40.0
 """λ when it is not asked to be found: what pilots liked best for some dozens of ratings on standardised features."""
 
 PERMUTATIONS = 2000
-TRUSTED_BELOW = 0.10
-"""Permutation p-value of the leave-one-out correlation under which a head is trusted."""
+TRUSTED_BELOW = 0.5
+"""Permutation p-value of the leave-one-out correlation under which a head is trusted: it does better than chance does half
+of the time. With some 26 ratings, one in ten of them wrong, a stricter test would throw away most heads that lead to a
+better policy (docs/studies/0001-keeping-facts.md), and a head that misleads makes a candidate that the gate turns down."""
 
 _SMALLEST_SPREAD = 1e-8
 _EVIDENCE_STEPS = 300
@@ -79,6 +81,18 @@ class Head:
         spread = (np.sum(x * x, axis=1) - np.sum(along * along * self.shrink, axis=1)) / self.ridge
         return x @ self.weights + self.bias, self.noise * (np.maximum(spread, 0.0) + 1.0 / len(self.ratings))
 
+    def contrast(self, ours: ArrayLike, theirs: ArrayLike) -> tuple[float, float]:
+        """By how much the mean rating of answers ``ours [n, d]`` exceeds that of ``theirs [m, d]``: mean and variance.
+
+        The variance is that of the weights along the difference of the means, plus that of having drawn n and m answers.
+        """
+        a, b = self._standardise(ours), self._standardise(theirs)
+        apart = a.mean(axis=0) - b.mean(axis=0)  # [d]
+        along = self.basis @ apart
+        weights = (float(apart @ apart) - float(np.sum(along * along * self.shrink))) / self.ridge
+        drawn = sum(float(np.var(x @ self.weights, ddof=1)) / len(x) for x in (a, b) if len(x) > 1)
+        return float(apart @ self.weights), self.noise * max(weights, 0.0) + drawn
+
     def reward(self, features: ArrayLike, pessimism: float = 0.0) -> Floats:
         """``[m]``: the prediction, less ``pessimism`` standard deviations of it."""
         mean, variance = self.predict(features)
@@ -110,14 +124,14 @@ def fit(
     ratings: ArrayLike,
     *,
     ridge: float | None = RIDGE,
-    floor: ArrayLike = 0.0,
+    spread: ArrayLike | None = None,
     seed: int = 0,
 ) -> Head:
     """Fit ``features [n, d]`` to ``ratings [n]`` in [-1, 1].
 
-    ``ridge=None`` finds λ (and the noise) by maximising the evidence. ``floor`` is the least spread that a feature is
-    divided by, a number or one for each feature: one that hardly varied among the rated must not shout elsewhere.
-    ``seed`` is for the permutations of the trust statistic alone.
+    ``ridge=None`` finds λ (and the noise) by maximising the evidence. ``spread`` is what each feature is divided by, where
+    that is known better than from a few rated answers (1: they are standardised already); None takes their own
+    standard deviation. ``seed`` is for the permutations of the trust statistic alone.
     """
     x, y = np.asarray(features, dtype=np.float64), np.asarray(ratings, dtype=np.float64)
     if x.ndim != 2 or y.shape != (len(x),) or not len(x):
@@ -125,9 +139,14 @@ def fit(
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("features and ratings must be finite numbers")
     centre = x.mean(axis=0)
-    spread = np.maximum(np.maximum(x.std(axis=0), np.asarray(floor, dtype=np.float64)), _SMALLEST_SPREAD)
+    own = (
+        x.std(axis=0)
+        if spread is None
+        else np.broadcast_to(np.asarray(spread, dtype=np.float64), x.shape[1:])
+    )
+    scale = np.maximum(own, _SMALLEST_SPREAD)
     bias = float(y.mean())
-    u, s, basis = np.linalg.svd((x - centre) / spread, full_matrices=False)
+    u, s, basis = np.linalg.svd((x - centre) / scale, full_matrices=False)
     seen = s > s[:1].sum() * 1e-10  # directions without any spread are not directions
     u, s, basis = u[:, seen], s[seen], basis[seen]
     along = u.T @ (y - bias)  # [k] the ratings in those directions
@@ -141,7 +160,7 @@ def fit(
     left_out = _leave_one_out(hat, y)
     return Head(
         centre=centre,
-        spread=spread,
+        spread=scale,
         weights=basis.T @ (s / (s**2 + ridge) * along),
         bias=bias,
         ridge=float(ridge),

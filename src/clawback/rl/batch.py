@@ -35,6 +35,9 @@ class Batch:
     pg_weight: Tensor | None = None
     """[N] weight of a token in the policy-gradient term. Absolute: the mean stays over all tokens, so weights
     with a mean of 1 keep the size of the term."""
+    exact_kl: Tensor | None = None
+    """[N] divergence from the reference over the whole vocabulary at each position, with its gradient: in place of an
+    estimate from the token that was sampled."""
     kl_weight: Tensor | None = None
     """[N] weight of a token in the KL term; absolute as well."""
     samples_in_step: float | None = None

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -50,7 +50,8 @@ class Base:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:
+                # A full disk, say, has rolled back by itself.
+                with suppress(sqlite3.OperationalError):
                     self._db.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:

@@ -8,11 +8,12 @@ from clawback.errors import NotFound, UsageError
 from clawback.records import Feedback
 from clawback.store.base import Base, now
 
-_IN_A_RUN = """
-    SELECT 1 FROM run_feedback rf JOIN runs r ON r.id = rf.run_id
-    WHERE rf.feedback_id = f.id AND r.status IN ('done', 'stopped')
+_LAST_USED = """
+    coalesce((SELECT rf.feedback_id FROM run_feedback rf JOIN runs r ON r.id = rf.run_id
+              WHERE r.status IN ('done', 'stopped') ORDER BY rf.feedback_id DESC LIMIT 1), 0)
 """
-"""Feedback that a run which ended has used. A failed run used nothing: its feedback is still fresh."""
+"""A run takes all feedback there is, so what is newer than the newest that an ended run has used is fresh.
+A failed run has used nothing. One look into an index, however many rows there are."""
 
 
 class FeedbackTable(Base):
@@ -82,7 +83,7 @@ class FeedbackTable(Base):
         if active:
             where.append("f.undone_at IS NULL")
         if fresh:
-            where.append(f"NOT EXISTS ({_IN_A_RUN})")
+            where.append(f"f.id > {_LAST_USED}")
         rows = self._read(f"SELECT f.* FROM feedback f WHERE {' AND '.join(where)} ORDER BY f.id", *values)
         return [_feedback(row) for row in rows]
 
@@ -95,16 +96,19 @@ class FeedbackTable(Base):
         )
         return _feedback(rows[0]) if rows else None
 
-    def count_fresh(self) -> int:
+    def count_fresh(self, most: int = -1) -> int:
         """How many turns have feedback to train on that no run has used: what the training threshold counts.
 
-        A critique alone is nothing to train on yet, and side turns never are.
+        Counting stops at ``most``. A critique alone is nothing to train on yet, and side turns never are.
         """
         sql = f"""
-            SELECT count(DISTINCT f.turn_id) FROM feedback f JOIN turns t ON t.id = f.turn_id
-            WHERE f.undone_at IS NULL AND f.kind != 'critique' AND t.kind = 'main' AND NOT EXISTS ({_IN_A_RUN})
+            SELECT count(*) FROM (
+                SELECT DISTINCT f.turn_id FROM feedback f JOIN turns t ON t.id = f.turn_id
+                WHERE f.id > {_LAST_USED} AND f.undone_at IS NULL AND f.kind != 'critique' AND t.kind = 'main'
+                LIMIT ?
+            )
         """
-        return int(self._read(sql)[0][0])
+        return int(self._read(sql, most)[0][0])
 
     def count_ratings(self) -> tuple[int, int]:
         """How many active ratings are good (> 0) and bad (< 0)."""

@@ -1,28 +1,29 @@
-"""The exact KL and its gradient against autograd on the full table."""
+"""The exact divergence and its gradient against autograd on the full table."""
 
 import pytest
 import torch
 
 from clawback.engine.torch import drift
 from clawback.engine.torch import head as head_module
-from clawback.engine.torch.drift import exact_kl
+from clawback.engine.torch.drift import divergence
 from clawback.engine.torch.head import Head
 
 
-def by_autograd(head, hidden, reference):
+def by_autograd(head, hidden, reference, cover):
     def log_p(h):
         z = (h @ head.weight.T + (0 if head.bias is None else head.bias)) * head.scale
         return (head.softcap * torch.tanh(z / head.softcap) if head.softcap else z).log_softmax(-1)
 
     ours, theirs = log_p(hidden), log_p(reference)
-    return (ours.exp() * (ours - theirs)).sum(1)
+    return (ours.exp() * (ours - theirs)).sum(1) + cover * (theirs.exp() * (theirs - ours)).sum(1)
 
 
+@pytest.mark.parametrize("cover", [0.0, 0.7])
 @pytest.mark.parametrize("tile", [64, 100, 4096])
 @pytest.mark.parametrize(
     "extra", [{}, {"scale": 0.3}, {"softcap": 3.0}, {"scale": 2.0, "softcap": 5.0}, {"bias": True}]
 )
-def test_value_and_gradient(monkeypatch, tile, extra):
+def test_value_and_gradient(monkeypatch, tile, extra, cover):
     monkeypatch.setattr(drift, "TILE", tile)
     monkeypatch.setattr(head_module, "TILE", tile)
     g = torch.Generator().manual_seed(0)
@@ -32,21 +33,21 @@ def test_value_and_gradient(monkeypatch, tile, extra):
     hidden = (reference + 0.3 * torch.randn(9, 16, generator=g)).requires_grad_()
     upstream = torch.randn(9, generator=g)
 
-    expected = by_autograd(head, hidden, reference)
+    expected = by_autograd(head, hidden, reference, cover)
     (expected_gradient,) = torch.autograd.grad(expected @ upstream, hidden)
-    value = exact_kl(head, hidden, reference)
+    value = divergence(head, hidden, reference, cover)
     (gradient,) = torch.autograd.grad(value @ upstream, hidden)
     torch.testing.assert_close(value, expected, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(gradient, expected_gradient, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(
-        exact_kl(head, hidden.detach(), reference), expected.detach(), atol=1e-5, rtol=1e-4
+        divergence(head, hidden.detach(), reference, cover), expected.detach(), atol=1e-5, rtol=1e-4
     )
 
 
 def test_no_distance_from_itself():
     head = Head(torch.randn(50, 8))
     hidden = torch.randn(5, 8).requires_grad_()
-    value = exact_kl(head, hidden, hidden.detach())
+    value = divergence(head, hidden, hidden.detach(), 1.0)
     (gradient,) = torch.autograd.grad(value.sum(), hidden)
     assert value.abs().max() < 1e-6
     assert gradient.abs().max() < 1e-6

@@ -115,7 +115,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
         "eos_token_id": tokenizer.eos_token_id,
         "bos_token_id": None,
     }
-    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), rope_theta=10_000.0, **ids, **SHAPE))
+    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **ids, **SHAPE))
 
 
 def batches(

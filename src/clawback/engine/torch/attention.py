@@ -99,10 +99,10 @@ def packing(lengths: tuple[int, ...]) -> tuple[_Group, ...]:
     result = []
     for width, members in sorted(groups.items()):
         first = torch.tensor([starts[i] for i in members])[:, None]
-        size = torch.tensor([lengths[i] for i in members])[:, None]
+        sizes = torch.tensor([lengths[i] for i in members])[:, None]
         column = torch.arange(width)[None]
-        spread = first + torch.minimum(column, size - 1)
-        inside = (column < size).flatten()
+        spread = first + torch.minimum(column, sizes - 1)
+        inside = (column < sizes).flatten()
         result.append(
             _Group(width, len(members), spread.flatten(), spread.flatten()[inside], inside.nonzero()[:, 0])
         )

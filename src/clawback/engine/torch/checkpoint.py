@@ -16,7 +16,7 @@ def write(path: Path, state: dict[str, Any]) -> None:
     """``state`` holds tensors, numbers, strings, lists and dicts only, so that it can be read without running code."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".new")
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 — with its mode from the start
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())

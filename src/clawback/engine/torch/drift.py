@@ -1,13 +1,16 @@
-"""How far the policy is from the base at each position: KL(policy ‖ base) over the whole vocabulary, with its gradient.
+"""How far the policy is from the base at each position, over the whole vocabulary, with its gradient.
 
-The usual estimate from the one token that was sampled is unbiased and very noisy: at a position where the base is certain, it is
-nearly always nearly zero, and now and then enormous. The exact value pulls at every position at once, also towards tokens
-that were not sampled. It is what keeps facts (docs/studies/0001-keeping-facts.md).
+The usual estimate of the KL from the one token that was sampled is unbiased and very noisy: at a position where the base is
+certain, it is nearly always nearly zero, and now and then enormous. The exact value pulls at every position at once, also towards
+tokens that were not sampled. It is what keeps facts (docs/studies/0001-keeping-facts.md).
 
 With policy p, base q and logits z = scale · W h, at one position:
 
-    KL = Σ_v p_v (log p_v − log q_v)            dKL/dh = scale · Σ_v p_v (log p_v − log q_v − KL) · W_v
+    KL(p‖q) = Σ_v p_v (log p_v − log q_v)        dKL/dh = scale · Σ_v p_v (log p_v − log q_v − KL) · W_v
+    KL(q‖p) = Σ_v q_v (log q_v − log p_v)        dKL/dh = scale · Σ_v (p_v − q_v) · W_v
 
+The first keeps the policy from saying what the base would not: content. The second keeps it able to say what the base would:
+ways of saying things that the reward is indifferent to, or only thinks that it dislikes.
 As in ``head.py`` the table [tokens, vocabulary] never exists, and the gradient is made on the way forward.
 """
 
@@ -21,8 +24,8 @@ from torch import Tensor
 from clawback.engine.torch.head import TILE, Head, _online
 
 
-def exact_kl(head: Head, hidden: Tensor, reference: Tensor) -> Tensor:
-    """KL(policy ‖ base) in nats at each position.
+def divergence(head: Head, hidden: Tensor, reference: Tensor, cover: float = 0.0) -> Tensor:
+    """KL(policy ‖ base) + cover · KL(base ‖ policy) in nats at each position.
 
     Args:
         hidden: [N, H] last hidden states under the policy; the gradient goes here.
@@ -32,40 +35,46 @@ def exact_kl(head: Head, hidden: Tensor, reference: Tensor) -> Tensor:
         [N] float32, ≥ 0.
     """
     if torch.is_grad_enabled() and hidden.requires_grad:
-        return _ExactKL.apply(hidden, reference, head)  # type: ignore[no-any-return, no-untyped-call]
-    return _kl(head, hidden, reference)[0]
+        return _Divergence.apply(hidden, reference, head, cover)  # type: ignore[no-any-return, no-untyped-call]
+    return _measure(head, hidden, reference, cover)[0]
 
 
-class _ExactKL(torch.autograd.Function):
+class _Divergence(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, reference: Tensor, head: Head) -> Tensor:
-        value, direction = _kl(head, hidden, reference)
+    def forward(ctx: Any, hidden: Tensor, reference: Tensor, head: Head, cover: float) -> Tensor:
+        value, direction = _measure(head, hidden, reference, cover)
         ctx.save_for_backward(direction)
         ctx.dtype = hidden.dtype
         return value
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         (direction,) = ctx.saved_tensors
-        return (direction * grads[0][:, None]).to(ctx.dtype), None, None
+        return (direction * grads[0][:, None]).to(ctx.dtype), None, None, None
 
 
 @torch.no_grad()
-def _kl(head: Head, hidden: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]:
+def _measure(head: Head, hidden: Tensor, reference: Tensor, cover: float) -> tuple[Tensor, Tensor]:
     """Values [N] and their gradient towards ``hidden`` [N, H], both float32."""
     log_p, _, mean_row = _online(head, hidden, True, False)
     log_q, _, _ = _online(head, reference, False, False)
-    value = torch.zeros_like(log_p)
-    pull = torch.zeros_like(mean_row)  # Σ_v p_v (log p_v − log q_v) · W_v
+    there, back = torch.zeros_like(log_p), torch.zeros_like(log_p)
+    pull = torch.zeros_like(mean_row)
     for start in range(0, head.weight.shape[0], TILE):
         ours, slope = _capped(head, head.tile(hidden, start))
         theirs, _ = _capped(head, head.tile(reference, start))
-        ours -= log_p[:, None]
-        weights = ours.exp() * (ours - theirs + log_q[:, None])  # [N, tile]
-        value += weights.sum(1)
+        ours, theirs = ours - log_p[:, None], theirs - log_q[:, None]
+        apart = ours - theirs
+        weights = ours.exp() * apart  # [N, tile]
+        there += weights.sum(1)
+        if cover:
+            q = theirs.exp()
+            back -= (q * apart).sum(1)
+            weights -= cover * q
         rows = head.weight[start : start + TILE]
         pull += (weights if slope is None else weights * slope).to(rows.dtype) @ rows
-    return value.clamp(min=0.0), (pull - value[:, None] * mean_row) * head.scale
+    value = (there + cover * back).clamp(min=0.0)
+    return value, (pull + (cover - there)[:, None] * mean_row) * head.scale
 
 
 def _capped(head: Head, logits: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -32,6 +32,8 @@ class Example:
     reward: float = 0.0
     pg_weight: Tensor | None = None
     kl_weight: Tensor | None = None
+    base: Tensor | None = None
+    """[response tokens, H] hidden states of the base model, where the exact divergence is wanted."""
 
 
 class Source(Protocol):
@@ -71,6 +73,12 @@ class Plan:
     name: str
     note: str = ""
     baseline: float = 0.0
+    rate: float | None = None
+    """Learning rate in place of the recipe's."""
+    cover: float = 0.0
+    """Weight of KL(base ‖ policy) beside KL(policy ‖ base) in the exact divergence."""
+    decay: bool = False
+    """The learning rate falls to zero over the run, on a straight line."""
 
 
 class Ratings:

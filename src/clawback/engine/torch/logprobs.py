@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from clawback.engine.torch.attention import Unsupported, configs_of, engaged
 from clawback.engine.torch.chat import Encoded
+from clawback.engine.torch.drift import divergence
 from clawback.engine.torch.head import Head, logprobs
 
 MICRO_TOKENS = 2048
@@ -44,6 +45,8 @@ class Scored:
     """[S] response tokens of each."""
     entropy: Tensor | None = None
     """[N] float32"""
+    kl: Tensor | None = None
+    """[N] float32, exact divergence from a reference at each position."""
 
     def split(self) -> list[Tensor]:
         """One tensor [tokens] a sequence."""
@@ -88,6 +91,17 @@ class Scorer:
             lengths,
             torch.cat([e for e in entropies if e is not None] or [empty]) if entropy else None,
         )
+
+    def against(self, encoded: Sequence[Encoded], reference: Tensor, cover: float = 0.0) -> Scored:
+        """Log-probs with the exact divergence (``drift.py``) from the model whose states are ``reference`` [N, H].
+
+        For one of ``pieces``, as a step of training takes them. Needs ``fused_head``.
+        """
+        lengths = tuple(len(one.response) for one in encoded)
+        targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
+        states = self._hidden(encoded)
+        values, _ = logprobs(self.head, states, targets)
+        return Scored(values, lengths, kl=divergence(self.head, states, reference, cover))
 
     @property
     def device(self) -> torch.device:

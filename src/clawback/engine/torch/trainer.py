@@ -41,6 +41,10 @@ class Settings:
     learning_rate: float
     grad_clip: float = 1.0
     weight_decay: float = 0.0
+    cover: float = 0.0
+    """Weight of KL(base ‖ policy) beside KL(policy ‖ base), where examples want the exact divergence."""
+    decay: bool = False
+    """The learning rate falls to zero over the run, on a straight line."""
     max_drift: float = math.inf
     """Nats a token."""
     max_reward_drop: float = math.inf
@@ -125,6 +129,9 @@ class _Loop:
         else:
             self.fitted.steps = self.step
             self.remember()
+            if self.settings.decay:
+                for group in self.optimizer.param_groups:
+                    group["lr"] = self.settings.learning_rate * (1 - self.step / self.source.steps)
             self.optimizer.step()
             self.step += 1
         self.optimizer.zero_grad(set_to_none=True)
@@ -143,8 +150,14 @@ class _Loop:
         with scorer.engaged():
             for piece in scorer.pieces([example.encoded for example in examples]):
                 chosen = [examples[index] for index in piece]
-                scored = scorer([example.encoded for example in chosen])
-                batch = _pack(chosen, scored.logprobs, len(examples), responses)
+                reference = _joined([example.base for example in chosen])
+                encoded = [example.encoded for example in chosen]
+                scored = (
+                    scorer(encoded)
+                    if reference is None
+                    else scorer.against(encoded, reference, self.settings.cover)
+                )
+                batch = _pack(chosen, scored.logprobs, len(examples), responses, scored.kl)
                 loss, metrics = self.algorithm.loss(batch)
                 if loss.requires_grad:
                     loss.backward()
@@ -245,7 +258,15 @@ class _Loop:
         self.fitted.history = list(state["history"])
 
 
-def _pack(examples: Sequence[Example], values: Tensor, samples: int, tokens: int) -> Batch:
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """End to end, where all are there."""
+    whole = [part for part in parts if part is not None]
+    return torch.cat(whole) if whole and len(whole) == len(parts) else None
+
+
+def _pack(
+    examples: Sequence[Example], values: Tensor, samples: int, tokens: int, kl: Tensor | None = None
+) -> Batch:
     """Examples and the log-probs that the policy gives them now, as the losses want them."""
     device = values.device
     lengths = torch.tensor([len(example.encoded.response) for example in examples], device=device)
@@ -264,6 +285,7 @@ def _pack(examples: Sequence[Example], values: Tensor, samples: int, tokens: int
         advantages=torch.tensor([example.advantage for example in examples], device=device),
         pg_weight=joined([example.pg_weight for example in examples]),
         kl_weight=joined([example.kl_weight for example in examples]),
+        exact_kl=kl,
         samples_in_step=float(samples),
         tokens_in_step=float(tokens),
     )

@@ -17,6 +17,7 @@ Details that decide how it behaves:
    stay over all tokens.
 5. The reference of the KL is the base model, not the policy that sampled.
 6. A group whose rewards are equal has no say.
+7. Where the batch holds the exact KL of each position (``Batch.exact_kl``), that takes the place of k3.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Grpo:
         gain = torch.minimum(ratio * advantage, ratio.clamp(self.clip_low, self.clip_high) * advantage)
         if batch.pg_weight is not None:
             gain = gain * batch.pg_weight
-        penalty = kl.k3(batch.logprobs, batch.ref_logprobs)
+        penalty = batch.exact_kl
+        if penalty is None:
+            penalty = kl.k3(batch.logprobs, batch.ref_logprobs)
         policy_loss = -batch.token_mean(gain)
         kl_loss = batch.token_mean(penalty if batch.kl_weight is None else penalty * batch.kl_weight)
         loss = policy_loss + self.kl * kl_loss

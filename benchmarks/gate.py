@@ -1,0 +1,211 @@
+"""How often the gate is right: candidates that truly improved, and four kinds that did not.
+
+Each case is a person with a hidden taste who rates 32 answers of the base model, one tap in ten wrong. A *good* candidate is
+what the default recipe makes of these ratings and is counted only if held-out answers fit the hidden taste better than the base
+model's (by at least ten points); the others are trained on the same answers with shuffled ratings, collapsed by a
+learning rate a hundred times too high, random weights, or trained far past the point where the guards would stop. The
+gate sees what it would see in life: the person's ratings, a candidate and the live version. Truth is never shown to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from clawback import engine, feedback, release, store
+from clawback.demo import Demo
+from clawback.engine.embedded import corpus, tastes
+from clawback.paths import Home
+from clawback.records import Run, Sample
+
+RESULTS = Path("bench-results/gate.jsonl")
+BAD = ("shuffled", "collapsed", "random", "over-trained")
+WANTED_GOOD, WANTED_BAD = 20, 5
+IMPROVED = 0.10
+"""Held-out satisfaction that a candidate must have gained to count as truly improved."""
+
+
+def cases(kind: str, count: int) -> list[tuple[str, int]]:
+    """(taste, seed) of each case; the tastes take turns."""
+    shift = 0 if kind == "good" else 1 + BAD.index(kind)
+    return [(tastes.MAIN[(i + shift) % len(tastes.MAIN)], 100 * shift + i) for i in range(count)]
+
+
+def make_candidate(demo: Demo, kind: str, seed: int) -> int:
+    """Train a candidate of a kind from the ratings in the demo's store, and enter it. Returns its number."""
+    with store.connect(demo.home.database) as db:
+        samples = feedback.samples(db)
+        train, held = feedback.split(samples, 0.2, seed)
+        policy = engine.load("embedded")
+        recipe = engine.recipe(policy.info, "balanced", "auto" if kind == "good" else "reinforce", {})
+        run = db.start_run(
+            Run(
+                base="embedded",
+                base_revision=policy.info.revision,
+                algorithm=recipe.algorithm,
+                recipe=dataclasses.asdict(recipe),
+                seed=seed,
+                parent=0,
+                train_ids=tuple(p.feedback_id for s in train for p in s.parts),
+                held_out_ids=tuple(p.feedback_id for s in held for p in s.parts),
+            )
+        )
+        result = engine.train(
+            policy,
+            shuffled(train, seed) if kind == "shuffled" else train,
+            spoilt(recipe, kind),
+            seed=seed,
+            out=demo.home.runs / "1",
+            prompts=[s.messages for s in train],
+        )
+        if kind == "random":
+            randomise(Path(result.path), seed)
+        version = release.propose(db, demo.home, run, result)
+        db.update_run(run.id, status="done")
+        return version.number
+
+
+def shuffled(samples: list[Sample], seed: int) -> list[Sample]:
+    """The same answers, the same ratings, dealt anew."""
+    rewards = [s.reward for s in samples]
+    random.Random(seed).shuffle(rewards)
+    return [dataclasses.replace(s, reward=r) for s, r in zip(samples, rewards, strict=True)]
+
+
+def spoilt(recipe: engine.Recipe, kind: str) -> engine.Recipe:
+    """A recipe that does what the kind is named after, with the guards out of its way."""
+    loose = {"max_drift": 1e9, "max_reward_drop": 1e9}
+    if kind == "collapsed":
+        return dataclasses.replace(recipe, learning_rate=100 * recipe.learning_rate, **loose)
+    if kind == "over-trained":
+        return dataclasses.replace(recipe, learning_rate=4 * recipe.learning_rate, steps=160, kl=0.0, **loose)
+    if kind == "random":
+        return dataclasses.replace(recipe, steps=1, algorithm="reinforce")
+    return recipe
+
+
+def randomise(folder: Path, seed: int) -> None:
+    """Replace an adapter's weights by noise that is large enough to be heard."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    generator = torch.Generator().manual_seed(seed)
+    file = folder / "adapter_model.safetensors"
+    noise = {name: 0.08 * torch.randn(t.shape, generator=generator) for name, t in load_file(file).items()}
+    save_file(noise, file, metadata={"format": "pt"})
+
+
+def satisfaction(demo: Demo, number: int) -> float:
+    """The truth that the gate does not see: held-out answers that fit the hidden taste."""
+    with store.connect(demo.home.database) as db:
+        policy = release.load(demo.home, db.version(number))
+    asked = corpus.prompts("held_out", 128, 7)
+    made = policy.generate([p.messages for p in asked], seed=77)
+    return sum(demo.taste.fits(p, c.text) for p, [c] in zip(asked, made, strict=True)) / len(asked)
+
+
+def judge(kind: str, taste: str, seed: int) -> dict[str, Any]:
+    """One case from the first answer to the verdict."""
+    with tempfile.TemporaryDirectory() as folder:
+        demo, began = Demo(Home(Path(folder)), taste, seed=seed), time.process_time()
+        demo.collect(32, demo.simulated)
+        number = make_candidate(demo, kind, seed)
+        with store.connect(demo.home.database) as db:
+            report = release.gate(db, demo.home, number)
+            algorithm = json.loads((Path(db.version(number).path) / "provenance.json").read_text())[
+                "algorithm"
+            ]
+        return {
+            "kind": kind,
+            "taste": taste,
+            "seed": seed,
+            "algorithm": algorithm,
+            "before": satisfaction(demo, 0),
+            "after": satisfaction(demo, number),
+            "accepted": report.accepted,
+            "probability": report.probability,
+            "reasons": report.reasons,
+            "kl": report.evidence.kl,
+            "perplexity_ratio": report.evidence.perplexity_ratio,
+            "seconds": time.process_time() - began,
+        }
+
+
+def counted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cases that count: good ones only where the truth says improved, at most as many as are wanted of each kind."""
+    kept = []
+    for kind, most in (("good", WANTED_GOOD), *((k, WANTED_BAD) for k in BAD)):
+        of_kind = [r for r in rows if r["kind"] == kind]
+        if kind == "good":
+            of_kind = [r for r in of_kind if r["after"] >= r["before"] + IMPROVED]
+        kept += of_kind[:most]
+    return kept
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| candidates | cases | accepted | satisfaction before → after | mean P(better) |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    used = counted(rows)
+    for kind in ("good", *BAD):
+        of_kind = [r for r in used if r["kind"] == kind]
+        if of_kind:
+            mean = {k: sum(r[k] for r in of_kind) / len(of_kind) for k in ("before", "after", "probability")}
+            yes = sum(r["accepted"] for r in of_kind)
+            lines.append(
+                f"| {kind} | {len(of_kind)} | {yes} | {mean['before']:.2f} → {mean['after']:.2f} | {mean['probability']:.2f} |"
+            )
+    tried = [r for r in rows if r["kind"] == "good"]
+    left = sum(r["after"] < r["before"] + IMPROVED for r in tried)
+    wrong = sum(r["accepted"] for r in tried if r["after"] < r["before"] + IMPROVED)
+    lines.append(
+        f"\n{left} candidates of the default recipe had not truly improved and are not counted above; {wrong} of them were accepted."
+    )
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks gate", description=__doc__)
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="cases that are in this file are not run again"
+    )
+    parser.add_argument("--kinds", nargs="*", default=["good", *BAD])
+    options = parser.parse_args(argv)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    rows = (
+        [json.loads(line) for line in options.results.read_text().splitlines()]
+        if options.results.exists()
+        else []
+    )
+    done = {(r["kind"], r["taste"], r["seed"]) for r in rows}
+    for kind in options.kinds:
+        # A few more of the good ones: those that did not truly improve do not count.
+        for taste, seed in cases(kind, WANTED_GOOD + 10 if kind == "good" else WANTED_BAD):
+            enough = kind == "good" and sum(r["kind"] == "good" for r in counted(rows)) >= WANTED_GOOD
+            if (kind, taste, seed) in done or enough:
+                continue
+            row = judge(kind, taste, seed)
+            rows.append(row)
+            with options.results.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            verdict = "accepted" if row["accepted"] else "rejected"
+            print(
+                f"{kind} {taste} {seed}: {row['before']:.2f} → {row['after']:.2f} {verdict}: {row['reasons'][0]}",
+                file=sys.stderr,
+            )
+    print(table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""How well a hidden taste is learned from one-tap ratings, and what it costs: drift, perplexity, facts.
+
+A simulated person has a taste of one to three parts and taps wrong one time in ten. Each round they rate 32 answers
+of the newest version, one to a prompt; a share of the ratings is held back, as for the gate, and a fresh adapter is trained on
+all others so far. Every version is then measured on topics that nobody rated.
+
+    python -m benchmarks taste                                    # six tastes, five seeds, four rounds, auto
+    python -m benchmarks taste --recipes auto,mis-po:learning_rate=0.0015 --rounds 1
+    python -m benchmarks taste --tastes "only bad,only good" --rounds 1
+
+Results are kept, one a line, in bench-results/taste.jsonl; what is there already is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+RATINGS, NOISE = 32, 0.1
+ANSWERS, NEUTRAL = 128, 96
+ONE_SIGN = {"only bad": -1.0, "only good": 1.0}
+"""People who tap one key whatever they see; what they would like is measured as the taste "bullets"."""
+RESULTS = Path("bench-results/taste.jsonl")
+
+
+@dataclass(frozen=True)
+class Case:
+    recipe: str
+    taste: str
+    seed: int
+    rounds: int
+    held_out: float
+
+    @property
+    def key(self) -> str:
+        return f"{self.recipe}|{self.taste}|{self.seed}|{self.rounds}|{self.held_out}"
+
+
+def run(case: Case) -> list[dict[str, Any]]:
+    """All rounds of one person with one recipe; a row each."""
+    import torch
+
+    torch.set_num_threads(1)
+    from clawback import engine, feedback
+    from clawback.engine.embedded import corpus, tastes
+
+    policy = engine.load("embedded")
+    taste = tastes.TASTES[case.taste if case.taste not in ONE_SIGN else "bullets"]
+    person = random.Random(f"person {case.seed}")
+    asked = corpus.prompts("rated", RATINGS * case.rounds, case.seed)
+    samples: list[Any] = []
+    places: dict[int, str] = {}
+    rows, baseline = [], 0.0
+    for number in range(case.rounds):
+        new = asked[number * RATINGS : (number + 1) * RATINGS]
+        seed = 1000 * case.seed + number
+        answers = [one for [one] in policy.generate([p.messages for p in new], seed=seed)]
+        samples += list(_rated(new, answers, taste, person, case, len(samples)))
+        train, held = feedback.split(samples, case.held_out, case.seed, before=places)
+        places = {s.turn_id: "train" for s in train} | {s.turn_id: "held_out" for s in held}
+        policy.put(None)
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.process_time()
+            result = engine.train(
+                policy,
+                train,
+                _recipe(policy, case.recipe),
+                seed=case.seed,
+                out=Path(folder),
+                prompts=[p.messages for p in asked[: len(samples)]],
+                baseline=baseline,
+            )
+            seconds = time.process_time() - began
+        baseline = result.baseline
+        row = {"key": case.key, "recipe": case.recipe, "taste": case.taste, "seed": case.seed}
+        row |= {"round": number + 1, "ratings": len(train), "good": sum(s.reward > 0 for s in train)}
+        row |= {
+            "cpu_seconds": seconds,
+            "algorithm": result.algorithm,
+            "note": result.note,
+            "stopped": result.stopped,
+        }
+        rows.append(row | measure(policy, taste, case.seed))
+    return rows
+
+
+def _rated(
+    new: Any, answers: Any, taste: Any, person: random.Random, case: Case, first: int
+) -> Iterator[Any]:
+    from clawback.records import Sample
+
+    for number, (prompt, answer) in enumerate(zip(new, answers, strict=True), first + 1):
+        rating = taste.rate(prompt, answer.text, person, NOISE)
+        yield Sample(
+            turn_id=number,
+            messages=tuple(prompt.messages),
+            response=answer.text,
+            reward=ONE_SIGN.get(case.taste, float(rating)),
+            response_ids=answer.ids,
+            response_logprobs=answer.logprobs,
+        )
+
+
+def _recipe(policy: Any, text: str) -> Any:
+    """``auto:exact_kl=0.2,preset=careful`` → the recipe with these values in place of its own."""
+    from clawback import engine
+    from clawback.engine.torch.imagine import Imagining
+
+    name, _, changes = text.partition(":")
+    values = {k: _value(v) for k, v in (change.split("=") for change in changes.split("+") if change)}
+    preset = str(values.pop("preset", "balanced"))
+    extra = {k: v for k, v in values.items() if k in Imagining.__dataclass_fields__}
+    plain = {k: v for k, v in values.items() if k not in extra}
+    return replace(engine.recipe(policy.info, preset, name, plain), extra=extra)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def measure(policy: Any, taste: Any, seed: int) -> dict[str, float]:
+    """How a version answers prompts about topics that nobody rated, and how far it is from the base."""
+    from clawback.engine.embedded import axes, corpus
+
+    asked = corpus.prompts("held_out", ANSWERS, seed)
+    talks = [p.messages for p in asked]
+    made = [one for [one] in policy.generate(talks, seed=10_000 + seed)]
+    with policy.base():
+        base = policy.logprobs(talks, [one.ids for one in made])
+    checks = [corpus.check_facts(p, one.text) for p, one in zip(asked, made, strict=True)]
+    plain = corpus.neutral_text(NEUTRAL, seed)
+    prompts, said = [d[:-1] for d in plain], [d[-1]["content"] for d in plain]
+    ours = _perplexity(policy.logprobs(prompts, said))
+    with policy.base():
+        theirs = _perplexity(policy.logprobs(prompts, said))
+    return {
+        "satisfaction": sum(taste.fits(p, one.text) for p, one in zip(asked, made, strict=True)) / ANSWERS,
+        "facts": sum(c.right for c in checks) / max(1, sum(c.stated for c in checks)),
+        "stated": sum(c.stated for c in checks) / ANSWERS,
+        "kl": sum(sum(o.logprobs) - float(b.sum()) for o, b in zip(made, base, strict=True)) / ANSWERS,
+        "perplexity": ours / theirs,
+        "well_formed": sum(axes.well_formed(one.text) for one in made) / ANSWERS,
+    }
+
+
+def _perplexity(logprobs: list[Any]) -> float:
+    import torch
+
+    return float(torch.exp(-torch.cat(logprobs).mean()))
+
+
+def base_rates(names: list[str], seeds: int) -> dict[str, dict[str, float]]:
+    """The same measures of the base model, by taste: mean over the seeds."""
+    from clawback import engine
+    from clawback.engine.embedded import tastes
+
+    policy = engine.load("embedded")
+    table = {}
+    for name in names:
+        rows = [measure(policy, tastes.TASTES[name], seed) for seed in range(seeds)]
+        table[name] = {key: statistics.mean(row[key] for row in rows) for key in rows[0]}
+    return table
+
+
+COLUMNS = ("satisfaction", "facts", "kl", "perplexity", "cpu_seconds")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: mean ± standard deviation by recipe and round over all tastes, then satisfaction by taste."""
+    lines = [
+        "| recipe | round | ratings | " + " | ".join(COLUMNS) + " |",
+        "|" + " --- |" * (3 + len(COLUMNS)),
+    ]
+    for recipe in dict.fromkeys(row["recipe"] for row in rows):
+        for number in sorted({row["round"] for row in rows if row["recipe"] == recipe}):
+            some = [row for row in rows if row["recipe"] == recipe and row["round"] == number]
+            cells = [_spread([row[name] for row in some]) for name in COLUMNS]
+            ratings = _spread([row["ratings"] for row in some], 0)
+            lines.append(f"| {recipe} | {number} | {ratings} | " + " | ".join(cells) + " |")
+    names = list(dict.fromkeys(row["taste"] for row in rows))
+    lines += ["", "| recipe | round | " + " | ".join(names) + " |", "|" + " --- |" * (2 + len(names))]
+    for recipe in dict.fromkeys(row["recipe"] for row in rows):
+        for number in sorted({row["round"] for row in rows if row["recipe"] == recipe}):
+            some = [row for row in rows if row["recipe"] == recipe and row["round"] == number]
+            cells = [_spread([r["satisfaction"] for r in some if r["taste"] == name]) for name in names]
+            lines.append(f"| {recipe} | {number} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _spread(values: list[float], digits: int = 3) -> str:
+    if not values:
+        return "–"
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 and digits else ""
+    return f"{statistics.mean(values):.{digits}f}{deviation}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    from clawback.engine.embedded import tastes
+
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks taste", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument(
+        "--recipes", default="auto", help="NAME[:FIELD=VALUE[+FIELD=VALUE…]], comma between recipes"
+    )
+    parser.add_argument("--tastes", default="all6", help="all6, all, or names with commas as ';'")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--held-out", type=float, default=0.2)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")
+    options = parser.parse_args(argv)
+    groups = {"all6": list(tastes.MAIN), "all": list(tastes.TASTES)}
+    names = groups.get(options.tastes) or [name.strip() for name in options.tastes.split(";")]
+    if unknown := [name for name in names if name not in tastes.TASTES and name not in ONE_SIGN]:
+        parser.error(f"no taste {unknown[0]!r}; there are: {'; '.join([*tastes.TASTES, *ONE_SIGN])}")
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    cases = [
+        Case(recipe, taste, seed, options.rounds, options.held_out)
+        for seed in seeds
+        for recipe in options.recipes.split(",")
+        for taste in names
+    ]
+    rows = work(cases, options.results, options.processes)
+    print(json.dumps(rows) if options.json else table(rows))
+    return 0
+
+
+def work(cases: list[Case], results: Path, processes: int) -> list[dict[str, Any]]:
+    """Rows of all cases; those that the file holds already are read from there."""
+    from multiprocessing import get_context
+
+    from tqdm import tqdm
+
+    results.parent.mkdir(parents=True, exist_ok=True)
+    known = [json.loads(line) for line in results.read_text("utf-8").splitlines()] if results.exists() else []
+    done = {row["key"] for row in known}
+    todo = [case for case in cases if case.key not in done]
+    # What a child prints or draws at random must not depend on what this process did: so none is forked.
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    with (
+        ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool,
+        results.open("a", encoding="utf-8") as file,
+        tqdm(total=len(cases), initial=len(cases) - len(todo), file=sys.stderr, unit="case") as bar,
+    ):
+        for future in as_completed([pool.submit(run, case) for case in todo]):
+            for row in future.result():
+                known.append(row)
+                file.write(json.dumps(row) + "\n")
+            file.flush()
+            bar.update()
+    wanted = {case.key for case in cases}
+    return [row for row in known if row["key"] in wanted]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Makes ``demo.svg``, the picture in the README, from a real run of the demo; prints the run's figures as JSON.
+
+python docs/pictures/make_demo.py [FILE.svg]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from clawback.cli.demo import DEFAULT_TASTE, play
+from clawback.demo import Demo
+from clawback.paths import Home
+
+WIDTH = 110
+ROUNDS = 2
+
+
+def main() -> None:
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("demo.svg")
+    console = Console(record=True, width=WIDTH, force_terminal=True, file=sys.stderr)
+    console.print("$ clawback demo\n", highlight=False)
+    with tempfile.TemporaryDirectory() as folder:
+        data = play(Demo(Home(Path(folder)), DEFAULT_TASTE), ROUNDS, console)
+    console.save_svg(str(file), title="clawback demo")
+    print(json.dumps(data, indent=2))
+
+
+if __name__ == "__main__":
+    main()

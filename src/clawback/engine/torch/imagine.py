@@ -1,0 +1,324 @@
+"""Learning from a few dozen taps: imagine answers to the person's own prompts, and grade them by a head fitted on the taps.
+
+A rating says that one answer was good, and not what about it. Pushing that answer up or down mostly pushes around what
+it happened to say. So:
+
+1. The base answers the person's prompts a few times over. That shows how its answers vary (``Lens``) and costs seconds.
+2. A Bayesian ridge is fitted from what the rated answers look like to how they were rated (``rewards.head``). If its
+   leave-one-out predictions do not beat chance, the run falls back to ``reinforce`` on the ratings themselves, and says so.
+3. Rounds: some prompts, several fresh answers of the policy to each, graded by the head less its uncertainty, each against the
+   others of its prompt (GRPO), some optimizer steps.
+
+What keeps facts right, in the order in which it matters (docs/studies/0001-keeping-facts.md):
+
+* The KL to the base is exact and over the whole vocabulary (``drift.py``). Where the base is sure, which is where facts are,
+  it holds every token in place; where style is decided, it costs the few nats that a change of style has to cost.
+* Advantages are divided by one number, the spread of rewards among the base's answers, instead of each group's own. Once
+  all answers to a prompt are good, nothing is left to push, where GRPO's own division would blow up what noise remains.
+* The learning rate falls to zero, and the head sees everyday tokens: no topic's own words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clawback.engine.torch.adapter import merged
+from clawback.engine.torch.chat import Encoded
+from clawback.engine.torch.examples import Example, Plan, from_ratings
+from clawback.engine.torch.features import Floats, Lens, pooled
+from clawback.engine.torch.generate import sample, stop_ids
+from clawback.engine.torch.head import logprobs
+from clawback.errors import TrainingError
+from clawback.rewards import Head, fit
+from clawback.rl import advantages
+from clawback.rl.algorithms.grpo import Grpo
+from clawback.rl.algorithms.reinforce import Reinforce
+
+if TYPE_CHECKING:
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.policy import Policy
+    from clawback.records import Message, Sample
+
+NAME = "imagine"
+
+_STRENGTH = {"careful": 2.0, "balanced": 1.0, "aggressive": 0.5}
+"""Factor on the weight of the KL, by preset."""
+
+
+@dataclass(frozen=True)
+class Imagining:
+    """Settings; any of them can be set in a recipe's ``extra``."""
+
+    rounds: int = 12
+    prompts: int = 8
+    """Prompts a round."""
+    samples: int = 8
+    """Answers to each of them."""
+    round_steps: int = 4
+    """Optimizer steps that the answers of a round are shared out over."""
+    grounding: int = 256
+    """Answers of the base that show how answers vary."""
+    rate: float = 3.0
+    """Learning rate, in units of the recipe's."""
+    exact_kl: float = 0.1
+    """Weight of the KL, where an advantage of 1 is a standard deviation of the base's rewards."""
+    cover: float = 0.5
+    """Weight of KL(base ‖ policy) beside KL(policy ‖ base) in it."""
+    max_kl: float = 5.0
+    """Nats an answer; above it the weight of the KL grows by half from round to round."""
+    ridge: float = 0.4
+    """λ of the head, where an average answer has features of squared length 1."""
+    pessimism: float = 0.5
+    """Standard deviations of its prediction that the head takes off."""
+    cut_off: float = 2.0
+    """Taken off the reward of an answer that did not end: as far as bad is from good."""
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> Imagining:
+        given = {f.name: recipe.extra[f.name] for f in dataclasses.fields(cls) if f.name in recipe.extra}
+        chosen = cls(**given)
+        strength = 1.0 if "exact_kl" in given else _STRENGTH.get(recipe.preset, 1.0)
+        return dataclasses.replace(chosen, exact_kl=chosen.exact_kl * strength)
+
+
+def plan(
+    policy: Policy,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    prompts: Sequence[Sequence[Message]] = (),
+    *,
+    seed: int = 0,
+    baseline: float = 0.0,
+    tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
+) -> Plan:
+    """How to learn from these ratings: by imagining, where the head can be trusted, else by ``reinforce``.
+
+    Args:
+        samples: the rated answers, in the order in which they were rated.
+        prompts: further conversations of the person, up to their question, to imagine answers to.
+        baseline: moving average of ratings, kept up to date either way.
+
+    A recipe whose algorithm is ``imagine`` does not fall back; it raises ``TrainingError`` where all ratings are the same.
+    """
+    settings = Imagining.of(recipe)
+    rated = [policy.encode(one) for one in samples]
+    rewards = np.array([one.reward for one in samples], dtype=np.float64)
+    fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
+    if np.ptp(rewards) == 0:
+        why = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
+        if recipe.algorithm == NAME:
+            raise TrainingError(
+                f"Nothing can be imagined from these ratings: {why}. Rate some of the other kind."
+            )
+        return _fall_back(policy, samples, recipe, fallback, seed, baseline, why)
+
+    imagination = Imagination(policy, _asked(policy, rated, prompts), settings, seed, _room(policy, rated))
+    tell({"phase": "imagine", "answers": settings.grounding})
+    head = imagination.learn(rated, rewards)
+    if not head.trust.trusted and recipe.algorithm != NAME:
+        return _fall_back(policy, samples, recipe, fallback, seed, baseline, head.trust.reason)
+    _, moved = advantages.ema(torch.tensor(rewards), baseline, recipe.ema_decay)
+    algorithm = Grpo(
+        kl=settings.exact_kl, clip_low=recipe.clip_low, clip_high=recipe.clip_high, scale_advantages=False
+    )
+    note = f"imagined answers, graded by a head fitted on {len(rated)} ratings: {head.trust.reason}"
+    rate = recipe.learning_rate * settings.rate
+    return Plan(algorithm, imagination, NAME, note, moved, rate=rate, cover=settings.cover, decay=True)
+
+
+def _fall_back(
+    policy: Policy,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    algorithm: Reinforce,
+    seed: int,
+    baseline: float,
+    why: str,
+) -> Plan:
+    made = from_ratings(policy, samples, recipe, algorithm, seed=seed, baseline=baseline)
+    return dataclasses.replace(made, note=f"reinforce on the ratings themselves: {why}")
+
+
+def _asked(
+    policy: Policy, rated: Sequence[Encoded], prompts: Sequence[Sequence[Message]]
+) -> list[tuple[int, ...]]:
+    """Every different prompt once, rated ones first."""
+    every = [one.prompt for one in rated]
+    every += [tuple(policy.chat.prompt(messages, policy.max_prompt)) for messages in prompts]
+    return list(dict.fromkeys(prompt for prompt in every if prompt))
+
+
+def _room(policy: Policy, rated: Sequence[Encoded]) -> int:
+    """Tokens that an imagined answer may have: twice those of the longest that was rated."""
+    return min(policy.max_response, max(64, 2 * max(len(one.response) for one in rated)))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the base makes of some answers: hidden states that predict each token [T, H], its log-probs [T], features."""
+
+    states: list[Tensor]
+    ref: list[Tensor]
+    hidden: Floats
+
+
+class Imagination:
+    """A source of examples: each round, fresh answers of the policy as it is, graded by the head.
+
+    All it draws follows from the seed and the number of the round. Its state is the round that is being learned from.
+    """
+
+    fresh = True
+
+    def __init__(
+        self, policy: Policy, asked: Sequence[tuple[int, ...]], settings: Imagining, seed: int, room: int
+    ) -> None:
+        self.policy, self.asked, self.settings = policy, list(asked), settings
+        self.seed, self.room = seed, room
+        self.steps = settings.rounds * settings.round_steps
+        self.lens: Lens | None = None
+        self.head: Head | None = None
+        self.usual, self.scale = 0.0, 1.0
+        """Mean reward of the base's answers, and the standard deviation of rewards among its answers to one prompt."""
+        self.hold = 1.0
+        """Factor on the KL term, grown where answers drift too far."""
+        self.round: list[Example] = []
+
+    # ------------------------------------------------------------------------------------------------ the head
+
+    def learn(self, rated: Sequence[Encoded], rewards: Floats) -> Head:
+        """See how the base answers, then fit the head on the rated answers."""
+        each = max(2, self.settings.grounding // len(self.asked))
+        prompts = self.asked[: max(1, self.settings.grounding // each)]
+        with self.policy.base():
+            answers, _, ended = self._sample(prompts, each, -1)
+        seen = self._look(answers)
+        self.lens = Lens.ground([one.response for one in answers], seen.hidden)
+        looks = self.lens([one.response for one in rated], self._look(rated).hidden)
+        self.head = fit(looks, rewards, ridge=self.settings.ridge, spread=1.0, seed=self.seed)
+        groups = self._grade(answers, seen.hidden, ended).reshape(len(prompts), each)
+        self.usual = float(groups.mean())
+        self.scale = max(float(np.sqrt(groups.var(axis=1).mean())), 1e-6)
+        return self.head
+
+    def _grade(self, answers: Sequence[Encoded], hidden: Floats, ended: Sequence[bool]) -> Floats:
+        """[S] rewards, in units of a rating."""
+        if self.lens is None or self.head is None:
+            raise TrainingError("The reward head was not fitted.")
+        rewards = self.head.reward(self.lens([a.response for a in answers], hidden), self.settings.pessimism)
+        return rewards - self.settings.cut_off * ~np.asarray(ended, dtype=bool)
+
+    # ---------------------------------------------------------------------------------------------- the source
+
+    def examples(self, step: int) -> list[Example]:
+        """The answers of a round are dealt out to its steps in a random order."""
+        number, place = divmod(step, self.settings.round_steps)
+        if place == 0 or not self.round:
+            self.round = self._imagine(number)
+        order = torch.randperm(len(self.round), generator=self._generator(number, 1))
+        return [self.round[int(i)] for i in order.chunk(self.settings.round_steps)[place]]
+
+    def _imagine(self, number: int) -> list[Example]:
+        prompts = self._prompts(number)
+        answers, old, ended = self._sample(prompts, self.settings.samples, number)
+        seen = self._look(answers)
+        rewards = self._grade(answers, seen.hidden, ended)
+        groups = torch.arange(len(prompts)).repeat_interleave(self.settings.samples)
+        gains = advantages.group_normalised(torch.tensor(rewards / self.scale), groups, scale=False)
+        drift = float(sum((o - r).sum() for o, r in zip(old, seen.ref, strict=True))) / len(answers)
+        self.hold = self.hold * 1.5 if drift > self.settings.max_kl else max(1.0, self.hold / 1.5)
+        return [
+            self._example(one, float(gain), o, float(reward - self.usual) / self.scale, seen, i)
+            for i, (one, gain, o, reward) in enumerate(zip(answers, gains, old, rewards, strict=True))
+        ]
+
+    def _example(self, one: Encoded, gain: float, old: Tensor, reward: float, seen: _Seen, i: int) -> Example:
+        return Example(
+            encoded=one,
+            advantage=gain,
+            old=old,
+            ref=seen.ref[i],
+            reward=reward,
+            kl_weight=torch.full_like(old, self.hold),
+            base=seen.states[i] if self.policy.scorer.fused_head else None,
+        )
+
+    def _prompts(self, number: int) -> list[tuple[int, ...]]:
+        """Of an endless row of shuffled decks of the prompts, the next few."""
+        count = min(self.settings.prompts, len(self.asked))
+        chosen = []
+        for position in range(number * count, (number + 1) * count):
+            deck, place = divmod(position, len(self.asked))
+            order = torch.randperm(len(self.asked), generator=self._generator(deck, 2))
+            chosen.append(self.asked[int(order[place])])
+        return chosen
+
+    def _sample(
+        self, prompts: Sequence[tuple[int, ...]], each: int, number: int
+    ) -> tuple[list[Encoded], list[Tensor], list[bool]]:
+        """Answers of the model as it stands, prompt by prompt, with their log-probs and whether they ended."""
+        model = self.policy.model
+        with merged(model) if self.policy.info.bucket == "micro" else nullcontext():
+            groups = sample(
+                model,
+                prompts,
+                samples=each,
+                max_tokens=self.room,
+                stop=stop_ids(model, self.policy.chat.end_id),
+                seed=self._generator(number, 3),
+            )
+        flat = [(prompt, one) for prompt, group in zip(prompts, groups, strict=True) for one in group]
+        return (
+            [Encoded(tuple(prompt), one.ids) for prompt, one in flat],
+            [torch.tensor(one.logprobs) for _, one in flat],
+            [one.finished for _, one in flat],
+        )
+
+    @torch.no_grad()
+    def _look(self, answers: Sequence[Encoded]) -> _Seen:
+        """One pass of the base over the answers gives states, log-probs and features."""
+        scorer, lengths = self.policy.scorer, [len(one.response) for one in answers]
+        # One more token at the end, so that the last one of the answer is read as well; what it is does not matter.
+        longer = [Encoded(one.prompt, (*one.response, 0)) for one in answers]
+        with self.policy.base():
+            parts = scorer.hidden(longer).split([n + 1 for n in lengths])
+            if scorer.fused_head:
+                targets = [torch.tensor(one.response, device=scorer.device) for one in answers]
+                states = torch.cat([part[:-1] for part in parts])
+                values, _ = logprobs(scorer.head, states, torch.cat(targets))
+            else:
+                values = scorer(answers).logprobs
+        hidden = pooled(torch.cat([part[1:] for part in parts]), lengths)
+        return _Seen([part[:-1] for part in parts], list(values.split(lengths)), hidden)
+
+    def _generator(self, number: int, purpose: int) -> torch.Generator:
+        return torch.Generator().manual_seed((self.seed * 1_000_003 + number + 1) * 8 + purpose)
+
+    # ----------------------------------------------------------------------------------------------- the state
+
+    def state(self) -> dict[str, Any]:
+        """The round under way. What the base says of it is asked again: that is the same, and large."""
+        return {
+            "hold": self.hold,
+            "answers": [
+                [list(e.encoded.prompt), list(e.encoded.response), e.advantage, e.reward, e.old]
+                for e in self.round
+            ],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.hold = float(state["hold"])
+        answers = [Encoded(tuple(prompt), tuple(response)) for prompt, response, *_ in state["answers"]]
+        seen = self._look(answers) if answers else _Seen([], [], np.empty((0, 0)))
+        self.round = [
+            self._example(one, float(gain), old, float(reward), seen, i)
+            for i, (one, (_, _, gain, reward, old)) in enumerate(zip(answers, state["answers"], strict=True))
+        ]

@@ -1,0 +1,128 @@
+"""The gate: is this version better than the live one? Measured, decided by a stated rule, and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback import config, feedback
+from clawback.errors import UsageError
+from clawback.paths import Home
+from clawback.release.evidence import OnProgress, measure
+from clawback.release.registry import check
+from clawback.release.rule import Evidence, Sampled, decide
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.policy import Policy
+    from clawback.records import Message, Run
+    from clawback.store import Store
+
+MOST_PROMPTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the gate found about a version, and what it made of it. Stored with the version, passed or not."""
+
+    version: int
+    against: int
+    accepted: bool
+    probability: float
+    reasons: tuple[str, ...]
+    evidence: Evidence
+
+    def summary(self) -> str:
+        """One sentence."""
+        verb = "accepted" if self.accepted else "rejected"
+        return f"version {self.version} {verb}: {self.reasons[0]}"
+
+    def text(self) -> str:
+        """The whole report, for a person."""
+        e = self.evidence
+        rows: list[tuple[str, ...]] = [("", "candidate", "live", "base")]
+        for label, name, form in (
+            ("answers that end", "finished", "{:.0%}"),
+            ("empty answers", "empty", "{:.0%}"),
+            ("answers that repeat", "repeating", "{:.0%}"),
+            ("tokens an answer", "length", "{:.0f}"),
+        ):
+            rows.append((label, *(form.format(getattr(s, name)) for s in (e.candidate, e.live, e.base))))
+        table = "\n".join(f"  {row[0]:<22}{row[1]:>10}{row[2]:>8}{row[3]:>8}" for row in rows)
+        verb = "Accepted" if self.accepted else "Rejected"
+        lines = [f"{verb}: {self.reasons[0]}.", *(f"- {reason}" for reason in self.reasons[1:]), table]
+        lines.append(
+            f"  drift from the base {e.kl:.1f} nats an answer, perplexity of its text × {e.perplexity_ratio:.2f}"
+        )
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Report:
+        evidence = dict(data["evidence"])
+        for name in ("candidate", "live", "base"):
+            evidence[name] = Sampled(**evidence[name])
+        for name in ("liked", "disliked"):
+            evidence[name] = tuple(evidence[name])
+        return cls(**(dict(data) | {"evidence": Evidence(**evidence), "reasons": tuple(data["reasons"])}))
+
+
+def gate(
+    store: Store,
+    home: Home,
+    number: int,
+    *,
+    settings: config.Config | None = None,
+    policy: Policy | None = None,
+    on_progress: OnProgress | None = None,
+) -> Report:
+    """Judge a version against the live one, and keep the report with it. It neither promotes nor rejects.
+
+    ``policy`` saves loading the base model again where it is at hand.
+
+    Raises ``UsageError`` for the base model and the live version itself, ``ModelError`` for damaged files.
+    """
+    version, live = store.version(number), store.live()
+    if version.number in (0, live.number) or version.run_id is None:
+        raise UsageError(
+            f"Version {number} is {'the base model' if number == 0 else 'live'}: there is nothing to compare."
+        )
+    for one in (version, live):
+        check(one)
+    settings = settings or config.load(home.config)
+    run = store.run(version.run_id)
+    samples = feedback.samples(store)
+    kept_out = {f.turn_id for f in store.feedback() if f.id in set(run.held_out_ids)}
+    evidence = measure(
+        policy or base_of(run, settings),
+        Path(version.path),
+        Path(live.path) if live.path else None,
+        samples,
+        [s for s in samples if s.turn_id in kept_out],
+        prompts(store, kept_out),
+        temperature=settings.generation.temperature,
+        max_tokens=settings.generation.max_tokens,
+        seed=run.seed,
+        tell=on_progress or (lambda _: None),
+    )
+    decision = decide(evidence, settings.gate)
+    report = Report(number, live.number, decision.accepted, decision.probability, decision.reasons, evidence)
+    store.set_report(number, report.to_dict())
+    return report
+
+
+def base_of(run: Run, settings: config.Config) -> Policy:
+    from clawback import engine
+
+    model = settings.model
+    return engine.load(run.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit)
+
+
+def prompts(store: Store, kept_out: set[int]) -> list[tuple[Message, ...]]:
+    """The person's own newest conversations up to their question; those of held-back turns come first."""
+    turns = [t for t in store.turns(limit=MOST_PROMPTS) if t.kind == "main" and t.messages]
+    turns.sort(key=lambda t: t.id not in kept_out)
+    return [t.messages for t in turns]

@@ -1,0 +1,194 @@
+"""The gate's rule: pure numbers in, a decision with its reasons out.
+
+**Guards first.** A candidate that drifted too far, repeats itself, falls silent, does not end or rambles is rejected, however
+well it scores: what collapses can score well on anything.
+
+**Then one number, the probability that the candidate is better**, from two pieces of evidence:
+
+1. *Fresh answers.* A head fitted on the ratings says by how much the expected rating of the candidate's answers exceeds that of
+   the live version's, with its uncertainty: ``z_gain = gain / sd``. That is worth no more than the head itself, and
+   whether the head predicts ratings that it has not seen is tested by permuting them: ``z_head = Φ⁻¹(1 - p)``.
+   The chain is as strong as its weaker link: ``z_fresh = min(z_gain, z_head)``.
+2. *Ratings kept out of training.* The candidate should have become likelier to say what was liked than what was disliked.
+   An exact permutation test of the rank sum of the log-prob shifts gives ``z_held``.
+
+They are combined as independent studies are, each weighted by the root of the number of ratings behind it
+(Stouffer; Lipták 1958): ``z = (√n z_fresh + √m z_held) / √(n + m)``, and the candidate is accepted when
+``Φ(z) ≥ confidence``. With ratings of one sign neither piece says anything, so nothing is ever accepted on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import NormalDist
+
+from clawback.config import Gate
+
+NORMAL = NormalDist()
+LARGEST_Z = 3.5
+"""No single piece of evidence from a few dozen taps is surer than this."""
+EXACT_UP_TO = 20_000
+"""Arrangements that are counted one by one; more are approximated by the normal law."""
+
+LEAST_OF_EACH_SIGN = 2
+UNFINISHED_MORE = 0.10
+EMPTY_MORE = 0.05
+REPEATING_MORE = 0.10
+SHORTER_THAN, LONGER_THAN = 0.15, 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """How one version's fresh answers are: shares in [0, 1], lengths in tokens."""
+
+    finished: float
+    empty: float
+    repeating: float
+    length: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything the rule looks at."""
+
+    good: int
+    bad: int
+    """All ratings that stand, by sign; the head is fitted on these."""
+    liked: tuple[float, ...]
+    disliked: tuple[float, ...]
+    """Shift of the log-prob per token, candidate less live, of each held-back turn."""
+    head_p: float
+    """Permutation p-value of the head's leave-one-out correlation."""
+    head_correlation: float
+    gain: float
+    """Expected rating of the candidate's fresh answers less that of the live version's."""
+    gain_sd: float
+    kl: float
+    """Drift of the candidate from the base, nats an answer, on its own answers."""
+    perplexity_ratio: float
+    """Of the base model's own answers: under the candidate over under the base."""
+    candidate: Sampled
+    live: Sampled
+    base: Sampled
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    accepted: bool
+    probability: float
+    """That the candidate is better, if the guards were passed; 0 where nothing can be said."""
+    reasons: tuple[str, ...]
+    """The one that decided comes first."""
+
+
+def decide(evidence: Evidence, settings: Gate) -> Decision:
+    """Accept or reject, and why."""
+    alarms = guards(evidence, settings)
+    if min(evidence.good, evidence.bad) < LEAST_OF_EACH_SIGN:
+        few = "good" if evidence.good < evidence.bad else "bad"
+        why = f"there are {evidence.good} good and {evidence.bad} bad ratings: without more {few} ones nothing can be told"
+        return Decision(False, 0.0, (why, *alarms))
+    z, pieces = combined(evidence)
+    probability = NORMAL.cdf(z)
+    if alarms:
+        return Decision(False, probability, (*alarms, *pieces))
+    sure = f"better than the live version with probability {shown(probability)} ({settings.confidence:.2f} is asked for)"
+    if probability >= settings.confidence:
+        return Decision(True, probability, (sure, *pieces))
+    return Decision(False, probability, (f"not shown to be {sure}", *pieces))
+
+
+def combined(evidence: Evidence) -> tuple[float, tuple[str, ...]]:
+    """``z`` of both pieces of evidence together, and a sentence for each."""
+    z_gain = evidence.gain / max(evidence.gain_sd, 1e-9)
+    z_head = z_of(evidence.head_p)
+    z_fresh = max(-LARGEST_Z, min(z_gain, z_head, LARGEST_Z))
+    n, m = evidence.good + evidence.bad, len(evidence.liked) + len(evidence.disliked)
+    said = [
+        f"fresh answers: expected rating {evidence.gain:+.2f} ± {evidence.gain_sd:.2f} against the live version, by a head that "
+        f"{'predicts' if evidence.head_p <= 0.1 else 'does not predict'} ratings it has not seen (p = {evidence.head_p:.3f})"
+    ]
+    if not (evidence.liked and evidence.disliked):
+        said.append("ratings kept out: too few of each sign to say anything")
+        return z_fresh, tuple(said)
+    p = rank_test(evidence.liked, evidence.disliked)
+    z_held = z_of(p)
+    said.append(
+        f"ratings kept out: {len(evidence.liked)} liked turns moved by {mean(evidence.liked):+.3f} nats a token, "
+        f"{len(evidence.disliked)} disliked by {mean(evidence.disliked):+.3f} (p = {p:.3f})"
+    )
+    return (math.sqrt(n) * z_fresh + math.sqrt(m) * z_held) / math.sqrt(n + m), tuple(said)
+
+
+def guards(evidence: Evidence, settings: Gate) -> tuple[str, ...]:
+    """What is wrong with the candidate's answers, whatever they score."""
+    ours, base = evidence.candidate, evidence.base
+    checks = (
+        (
+            not math.isfinite(evidence.kl) or evidence.kl > settings.max_kl,
+            f"it drifted {evidence.kl:.1f} nats an answer from the base model (at most {settings.max_kl:g})",
+        ),
+        (
+            not math.isfinite(evidence.perplexity_ratio)
+            or evidence.perplexity_ratio > settings.max_perplexity_ratio,
+            f"ordinary text became {evidence.perplexity_ratio - 1:.0%} more perplexing to it "
+            f"(at most {settings.max_perplexity_ratio - 1:.0%})",
+        ),
+        (
+            ours.finished < base.finished - UNFINISHED_MORE,
+            f"{1 - ours.finished:.0%} of its answers do not end ({1 - base.finished:.0%} of the base model's)",
+        ),
+        (ours.empty > base.empty + EMPTY_MORE, f"{ours.empty:.0%} of its answers are empty"),
+        (
+            ours.repeating > base.repeating + REPEATING_MORE,
+            f"{ours.repeating:.0%} of its answers repeat themselves",
+        ),
+        (
+            not SHORTER_THAN * base.length <= ours.length <= LONGER_THAN * base.length,
+            f"its answers are {ours.length:.0f} tokens long, the base model's {base.length:.0f}",
+        ),
+    )
+    return tuple(sentence for wrong, sentence in checks if wrong)
+
+
+def rank_test(liked: Sequence[float], disliked: Sequence[float]) -> float:
+    """One-sided p-value that liked shifts rank above disliked ones (Wilcoxon, Mann and Whitney); ties count half.
+
+    Exact by counting every arrangement, half of the ties with the observed one (mid-p: unbiased in small samples).
+    """
+    values = [*liked, *disliked]
+    ranks = mid_ranks(values)
+    observed = sum(ranks[: len(liked)])
+    if math.comb(len(values), len(liked)) <= EXACT_UP_TO:
+        sums = [sum(chosen) for chosen in combinations(ranks, len(liked))]
+        above = sum(s > observed + 1e-9 for s in sums)
+        same = sum(abs(s - observed) <= 1e-9 for s in sums)
+        return (above + 0.5 * same) / len(sums)
+    n, a, b = len(values), len(liked), len(disliked)
+    variance = a * b / (n * (n - 1)) * sum((r - (n + 1) / 2) ** 2 for r in ranks)
+    return 1 - NORMAL.cdf((observed - a * (n + 1) / 2) / math.sqrt(max(variance, 1e-12)))
+
+
+def mid_ranks(values: Sequence[float]) -> list[float]:
+    """Ranks from 1; equal values share the middle of theirs."""
+    order = sorted(values)
+    first = {v: i for i, v in reversed(list(enumerate(order, 1)))}
+    last = {v: i for i, v in enumerate(order, 1)}
+    return [(first[v] + last[v]) / 2 for v in values]
+
+
+def shown(probability: float) -> str:
+    """Two digits, and never a certainty."""
+    return "over 0.99" if probability > 0.99 else "under 0.01" if probability < 0.01 else f"{probability:.2f}"
+
+
+def z_of(p: float) -> float:
+    """Φ⁻¹(1 - p), within ± ``LARGEST_Z``."""
+    return max(-LARGEST_Z, min(NORMAL.inv_cdf(min(max(1 - p, 1e-9), 1 - 1e-9)), LARGEST_Z))
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

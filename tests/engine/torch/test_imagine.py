@@ -1,0 +1,216 @@
+"""Imagining answers: what is chosen and why, that a killed run goes on to the same bits, and that a taste is learned."""
+
+import dataclasses
+import random
+
+import pytest
+import torch
+
+pytest.importorskip("peft")
+
+from clawback import engine
+from clawback.engine.embedded import corpus, tastes
+from clawback.engine.torch import imagine, trainer
+from clawback.engine.torch.adapter import merged
+from clawback.engine.torch.chat import Encoded
+from clawback.errors import TrainingError
+from clawback.records import Sample
+
+SMALL = {"rounds": 2, "prompts": 3, "samples": 4, "round_steps": 2, "grounding": 48}
+
+
+def recipe_for(policy, algorithm="auto", **extra):
+    return dataclasses.replace(engine.recipe(policy.info, algorithm=algorithm), extra={**SMALL, **extra})
+
+
+def rated(policy, taste="bullets", count=24, seed=0, noise=0.0):
+    """What a person with a taste says of answers of the base, one to a prompt."""
+    asked = corpus.prompts("rated", count, seed)
+    answers = policy.generate([p.messages for p in asked], seed=seed)
+    rng = random.Random(seed)
+    return [
+        Sample(
+            turn_id=number,
+            messages=tuple(prompt.messages),
+            response=one.text,
+            reward=float(tastes.TASTES[taste].rate(prompt, one.text, rng, noise)),
+            response_ids=one.ids,
+            response_logprobs=one.logprobs,
+        )
+        for number, (prompt, [one]) in enumerate(zip(asked, answers, strict=True), 1)
+    ]
+
+
+@pytest.fixture(scope="module")
+def base():
+    return engine.load("embedded")
+
+
+@pytest.fixture(scope="module")
+def samples(base):
+    return rated(base)
+
+
+@pytest.fixture
+def policy():
+    fresh = engine.load("embedded")
+    fresh.attach(rank=8, alpha=8, seed=0)
+    return fresh
+
+
+def weights(policy):
+    return {name: p.detach().clone() for name, p in policy.model.named_parameters() if "lora_" in name}
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_ratings_that_can_be_predicted_are_imagined_on(policy, samples):
+    plan = imagine.plan(policy, samples, recipe_for(policy), seed=1)
+    assert plan.name == "imagine"
+    assert "leave-one-out correlation" in plan.note
+    assert f"{len(samples)} ratings" in plan.note
+    assert plan.source.steps == SMALL["rounds"] * SMALL["round_steps"]
+
+
+def test_ratings_that_cannot_fall_back_and_say_so(policy, samples):
+    found = None
+    for seed in range(20):  # random ratings look predictable half of the time
+        rewards = [s.reward for s in samples]
+        random.Random(seed).shuffle(rewards)
+        dealt = [dataclasses.replace(s, reward=r) for s, r in zip(samples, rewards, strict=True)]
+        plan = imagine.plan(policy, dealt, recipe_for(policy), seed=1)
+        if plan.name == "reinforce":
+            found = plan
+            break
+    assert found is not None
+    assert "does not predict" in found.note
+    assert found.algorithm.name == "reinforce"
+
+
+@pytest.mark.parametrize(("sign", "word"), [(1.0, "good"), (-1.0, "bad")])
+def test_ratings_of_one_sign_are_never_imagined_on(policy, samples, sign, word):
+    alike = [dataclasses.replace(s, reward=sign) for s in samples]
+    plan = imagine.plan(policy, alike, recipe_for(policy))
+    assert plan.name == "reinforce"
+    assert f"all {len(samples)} ratings are {word}" in plan.note
+    with pytest.raises(TrainingError, match=word):
+        imagine.plan(policy, alike, recipe_for(policy, "imagine"))
+
+
+def test_a_round_is_answers_to_the_persons_prompts_with_their_true_logprobs(policy, samples):
+    further = [p.messages for p in corpus.prompts("held_out", 3, 9)]
+    plan = imagine.plan(policy, samples, recipe_for(policy, "imagine"), further, seed=3)
+    source = plan.source
+    known = {policy.encode(s).prompt for s in samples} | {tuple(policy.chat.prompt(m)) for m in further}
+    assert set(source.asked) == known
+    first, second = source.examples(0), source.examples(1)
+    everything = [*first, *second]
+    assert len(everything) == SMALL["prompts"] * SMALL["samples"]
+    assert {e.encoded.prompt for e in everything} <= known
+    with torch.no_grad():
+        values = policy.scorer([e.encoded for e in everything]).split()
+    for example, value in zip(everything, values, strict=True):
+        torch.testing.assert_close(example.old, value, atol=1e-4, rtol=0)
+        torch.testing.assert_close(example.ref, value, atol=1e-4, rtol=0)  # the adapter changes nothing yet
+        assert example.base.shape == (len(example.encoded.response), policy.info.hidden)
+    by_prompt = {}
+    for example in everything:
+        by_prompt.setdefault(example.encoded.prompt, []).append(example.advantage)
+    assert all(abs(sum(group)) < 1e-4 for group in by_prompt.values())
+
+
+def test_an_answer_that_does_not_end_is_worth_less(policy, samples):
+    source = imagine.plan(policy, samples, recipe_for(policy, "imagine"), seed=3).source
+    answers = [policy.encode(samples[0])] * 2
+    hidden = source._look(answers).hidden
+    ended, cut = source._grade(answers, hidden, [True, False])
+    assert ended - cut == pytest.approx(imagine.Imagining.cut_off)
+
+
+def test_drift_makes_the_hold_grow_and_let_go(policy, samples):
+    source = imagine.plan(policy, samples, recipe_for(policy, "imagine", max_kl=-1.0), seed=3).source
+    source.examples(0)
+    source.examples(2)
+    assert source.hold == pytest.approx(2.25)
+    source.settings = dataclasses.replace(source.settings, max_kl=99.0)
+    source.examples(4)
+    assert source.hold == pytest.approx(1.5)
+    assert float(source.examples(5)[0].kl_weight[0]) == pytest.approx(1.5)
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_killed_run_goes_on_to_the_same_bits(samples, tmp_path, monkeypatch, after):
+    def train(folder, on_progress=None):
+        fresh = engine.load("embedded")
+        settings = recipe_for(fresh, "imagine")
+        result = engine.train(fresh, samples, settings, seed=5, out=folder, on_progress=on_progress)
+        return result, weights(fresh)
+
+    steps = []
+
+    def die(told):
+        if told["phase"] == "train" and told["step"] == after + 1:
+            raise Killed
+
+    whole, expected = train(tmp_path / "whole")
+    real = trainer.Settings
+    monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
+    with pytest.raises(Killed):
+        train(tmp_path / "killed", die)
+    result, got = train(tmp_path / "killed", lambda told: steps.append(told.get("step")))
+    assert next(step for step in steps if step is not None) == after + 1  # it did go on, and not begin again
+    assert result.steps == whole.steps
+    assert same(expected, got)
+
+
+def test_same_seed_same_bits_and_another_seed_others(samples, tmp_path):
+    made = []
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        fresh = engine.load("embedded")
+        engine.train(fresh, samples, recipe_for(fresh, "imagine"), seed=seed, out=tmp_path / name)
+        made.append((tmp_path / name / "adapter" / "adapter_model.safetensors").read_bytes())
+    assert made[0] == made[1]
+    assert made[0] != made[2]
+
+
+def test_merged_weights_say_the_same_and_leave_nothing_behind(policy):
+    for parameter in policy.model.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.05, generator=torch.Generator().manual_seed(0))
+    encoded = [Encoded((4, 8, 15), (16, 23, 42))]
+    untouched = [p.detach().clone() for p in policy.model.parameters()]
+    with torch.no_grad():
+        before = policy.scorer(encoded).logprobs
+        with merged(policy.model):
+            within = policy.scorer(encoded).logprobs
+        after = policy.scorer(encoded).logprobs
+    torch.testing.assert_close(before, within, atol=1e-4, rtol=0)
+    assert torch.equal(before, after)
+    assert all(torch.equal(a, b) for a, b in zip(untouched, policy.model.parameters(), strict=True))
+
+
+@pytest.mark.slow
+def test_a_taste_is_learned_and_facts_are_kept(samples, tmp_path):
+    policy = engine.load("embedded")
+    asked = corpus.prompts("held_out", 64, 1)
+
+    def satisfied():
+        made = [one for [one] in policy.generate([p.messages for p in asked], seed=9)]
+        checks = [corpus.check_facts(p, one.text) for p, one in zip(asked, made, strict=True)]
+        fits = [tastes.TASTES["bullets"].fits(p, one.text) for p, one in zip(asked, made, strict=True)]
+        return sum(fits) / len(fits), sum(c.right for c in checks) / sum(c.stated for c in checks)
+
+    before, facts_before = satisfied()
+    recipe = dataclasses.replace(engine.recipe(policy.info, algorithm="auto"), extra={"rounds": 8})
+    result = engine.train(policy, samples, recipe, seed=0, out=tmp_path / "run")
+    after, facts_after = satisfied()
+    assert result.algorithm == "imagine"
+    assert before < 0.65
+    assert after > 0.85
+    assert facts_after > facts_before - 0.03

@@ -1,0 +1,170 @@
+"""The run itself, on the embedded model: the same bytes twice, taken up where it was killed, and never run away."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from clawback import feedback, jobs, release, store
+from clawback.engine.embedded import corpus, tastes
+from clawback.errors import Busy, TrainingError
+from clawback.jobs import training
+from clawback.paths import Home
+from clawback.records import Turn
+from clawback.release import Report
+
+SETTINGS = """
+[training]
+algorithm = "reinforce"
+background = false
+[training.overrides]
+steps = 4
+[generation]
+max_tokens = 60
+"""
+
+
+def rated_home(root: Path, count: int = 16, only: int | None = None, settings: str = SETTINGS) -> Home:
+    """A home with rated turns: answers in random styles, by somebody who likes bullets (or one kind of tap only)."""
+    home, rng = Home(root), random.Random(0)
+    home.create()
+    home.config.write_text(settings)
+    taste = tastes.TASTES["bullets"]
+    with store.connect(home.database) as db:
+        for prompt in corpus.prompts("rated", count, 0):
+            text = corpus.answer(corpus.BY_NAME[prompt.topic], corpus.random_style(rng), rng)
+            turn = db.add_turn(
+                Turn(session="s", messages=tuple(prompt.messages), response=text, created_at=1.0)
+            )
+            feedback.rate(db, turn.id, only if only is not None else taste.rate(prompt, text, rng))
+    return home
+
+
+def weights(home: Home, number: int) -> bytes:
+    return (home.version(number) / "adapter_model.safetensors").read_bytes()
+
+
+def test_the_same_feedback_and_seed_give_the_same_bytes(tmp_path: Path) -> None:
+    first, again = (rated_home(tmp_path / name) for name in "ab")
+    one, two = jobs.train_once(first), jobs.train_once(again)
+    assert weights(first, 1) == weights(again, 1)
+    assert one.report.evidence == two.report.evidence
+    other = rated_home(tmp_path / "c")
+    jobs.train_once(other, seed=1)
+    assert weights(other, 1) != weights(first, 1)
+
+
+def test_a_run_records_exactly_what_went_into_it(tmp_path: Path) -> None:
+    home = rated_home(tmp_path)
+    outcome = jobs.train_once(home)
+    run = outcome.run
+    assert sorted(run.train_ids + run.held_out_ids) == list(range(1, 17))
+    assert run.held_out_ids
+    assert (run.status, run.version, run.algorithm) == ("done", 1, "reinforce")
+    with store.connect(home.database) as db:
+        assert db.count_fresh() == 0
+        stored = db.version(1).report
+        assert stored is not None
+        assert Report.from_dict(stored) == outcome.report
+        assert db.live().number == (1 if outcome.report.accepted else 0)
+    assert not home.runs.joinpath("1").exists(), "a finished run leaves no checkpoints"
+
+
+@pytest.mark.parametrize("phase", ["prepare", "train", "save", "gate"])
+def test_a_run_that_died_in_any_phase_is_taken_up_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    whole, broken = rated_home(tmp_path / "whole"), rated_home(tmp_path / "broken")
+    expected = jobs.train_once(whole)
+
+    class Died(BaseException):
+        pass
+
+    def die(progress: Any) -> None:
+        if progress["phase"] == phase:
+            raise Died
+
+    with pytest.raises(Died):
+        jobs.train_once(broken, on_progress=die)
+    with store.connect(broken.database) as db:
+        assert db.active_run() is not None
+        assert db.live().number == 0
+    outcome = jobs.train_once(broken)
+    assert outcome.run.id == 1, "the same run, not another one"
+    assert weights(broken, 1) == weights(whole, 1)
+    assert outcome.report.evidence == expected.report.evidence
+
+
+def test_a_run_whose_feedback_was_taken_back_meanwhile_is_closed(tmp_path: Path) -> None:
+    home = rated_home(tmp_path)
+
+    def die(progress: Any) -> None:
+        if progress["phase"] == "save":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        jobs.train_once(home, on_progress=die)
+    with store.connect(home.database) as db:
+        db.undo_feedback(db.run(1).train_ids[0])
+    outcome = jobs.train_once(home)
+    assert outcome.run.id == 2
+    with store.connect(home.database) as db:
+        assert db.run(1).status == "failed"
+        assert "taken back" in db.run(1).error
+        assert db.run(1).train_ids[0] not in outcome.run.train_ids
+
+
+@pytest.mark.parametrize("only", [-1, 1])
+def test_ratings_of_one_sign_never_go_live(tmp_path: Path, only: int) -> None:
+    home = rated_home(tmp_path, count=24, only=only, settings=SETTINGS.replace("reinforce", "mis-po"))
+    outcome = jobs.train_once(home)
+    assert not outcome.live
+    assert "without more" in " ".join(outcome.report.reasons)
+    with store.connect(home.database) as db:
+        assert db.live().number == 0
+        assert "of one kind teach little" in feedback.balance(db).warning
+
+
+def test_only_one_run_at_a_time_and_nothing_to_learn_is_said(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.create()
+    with FileLock(home.train_lock), pytest.raises(Busy, match="training already"):
+        jobs.train_once(home)
+    with pytest.raises(TrainingError, match="nothing to learn from yet"):
+        jobs.train_once(home)
+
+
+def test_a_failure_is_entered_in_the_run_and_the_next_one_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = rated_home(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(training.release, "propose", lambda *_: 1 / 0)
+        with pytest.raises(TrainingError, match="Your ratings are safe"):
+            jobs.train_once(home)
+    with store.connect(home.database) as db:
+        assert (db.run(1).status, db.live().number) == ("failed", 0)
+        assert "ZeroDivisionError" in db.run(1).error
+        assert db.count_fresh() == 16
+    assert jobs.train_once(home).run.id == 2
+
+
+def test_a_live_version_whose_files_were_changed_is_left_before_training(tmp_path: Path) -> None:
+    home = rated_home(tmp_path)
+    jobs.train_once(home)
+    with store.connect(home.database) as db:
+        if db.live().number == 0:
+            db.promote(1)
+        (home.version(1) / "adapter_model.safetensors").write_bytes(b"evil")
+        extra = db.add_turn(
+            Turn(session="s", messages=({"role": "user", "content": "Hello!"},), response="Hello.")
+        )
+        feedback.rate(db, extra.id, 1)
+    outcome = jobs.train_once(home)
+    assert outcome.run.parent == 0
+    with store.connect(home.database) as db:
+        release.check(db.live())
