@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 WEIGHTS = "adapter_model.safetensors"
-HASHES = {WEIGHTS: "adapter_sha256", "adapter_config.json": "config_sha256"}
-"""What a version needs in order to load, and the key of its hash in the provenance."""
 PROVENANCE = "provenance.json"
 LOCK_SECONDS = 0.5
 """How long to wait for the training lock: others take it for a moment to see whether it is free."""
@@ -74,8 +72,8 @@ def check(version: Version) -> None:
         return
     folder = Path(version.path)
     try:
-        written = json.loads((folder / PROVENANCE).read_text("utf-8"))
-        changed = [name for name, key in HASHES.items() if file_hash(folder / name) != written[key]]
+        wanted = json.loads((folder / PROVENANCE).read_text("utf-8"))["files"]
+        changed = [name for name in {WEIGHTS: "", **wanted} if file_hash(folder / name) != wanted[name]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"Version {version.number} is incomplete ({folder}): {error}. "
@@ -187,7 +185,8 @@ def provenance_of(run: Run, result: TrainResult, number: int) -> dict[str, Any]:
         "steps": result.steps,
         "stopped": result.stopped,
         "metrics": dict(result.metrics),
-        **{key: file_hash(Path(result.path) / name) for name, key in HASHES.items()},
+        "adapter_sha256": file_hash(Path(result.path) / WEIGHTS),
+        "files": {p.name: file_hash(p) for p in sorted(Path(result.path).iterdir()) if p.is_file()},
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": software(),
     }
