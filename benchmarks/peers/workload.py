@@ -74,9 +74,9 @@ REAL_VOCABULARY = Workload(
     kv_heads=4,
     intermediate=1408,
     vocabulary=151_936,
-    turns=32,
-    tokens=4 * 1828,
-    response_tokens=4 * 575,
+    turns=16,
+    tokens=2 * 1828,
+    response_tokens=2 * 575,
 )
 EMBEDDED = Workload(
     name="embedded-size",

@@ -1,15 +1,19 @@
-"""Makes ``demo.svg``, the picture in the README, from a real run of the demo."""
+"""Makes ``demo.svg``, the picture in the README, from a real run of the demo; prints the run's figures as JSON.
+
+python docs/pictures/make_demo.py [FILE.svg]
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from pathlib import Path
 
 from rich.console import Console
 
-from clawback.cli.demo import DEFAULT_TASTE
-from clawback.demo import Demo, display
+from clawback.cli.demo import DEFAULT_TASTE, play
+from clawback.demo import Demo
 from clawback.paths import Home
 
 WIDTH = 110
@@ -17,20 +21,13 @@ ROUNDS = 2
 
 
 def main() -> None:
-    console = Console(record=True, width=WIDTH, force_terminal=True)
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("demo.svg")
+    console = Console(record=True, width=WIDTH, force_terminal=True, file=sys.stderr)
+    console.print("$ clawback demo\n", highlight=False)
     with tempfile.TemporaryDirectory() as folder:
-        demo = Demo(Home(Path(folder)), DEFAULT_TASTE)
-        console.print("$ make demo\n")
-        console.print(f"[bold]A person who likes: {demo.taste.name}.[/] One tap in ten is wrong. The model is not told.\n")
-        looks = [demo.look()]
-        for _ in range(ROUNDS):
-            done = demo.round()
-            assert done is not None
-            looks.append(done.look)
-            display.show_round(console, done, looks)
-        console.print()
-        console.print(display.side_by_side(looks[0], looks[-1]))
-    console.save_svg(str(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("demo.svg")), title="clawback demo")
+        data = play(Demo(Home(Path(folder)), DEFAULT_TASTE), ROUNDS, console)
+    console.save_svg(str(file), title="clawback demo")
+    print(json.dumps(data, indent=2))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from clawback.engine.torch import linear
+from clawback.engine.torch import linear, lora
 
 peft = pytest.importorskip("peft")
 
@@ -41,7 +41,7 @@ def adapted(dtype: torch.dtype, quick: bool) -> nn.Module:
         if "lora_" in name:
             parameter.data = parameter.data.float()
     if quick:
-        linear.quicken(wrapped)
+        lora.fuse(wrapped)
     return wrapped
 
 

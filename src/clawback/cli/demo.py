@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -12,10 +13,14 @@ import click
 
 from clawback.cli.common import emit, json_option
 from clawback.cli.train import progress_bar
+from clawback.errors import UsageError
 from clawback.paths import Home
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from clawback.demo import Demo, Look
+    from clawback.demo.loop import Rate
     from clawback.engine.embedded.corpus import Prompt
 
 DEFAULT_TASTE = "terse bullets, no apology"
@@ -25,7 +30,10 @@ DEFAULT_TASTE = "terse bullets, no apology"
 @click.option(
     "--rounds", default=2, show_default=True, type=click.IntRange(1, 20), help="Rounds of 32 ratings."
 )
-@click.option("--taste", default=DEFAULT_TASTE, show_default=True, help="What the simulated person likes.")
+@click.option(
+    "--taste",
+    help=f"What the simulated person likes (default: {DEFAULT_TASTE}). With --interactive: measure this taste, too.",
+)
 @click.option(
     "--seed", default=0, show_default=True, help="Another seed is another person and other prompts."
 )
@@ -34,13 +42,13 @@ DEFAULT_TASTE = "terse bullets, no apology"
     "--home",
     "folder",
     type=click.Path(path_type=Path),
-    help="Keep everything here (default: a temporary folder).",
+    help="Keep everything in this new or empty folder (default: a temporary one).",
 )
 @click.option("--interactive", is_flag=True, help="You rate, with one key.")
 @json_option
 def demo(
-    rounds: int, taste: str, seed: int, algorithm: str, folder: Path | None, interactive: bool, as_json: bool
-) -> None:
+    rounds: int, taste: str | None, seed: int, algorithm: str, folder: Path | None, interactive: bool, as_json: bool
+) -> None:  # fmt: skip
     """See the whole loop in a few minutes: a small model answers, somebody taps good or bad, the model learns.
 
     Your own files are not touched: it has a home of its own.
@@ -49,94 +57,111 @@ def demo(
     clawback demo
     clawback demo --interactive
     clawback demo --taste "metric units" --rounds 4 --json
+    clawback demo --home ./demo && CLAWBACK_HOME=./demo clawback versions
     """
+    from rich.console import Console
+
     from clawback.demo import Demo
 
+    if interactive and not sys.stdin.isatty():
+        raise UsageError(
+            "To rate with one key a terminal is needed: run it in one, or leave --interactive out."
+        )
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clawback-demo-")))
-        here = Demo(Home(folder), taste, seed=seed, noise=0.0 if interactive else 0.1, algorithm=algorithm)
-        data = play(here, rounds, interactive, as_json)
-    emit(data, "", True) if as_json else None
+        here = Demo(
+            Home(folder.resolve()),
+            taste if interactive or taste is not None else DEFAULT_TASTE,
+            seed=seed,
+            noise=0.0 if interactive else 0.1,
+            algorithm=algorithm,
+        )
+        # What is said to the person who rates must not end up in the JSON.
+        console = Console(stderr=as_json, quiet=as_json and not interactive)
+        data = play(here, rounds, console, rate=by_key if interactive else None)
+    if as_json:
+        emit(data, "", True)
 
 
-def play(here: Demo, rounds: int, interactive: bool, quiet: bool) -> dict[str, Any]:
-    """The demo from beginning to end; what it shows, as data."""
-    from rich.console import Console
-
+def play(here: Demo, rounds: int, console: Console, rate: Rate | None = None) -> dict[str, Any]:
+    """The demo from beginning to end; what it shows, as data. ``rate``: a real person instead of the simulated one."""
     from clawback.demo import display
 
-    console, began = Console(quiet=quiet), time.monotonic()
-    if interactive:
+    began = time.monotonic()
+    if rate is None and here.taste is not None:
         console.print(
-            "Rate by what you like: an axis or two is enough (short, bullets, no emoji, metric units, …).\n",
-            highlight=False,
+            f"[bold]Somebody who likes: {here.taste.name}.[/] The model is not told. One tap in ten is wrong.\n"
         )
-    else:
-        console.print(
-            f"[bold]A person who likes: {here.taste.name}.[/] One tap in ten is wrong. The model is not told.\n"
-        )
-    console.print("How the base model answers prompts that nobody will rate …")
-    looks: list[Look] = [here.look()]
-    console.print(display.bars(looks, not interactive))
-    for number in range(1, rounds + 1):
-        console.print(f"\nRound {number} of {rounds}: answer, rate, train, judge …")
-        with progress_bar(quiet) as follow:
-            done = here.round(rate=by_key if interactive else None, on_progress=follow)
+    console.print("How the base model answers prompts about topics that nobody will rate:")
+    with progress_bar(console.quiet) as follow:
+        looks: list[Look] = [here.look(follow)]
+    console.print(display.bars(looks))
+    for _ in range(rounds):
+        console.print()
+        # A bar that is redrawn would wipe out the question, so a person's round has lines instead.
+        with progress_bar(console.quiet, lines=rate is not None) as follow:
+            done = here.round(rate=rate, on_progress=follow)
         if done is None:
-            console.print("No ratings, nothing to learn from.")
+            console.print("No ratings, so there is nothing to learn from.")
             break
         looks.append(done.look)
-        display.show_round(console, done, looks, not interactive)
-    best = looks[-1]
-    if best.version:
-        console.print()
-        console.print(display.side_by_side(looks[0], best))
-    back = take_back(here, best, console, not interactive)
+        display.show_round(console, done, looks)
+        if done.enough:
+            break
+    console.print()
+    console.print(display.side_by_side(looks[0], looks[-1]))
+    if here.taste is None:
+        console.print("\nWhat your taps changed, as shares of the answers:")
+        console.print(display.changes(looks[0], looks[-1]))
+    back = take_back(here, looks, console)
     seconds = time.monotonic() - began
-    console.print(
-        f"\n{sum(r.ratings for r in here.rounds)} ratings, {seconds:.0f} s. Yours next: clawback init",
-        highlight=False,
-    )
-    return summary(here, looks, back, seconds, not interactive)
+    ratings = sum(r.ratings for r in here.rounds)
+    console.print(f"\n{ratings} ratings, {seconds:.0f} s. Yours next: clawback init", highlight=False)
+    return summary(here, looks, back, seconds)
 
 
-def take_back(here: Demo, best: Look, console: Any, known: bool) -> dict[str, Any] | None:
-    """Roll back, show that the older answer is back, and go forward again."""
-    if best.version == 0:
+def take_back(here: Demo, looks: list[Look], console: Console) -> dict[str, Any] | None:
+    """Roll back, show that the older version's very answers are back, and go forward again."""
+    from clawback.demo import display
+
+    newest = looks[-1]
+    if newest.version == 0:
         console.print("\nNo version went live, so there is nothing to roll back.")
         return None
     older = here.rollback()
-    look = here.look()
-    name = f"version {older.number}" if older.number else "the base model"
-    liked = f" ({look.satisfaction:.0%} liked)" if known else ""
+    with progress_bar(console.quiet) as follow:
+        look = here.look(follow)
+    before = next((one for one in looks if one.version == older.number), None)
+    same = before is not None and before.answers == look.answers
+    liked = "" if look.satisfaction is None else f", {look.satisfaction:.0%} of its answers liked"
+    word = "the same answers as before" if same else "but not the same answers as before"
     console.print(
-        f"\n[bold]clawback rollback[/]: {name} answers again{liked}.",
+        f"\n[bold]$ clawback rollback[/]\n{display.name(older.number)} answers again: {word}{liked}.",
         highlight=False,
     )
-    here.forward(best.version)
+    prompt, answer = look.answers[0]
+    console.print(f"> {prompt}\n{answer}", highlight=False, markup=False)
+    here.forward(newest.version)
     console.print(
-        f"[bold]clawback rollback {best.version}[/]: version {best.version} is live again.", highlight=False
+        f"[bold]$ clawback rollback {newest.version}[/]\n{display.name(newest.version)} is live again.",
+        highlight=False,
     )
-    return {"to": older.number, "satisfaction": look.satisfaction if known else None}
+    return {"to": older.number, "satisfaction": look.satisfaction, "same_answers": same}
 
 
-def summary(
-    here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds: float, known: bool
-) -> dict[str, Any]:
-    """What ``--json`` prints. How much is liked is null where only the person could say it."""
+def summary(here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
     last = here.rounds[-1] if here.rounds else None
-
-    def liked(look: Look) -> float | None:
-        return look.satisfaction if known else None
-
     return {
-        "taste": here.taste.name if known else None,
+        "taste": here.taste.name if here.taste else None,
         "seed": here.seed,
-        "held_out_before": liked(looks[0]),
-        "held_out_after": liked(looks[-1]),
+        "held_out_before": looks[0].satisfaction,
+        "held_out_after": looks[-1].satisfaction,
+        "held_out_answers": len(looks[0].answers),
         "facts_before": looks[0].facts,
         "facts_after": looks[-1].facts,
+        "habits_before": dict(looks[0].habits),
+        "habits_after": dict(looks[-1].habits),
         "kl": looks[-1].kl,
         "ratings": sum(r.ratings for r in here.rounds),
         "algorithm": last.outcome.run.algorithm if last else None,
@@ -148,7 +173,9 @@ def summary(
                 "good": r.good,
                 "version": r.outcome.version.number,
                 "live": r.outcome.live,
-                "held_out": liked(r.look),
+                "algorithm": r.outcome.run.algorithm,
+                "gate": r.outcome.report.summary(),
+                "held_out": r.look.satisfaction,
                 "facts": r.look.facts,
                 "kl": r.look.kl,
                 "seconds": r.seconds,
@@ -160,9 +187,22 @@ def summary(
 
 
 def by_key(prompt: Prompt, answer: str) -> int | None:
-    """A real person: g or b, q for enough."""
-    click.echo(f"\n> {prompt.text}\n{answer}\n[g]ood [b]ad [q] enough ", nl=False)
-    while (key := click.getchar().lower()) not in "gbq\x03\x04":
+    """A real person: g or b, enter for no opinion, q for enough."""
+    from clawback.cli.talk import one_key
+
+    click.echo(f"\n> {prompt.text}\n{answer}\n[g]ood [b]ad [enter] skip [q] enough ", nl=False, err=True)
+    while (key := one_key()) not in MEANINGS:
         pass
-    click.echo({"g": "good", "b": "bad"}.get(key, "enough"))
-    return {"g": 1, "b": -1}.get(key)
+    word, value = MEANINGS[key]
+    click.echo(word, err=True)
+    return value
+
+
+MEANINGS: dict[str, tuple[str, int | None]] = {
+    "g": ("good", 1),
+    "b": ("bad", -1),
+    "\r": ("skipped", 0),
+    "\n": ("skipped", 0),
+    "q": ("enough", None),
+    "": ("enough", None),
+}

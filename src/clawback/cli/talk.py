@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
+import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +28,11 @@ if TYPE_CHECKING:
 
 BATCH = 64
 KEYS = "[g]ood [b]ad [1-9,0] score [e]dit [enter] skip [q]uit"
+DIGITS = tuple("1234567890")
+"""A tuple: `in` asks for the whole key, so that neither no key nor a pasted word counts as one."""
+NAMES = {"g": "good", "b": "bad", "e": "edit", "q": "quit", "": "quit"}
+WORD_SECONDS, LONGEST_SECONDS = 0.03, 2.0
+"""How an answer is shown word by word: the pause between two, and the most that all of them take."""
 
 
 def live_policy(store: Store) -> tuple[Version, Policy]:
@@ -89,27 +99,55 @@ def fresh_seed() -> int:
 def chat(seed: int | None) -> None:
     """Talk to the live version; rate each answer with one key.
 
+    An empty line, Ctrl-D or Ctrl-C ends it. What was rated stays rated.
+
     \b
     clawback chat
     """
-    settings = config.load(current_home().config).generation
+    if not sys.stdin.isatty():
+        raise UsageError("A chat needs a terminal. To ask one thing from a script: clawback ask TEXT")
     session, seed = f"chat:{uuid.uuid4().hex}", fresh_seed() if seed is None else seed
+    with suppress(KeyboardInterrupt), open_store() as store:
+        converse(store, session, seed)
+    click.echo()
+
+
+def converse(store: Store, session: str, seed: int) -> None:
+    """Question, answer, one key, until the person leaves. A version that goes live meanwhile takes over."""
+    settings = config.load(current_home().config).generation
     messages: list[dict[str, str]] = []
-    with open_store() as store:
-        version, policy = live_policy(store)
-        name = "the base model" if version.number == 0 else f"version {version.number}"
-        click.echo(f"You are talking to {name}. An empty line or Ctrl-D ends it.")
-        while text := prompt_line():
-            messages.append({"role": "user", "content": text})
-            [[completion]] = policy.generate(
-                [messages], temperature=settings.temperature, max_tokens=settings.max_tokens, seed=seed
-            )
-            seed += 1
-            click.echo(f"\n{completion.text}\n")
-            turn = record(store, session, messages, completion, version.number)
-            messages = [*messages, {"role": "assistant", "content": completion.text}]
-            if not rate_by_key(store, turn):
-                break
+    version, policy = live_policy(store)
+    click.echo(f"You are talking to {name_of(version)}. An empty line or Ctrl-D ends it.")
+    while text := prompt_line():
+        if store.live().number != version.number:
+            version, policy = live_policy(store)
+            click.echo(f"{name_of(version)} is live now and answers from here on.")
+        messages = [*messages, {"role": "user", "content": text}]
+        [[completion]] = policy.generate(
+            [messages], temperature=settings.temperature, max_tokens=settings.max_tokens, seed=seed
+        )
+        seed += 1
+        turn = record(store, session, messages, completion, version.number)
+        say(completion.text)
+        messages = [*messages, {"role": "assistant", "content": completion.text}]
+        if not rate_by_key(store, turn):
+            break
+
+
+def name_of(version: Version) -> str:
+    return "the base model" if version.number == 0 else f"version {version.number}"
+
+
+def say(text: str) -> None:
+    """Word by word, at a pace to read along with; at once where nobody watches. Stored already: it can be cut short."""
+    words = re.findall(r"\s*\S+\s*", text)
+    pause = min(WORD_SECONDS, LONGEST_SECONDS / max(1, len(words))) if sys.stdout.isatty() else 0.0
+    click.echo()
+    for word in words:
+        click.echo(word, nl=False)
+        sys.stdout.flush()
+        time.sleep(pause)
+    click.echo("\n")
 
 
 def prompt_line() -> str:
@@ -119,28 +157,46 @@ def prompt_line() -> str:
         return ""
 
 
+def one_key() -> str:
+    """The key that was pressed, in lower case; "" for Ctrl-D. Ctrl-C is raised."""
+    try:
+        return click.getchar().lower()
+    except EOFError:
+        return ""
+
+
 def rate_by_key(store: Store, turn: Turn) -> bool:
     """One key says what the answer was worth; False when the person wants to leave."""
+    click.echo(f"{KEYS} ", nl=False)
+    key = one_key()
+    click.echo(NAMES.get(key, key if key in DIGITS else "skipped"))
+    try:
+        if give(store, turn, key):
+            from clawback.cli.rate import start_training_if_due
+
+            if start_training_if_due(store):
+                click.echo("Enough ratings have come together: training started in the background.")
+    except UsageError as error:
+        click.echo(str(error))
+    return key not in ("q", "")
+
+
+def give(store: Store, turn: Turn, key: str) -> bool:
+    """Store what the key says; False for a key that says nothing about the answer."""
     from clawback import feedback
 
-    click.echo(f"{KEYS} ", nl=False)
-    key = click.getchar().lower()
-    said = {"g": "good", "b": "bad", "e": "edit", "q": "quit"}.get(key, key if key.isdecimal() else "skipped")
-    click.echo(said)
-    if key in "gb":
+    if key in ("g", "b"):
         feedback.rate(store, turn.id, 1 if key == "g" else -1, source="chat")
-    elif key.isdecimal():
+        return True
+    if key in DIGITS:
         feedback.score(store, turn.id, int(key) or 10, source="chat")
-    elif key == "e":
+        return True
+    if key == "e":
         written = click.edit(turn.response)
         if written is not None and written.rstrip("\n") != turn.response:
             feedback.edit(store, turn.id, written.rstrip("\n"), source="chat")
-    if key in "gbe" or key.isdecimal():
-        from clawback.cli.rate import start_training_if_due
-
-        if start_training_if_due(store):
-            click.echo("Enough ratings have come together: training started in the background.")
-    return key not in ("q", "\x03", "\x04")
+            return True
+    return False
 
 
 @click.command()
@@ -185,40 +241,59 @@ def generate(
     asked = read_prompts(prompts)
     with open_store() as store:
         version = named_version(store, which)
-    policy = release.load(here, version)
-    beside = output.with_name(output.name + ".part")
-    try:
-        with beside.open("w", encoding="utf-8") as file, progress_bar(quiet=as_json) as follow:
-            for start in range(0, len(asked), BATCH):
-                follow({"phase": "answering", "step": start, "steps": len(asked)})
-                batch = asked[start : start + BATCH]
-                made = policy.generate(
-                    batch,
-                    samples=samples,
-                    temperature=settings.temperature if temperature is None else temperature,
-                    max_tokens=max_tokens or settings.max_tokens,
-                    seed=seed + start,
-                )
-                for messages, completions in zip(batch, made, strict=True):
-                    for completion in completions:
-                        line = {
-                            "prompt": messages[-1]["content"],
-                            "response": completion.text,
-                            "version": version.number,
-                        }
-                        file.write(json.dumps(line, ensure_ascii=False) + "\n")
-            follow({"phase": "answering", "step": len(asked), "steps": len(asked)})
-        beside.replace(output)
-    except OSError as error:
-        raise ClawbackError(f"The answers could not be written to {output}: {error}.") from error
-    finally:
-        beside.unlink(missing_ok=True)
+    at_once = max(1, BATCH // samples)
+    with whole_or_not(output) as file, progress_bar(quiet=as_json) as follow:
+        follow({"phase": "load"})
+        policy = release.load(here, version)
+        for start in range(0, len(asked), at_once):
+            follow({"phase": "answering", "step": start, "steps": len(asked)})
+            batch = asked[start : start + at_once]
+            made = policy.generate(
+                batch,
+                samples=samples,
+                temperature=settings.temperature if temperature is None else temperature,
+                max_tokens=max_tokens or settings.max_tokens,
+                seed=seed + start,
+            )
+            for messages, completions in zip(batch, made, strict=True):
+                for completion in completions:
+                    line = {
+                        "prompt": messages[-1]["content"],
+                        "response": completion.text,
+                        "version": version.number,
+                    }
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        follow({"phase": "answering", "step": len(asked), "steps": len(asked)})
     count = len(asked) * samples
     emit(
         {"answers": count, "version": version.number, "output": str(output)},
         f"{count} answers in {output}.",
         as_json,
     )
+
+
+@contextmanager
+def whole_or_not(path: Path) -> Iterator[IO[str]]:
+    """A file to write into that takes the place of ``path`` at the end, if all went well.
+
+    Raises ``UsageError`` before anything is written where ``path`` is something that must not be replaced.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(
+            f"{path} is not an ordinary file, so it cannot hold the answers: name another --output."
+        )
+    target = path.resolve()  # a link stays a link to where the answers are
+    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        with beside.open("x", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+    except OSError as error:
+        raise ClawbackError(f"The answers could not be written to {path}: {error}.") from error
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def named_version(store: Store, which: str) -> Version:
@@ -230,28 +305,33 @@ def named_version(store: Store, which: str) -> Version:
 
 
 def read_prompts(path: Path) -> list[list[dict[str, str]]]:
-    """One conversation a line: plain text, or a JSON object with ``prompt``. Empty lines are passed over."""
+    """One conversation a line: plain text, or a JSON object with ``prompt``. Empty lines are passed over.
+
+    A file whose first line is a JSON object is JSONL to its end, and a line that is not is an error.
+    """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        # Not splitlines: it also splits at signs that are allowed within a JSON string.
+        lines = [line.strip() for line in path.read_text("utf-8-sig").split("\n")]
     except (OSError, UnicodeDecodeError) as error:
         raise NotFound(f"The prompts cannot be read from {path}: {error}.") from error
-    asked = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            asked.append([{"role": "user", "content": _prompt_of(line, path, number)}])
-    if not asked:
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line]
+    if not numbered:
         raise UsageError(f"There are no prompts in {path}.")
-    return asked
+    if not isinstance(_parsed(numbered[0][1]), dict):
+        return [[{"role": "user", "content": line}] for _, line in numbered]
+    return [[{"role": "user", "content": _prompt_of(line, path, number)}] for number, line in numbered]
 
 
 def _prompt_of(line: str, path: Path, number: int) -> str:
-    if not line.lstrip().startswith("{"):
-        return line.strip()
-    try:
-        data: Any = json.loads(line)
-    except ValueError:
-        return line.strip()
-    prompt = data.get("prompt")
-    if not isinstance(prompt, str):
-        raise UsageError(f"Line {number} of {path} has no `prompt`.")
+    data = _parsed(line)
+    prompt = data.get("prompt") if isinstance(data, dict) else None
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise UsageError(f"Line {number} of {path} is not a JSON object with a `prompt`.")
     return prompt
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None

@@ -17,50 +17,41 @@ OnProgress = Callable[[Mapping[str, Any]], None]
 
 
 @contextmanager
-def progress_bar(quiet: bool = False) -> Iterator[OnProgress]:
-    """A bar on stderr that follows ``{"phase", "step", "steps", …}``; plain lines where nobody is watching.
-
-    It appears with the first news, not before: whoever asks the person something until then has the terminal to themselves.
-    """
+def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgress]:
+    """A bar on stderr that follows ``{"phase", "step", "steps", …}``; plain ``lines`` if asked, or where nobody is watching."""
     if quiet:
         yield lambda _: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    console, drawn = Console(stderr=True), sys.stderr.isatty() and not lines
     columns = (
         TextColumn("{task.description:>10}"),
         BarColumn(30),
         TextColumn("{task.fields[detail]}"),
         TimeElapsedColumn(),
     )
-    bar = Progress(*columns, console=console, disable=not sys.stderr.isatty())
-    tasks: dict[str, Any] = {}
+    with Progress(*columns, console=console, disable=not drawn) as bar:
+        tasks: dict[str, Any] = {}
 
-    def follow(progress: Mapping[str, Any]) -> None:
-        bar.start()
-        phase = str(progress.get("phase", ""))
-        if said := announcement(progress):
-            console.print(said, highlight=False, markup=False)
-            return
-        if phase not in tasks:
-            for before in tasks.values():
-                bar.update(before, total=1, completed=1)
-            tasks[phase] = bar.add_task(phase, total=None, detail="")
-            if not sys.stderr.isatty():
-                console.print(f"{phase} …", highlight=False)
-        bar.update(
-            tasks[phase],
-            completed=progress.get("step"),
-            total=progress.get("steps"),
-            detail=figures(progress),
-        )
+        def follow(progress: Mapping[str, Any]) -> None:
+            phase = str(progress.get("phase", ""))
+            if said := announcement(progress):
+                console.print(said, highlight=False, markup=False)
+                return
+            if phase not in tasks:
+                tasks[phase] = bar.add_task(phase, total=None, detail="")
+                if not drawn:
+                    console.print(f"{phase} …", highlight=False)
+            bar.update(
+                tasks[phase],
+                completed=progress.get("step"),
+                total=progress.get("steps"),
+                detail=figures(progress),
+            )
 
-    try:
         yield follow
-    finally:
-        bar.stop()
 
 
 def announcement(progress: Mapping[str, Any]) -> str:
@@ -108,7 +99,7 @@ def train(
 
     here = current_home()
     if background:
-        started = jobs.start(here)
+        started = jobs.start(here, algorithm=algorithm, preset=preset, seed=seed)
         text = "Training in the background." if started else "A run is training already."
         emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
         return

@@ -91,37 +91,42 @@ def reset(ratings: bool, yes: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("first", type=int)
-@click.argument("second", type=int)
+@click.argument("first")
+@click.argument("second")
 @click.option(
     "--prompts", type=click.Path(path_type=Path), help="A file of prompts; by default your newest ones."
 )
 @click.option("--seed", default=0, show_default=True, help="The same seed gives the same answers.")
 @json_option
-def compare(first: int, second: int, prompts: Path | None, seed: int, as_json: bool) -> None:
-    """Two versions side by side on the same prompts.
+def compare(first: str, second: str, prompts: Path | None, seed: int, as_json: bool) -> None:
+    """Two versions side by side on the same prompts. A version is a number, base or live.
 
     \b
-    clawback compare 0 3
+    clawback compare base live
     clawback compare 2 3 --prompts prompts.txt
     """
-    from clawback import release
-    from clawback.cli.talk import read_prompts
+    from clawback.cli.talk import named_version, read_prompts
+    from clawback.cli.train import progress_bar
 
-    here = current_home()
     with open_store() as store:
-        pair = [store.version(first), store.version(second)]
+        pair = [named_version(store, first), named_version(store, second)]
         asked = read_prompts(prompts) if prompts else newest_prompts(store.turns(limit=200))
+    if pair[0].number == pair[1].number:
+        raise UsageError(
+            f"Both are version {pair[0].number}: name two versions. `clawback versions` lists them."
+        )
     if not asked:
         raise UsageError("There are no captured prompts yet: name a file with --prompts.")
-    answers = []
-    for version in pair:
-        policy = release.load(here, version)
-        made = policy.generate(asked, seed=seed)
-        answers.append([completions[0].text for completions in made])
+    with progress_bar(quiet=as_json) as follow:
+        answers = []
+        for done, version in enumerate(pair):
+            follow({"phase": "answering", "step": done, "steps": len(pair)})
+            answers.append(answers_of(version, asked, seed))
+        follow({"phase": "answering", "step": len(pair), "steps": len(pair)})
+    numbers = [str(version.number) for version in pair]
     rows = [
-        {"prompt": messages[-1]["content"], str(first): a, str(second): b}
-        for messages, a, b in zip(asked, *answers, strict=True)
+        {"prompt": messages[-1]["content"]} | dict(zip(numbers, both, strict=True))
+        for messages, *both in zip(asked, *answers, strict=True)
     ]
     if as_json:
         emit(rows, "", as_json)
@@ -132,11 +137,23 @@ def compare(first: int, second: int, prompts: Path | None, seed: int, as_json: b
 
     table = Table(show_lines=True, expand=True)
     table.add_column("prompt", ratio=1)
-    for name in (first, second):
-        table.add_column(f"version {name}" if name else "the base model", ratio=2)
+    for version in pair:
+        table.add_column(f"version {version.number}" if version.number else "the base model", ratio=2)
     for row in rows:
         table.add_row(*(Text(str(value)) for value in row.values()))
     Console().print(table)
+
+
+def answers_of(version: Version, asked: list[list[dict[str, str]]], seed: int) -> list[str]:
+    """In a function of its own, so that one model has left the memory before the next comes."""
+    from clawback import config, release
+
+    here = current_home()
+    settings = config.load(here.config).generation
+    made = release.load(here, version).generate(
+        asked, temperature=settings.temperature, max_tokens=settings.max_tokens, seed=seed
+    )
+    return [completion.text for [completion] in made]
 
 
 def newest_prompts(turns: list[Turn]) -> list[list[dict[str, str]]]:

@@ -1,54 +1,102 @@
-"""What the demo looks like: bars, answers side by side, and what the gate said."""
+"""What the demo looks like: bars, answers side by side, and what the gate said. Plain text where it is piped."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
     from clawback.demo.loop import Look, Round
+    from clawback.release import Report
 
 BAR = 24
+SHOWN = 3
+"""Prompts whose answers are shown side by side."""
+MOST_HABITS = 5
+LEAST_CHANGE = 0.1
+MOST_REASONS = 3
 
 
-def bars(looks: list[Look], known: bool = True) -> RenderableType:
-    """Held-out satisfaction a round; ``known`` is False where only the person could say what is liked."""
+def bars(looks: Sequence[Look]) -> RenderableType:
+    """Held-out satisfaction before the first round and after each; where nobody knows the taste, no bar."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
-    for look in looks:
-        filled = round(look.satisfaction * BAR)
-        bar = Text("█" * filled, style="green") + Text("░" * (BAR - filled), style="dim")
-        name = "base" if look.version == 0 else f"version {look.version}"
-        liked = (bar, f"{look.satisfaction:.0%} liked") if known else ()
-        table.add_row(name, *liked, f"{look.facts:.0%} of facts right", f"KL {look.kl:.1f}")
+    for number, look in enumerate(looks):
+        cells = [
+            Text("base" if not number else f"round {number}"),
+            Text(name(look.version) if number else ""),
+        ]
+        if look.satisfaction is not None:
+            cells += [bar(look.satisfaction), Text(f"{look.satisfaction:.0%} liked")]
+        table.add_row(*cells, Text(f"{look.facts:.0%} of facts right"), Text(f"KL {look.kl:.1f}"))
     return table
 
 
+def bar(share: float) -> Text:
+    from rich.text import Text
+
+    filled = round(share * BAR)
+    return Text("█" * filled, style="green") + Text("░" * (BAR - filled), style="dim")
+
+
+def name(version: int) -> str:
+    return "the base model" if version == 0 else f"version {version}"
+
+
 def side_by_side(before: Look, after: Look) -> RenderableType:
-    """The same prompts, answered by the base and by the live version."""
+    """The same prompts, answered by two versions."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        show_lines=True, expand=True, title="the same prompts, before and after", title_justify="left"
-    )
+    table = Table(show_lines=True, expand=True, title="The same prompts, before and after")
     table.add_column("asked", ratio=2)
-    table.add_column("base model", ratio=4)
-    table.add_column(f"version {after.version}", ratio=4)
-    for (prompt, old), (_, new) in zip(before.answers, after.answers, strict=True):
+    table.add_column(name(before.version), ratio=4)
+    table.add_column(name(after.version), ratio=4)
+    shown = list(zip(before.answers, after.answers, strict=True))[:SHOWN]
+    for (prompt, old), (_, new) in shown:
         table.add_row(Text(prompt), Text(old), Text(new))
     return table
 
 
-def show_round(console: Console, done: Round, looks: list[Look], known: bool = True) -> None:
-    outcome = done.outcome
+def changes(before: Look, after: Look) -> RenderableType:
+    """The habits that changed most, as shares of the answers: what a person's own taps did, whatever they were for."""
+    from rich.table import Table
+    from rich.text import Text
+
+    moved = {axis: after.habits[axis] - share for axis, share in before.habits.items()}
+    most = sorted((a for a in moved if abs(moved[a]) >= LEAST_CHANGE), key=lambda a: -abs(moved[a]))
+    table = Table.grid(padding=(0, 2))
+    for axis in most[:MOST_HABITS]:
+        table.add_row(
+            axis, f"{before.habits[axis]:.0%}", "→", bar(after.habits[axis]), f"{after.habits[axis]:.0%}"
+        )
+    return table if most else Text("No habit changed by more than a tenth of the answers.")
+
+
+def verdict(report: Report) -> str:
+    """What the gate decided and why, in two or three sentences."""
+    word = "accepted" if report.accepted else "rejected"
+    head = f"The gate {word} version {report.version}."
+    return " ".join([head, *(sentence(reason) for reason in report.reasons[: MOST_REASONS - 1])])
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def show_round(console: Console, done: Round, looks: Sequence[Look]) -> None:
+    outcome, bad = done.outcome, done.ratings - done.good
     console.print(
-        f"\n[bold]Round {done.number}[/]: {done.ratings} answers rated ({done.good} good, {done.ratings - done.good} bad), "
-        f"trained with {outcome.run.algorithm} in {done.seconds:.0f} s",
+        f"[bold]Round {done.number}[/]: {done.ratings} answers rated ({done.good} good, {bad} bad), "
+        f"learned with {outcome.run.algorithm}, {done.seconds:.0f} s in all",
         highlight=False,
     )
-    console.print(f"The gate: {outcome.report.summary()}", highlight=False)
-    console.print(bars(looks, known))
+    console.print(verdict(outcome.report), highlight=False, markup=False)
+    if not outcome.live:
+        console.print(f"So {name(looks[-1].version)} goes on answering.", highlight=False)
+    console.print(bars(looks))

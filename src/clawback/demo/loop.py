@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawback import config, feedback, jobs, release, store
 from clawback.engine.embedded import corpus, tastes
+from clawback.engine.embedded.axes import AXES, axes
 from clawback.errors import UsageError
 from clawback.jobs.training import OnProgress
 from clawback.paths import Home
@@ -27,27 +28,27 @@ if TYPE_CHECKING:
 RATINGS = 32
 NOISE = 0.1
 HELD_OUT = 128
-SHOWN = 3
-"""Prompts whose answers are shown side by side."""
 
 Rate = Callable[[corpus.Prompt, str], int | None]
-"""A person: a prompt and an answer → +1, -1, or None for "enough"."""
+"""A person: a prompt and an answer → +1, -1, 0 for "no opinion", or None for "enough"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """How a version answers prompts that nobody rated.
 
-    ``satisfaction`` is the share of answers that fit the whole taste, ``facts`` the share of stated facts that are
-    right, ``kl`` the drift from the base in nats an answer, estimated on the version's own answers.
+    ``satisfaction`` is the share of answers that fit the whole taste (None where nobody but the person knows it),
+    ``facts`` the share of stated facts that are right, ``kl`` the drift from the base in nats an answer, estimated on
+    the version's own answers, ``habits`` the share of answers that show each axis of style.
     """
 
     version: int
-    satisfaction: float
+    satisfaction: float | None
     facts: float
     kl: float
+    habits: Mapping[str, float]
     answers: tuple[tuple[str, str], ...]
-    """(prompt, answer) of the first few."""
+    """(prompt, answer) of all; the same version gives the same ones each time it is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +61,34 @@ class Round:
     outcome: Outcome
     look: Look
     seconds: float
+    enough: bool = False
+    """The person stopped before all answers were rated."""
 
 
 class Demo:
-    """A home, a person, and the rounds so far."""
+    """A home, a person, and the rounds so far. ``taste`` is None where a real person rates: nobody can look into them.
+
+    Raises ``UsageError`` for a taste that there is not, and for a folder with something in it: the demo writes settings
+    and rates on its own account, which must never happen in a home that somebody uses.
+    """
 
     def __init__(
-        self, home: Home, taste: str, *, seed: int = 0, noise: float = NOISE, algorithm: str = "auto"
+        self, home: Home, taste: str | None, *, seed: int = 0, noise: float = NOISE, algorithm: str = "auto"
     ) -> None:
-        if taste not in tastes.TASTES:
+        if taste is not None and taste not in tastes.TASTES:
             raise UsageError(f"There is no taste {taste!r}. There are: {'; '.join(tastes.TASTES)}.")
+        if home.root.exists() and (not home.root.is_dir() or any(home.root.iterdir())):
+            raise UsageError(
+                f"{home.root} is not an empty folder. The demo needs one of its own: name another with --home."
+            )
         home.create()
         training = {"algorithm": algorithm, "seed": seed, "background": False}
         config.save(home.config, {"model": {"base": config.EMBEDDED}, "training": training})
-        self.home, self.taste, self.seed, self.noise = home, tastes.TASTES[taste], seed, noise
+        self.taste = tastes.TASTES[taste] if taste is not None else None
+        self.home, self.seed, self.noise = home, seed, noise
         self.person = random.Random(f"person {seed}")
         self.rounds: list[Round] = []
+        self.latest: Look | None = None
 
     def live(self) -> tuple[Version, Policy]:
         with store.connect(self.home.database) as db:
@@ -84,50 +97,65 @@ class Demo:
 
     def simulated(self, prompt: corpus.Prompt, answer: str) -> int:
         """What the simulated person taps: now and then the wrong key."""
+        if self.taste is None:
+            raise UsageError("Nobody is there to rate: name a taste, or rate yourself.")
         return self.taste.rate(prompt, answer, self.person, self.noise)
 
-    def look(self) -> Look:
+    def look(self, on_progress: OnProgress | None = None) -> Look:
         """Ask the live version what nobody has rated answers to, with the same seed each time."""
+        if on_progress:
+            on_progress({"phase": "held out"})
         version, policy = self.live()
         asked = corpus.prompts("held_out", HELD_OUT, self.seed)
         conversations = [p.messages for p in asked]
-        made = [c for [c] in policy.generate(conversations, seed=10_000 + self.seed)]
-        checks = [corpus.check_facts(p, c.text) for p, c in zip(asked, made, strict=True)]
+        # In one piece: a small model answers 128 prompts in little more time than 32.
+        made = [completion for [completion] in policy.generate(conversations, seed=10_000 + self.seed)]
         ids = [list(c.ids) for c in made]
         ours = policy.logprobs(conversations, ids)
         with policy.base():
             base = policy.logprobs(conversations, ids)
-        return Look(
+        pairs = [(prompt, completion.text) for prompt, completion in zip(asked, made, strict=True)]
+        checks = [corpus.check_facts(prompt, text) for prompt, text in pairs]
+        self.latest = Look(
             version=version.number,
-            satisfaction=sum(self.taste.fits(p, c.text) for p, c in zip(asked, made, strict=True))
-            / len(asked),
+            satisfaction=mean([self.taste.fits(*pair) for pair in pairs]) if self.taste else None,
             facts=sum(c.right for c in checks) / max(1, sum(c.stated for c in checks)),
-            kl=sum(float((a - b).sum()) for a, b in zip(ours, base, strict=True)) / len(asked),
-            answers=tuple((p.text, c.text) for p, c in zip(asked[:SHOWN], made, strict=False)),
+            kl=mean([float((a - b).sum()) for a, b in zip(ours, base, strict=True)]),
+            habits=habits([text for _, text in pairs]),
+            answers=tuple((prompt.text, text) for prompt, text in pairs),
         )
+        return self.latest
 
     def round(
         self, ratings: int = RATINGS, rate: Rate | None = None, on_progress: OnProgress | None = None
     ) -> Round | None:
         """Answer, be rated, train, be judged. None when the person gave no rating at all."""
         began, number = time.monotonic(), len(self.rounds) + 1
-        given = self.collect(ratings, rate or self.simulated)
-        if not given:
+        given = self.collect(ratings, rate or self.simulated, on_progress)
+        told = [value for value in given if value]
+        if not told:
             return None
         outcome = jobs.train_once(self.home, on_progress=on_progress)
         done = Round(
             number=number,
-            ratings=len(given),
-            good=sum(value > 0 for value in given),
+            ratings=len(told),
+            good=sum(value > 0 for value in told),
             outcome=outcome,
-            look=self.look(),
+            # A version that the gate turned away leaves the live one as it was: no need to ask it all again.
+            look=self.look(on_progress) if outcome.live or not self.latest else self.latest,
             seconds=time.monotonic() - began,
+            enough=len(given) < ratings,
         )
         self.rounds.append(done)
         return done
 
-    def collect(self, ratings: int, rate: Rate) -> list[int]:
-        """The live version answers new prompts; each answer is captured as a turn and rated."""
+    def collect(self, ratings: int, rate: Rate, on_progress: OnProgress | None = None) -> list[int]:
+        """The live version answers new prompts; each answer is captured as a turn and rated.
+
+        One value an answer in the order of asking, 0 where the person had no opinion; shorter when they had enough.
+        """
+        if on_progress:
+            on_progress({"phase": "answer"})
         version, policy = self.live()
         number = len(self.rounds)
         asked = corpus.prompts("rated", ratings * (number + 1), self.seed)[-ratings:]
@@ -149,7 +177,8 @@ class Demo:
                 value = rate(prompt, completion.text)
                 if value is None:
                     break
-                feedback.rate(db, turn.id, value, source="demo")
+                if value:
+                    feedback.rate(db, turn.id, value, source="demo")
                 given.append(value)
         return given
 
@@ -161,3 +190,13 @@ class Demo:
     def forward(self, version: int) -> Version:
         with store.connect(self.home.database) as db:
             return release.promote(db, self.home, version)
+
+
+def habits(answers: Sequence[str]) -> dict[str, float]:
+    """The share of the answers that show each axis of style."""
+    seen = [axes(text) for text in answers]
+    return {axis: mean([one[axis] for one in seen]) for axis in AXES}
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

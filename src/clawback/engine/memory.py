@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.policy import Policy
 
-CPU_MICRO_TOKENS = 768
+CPU_MICRO_TOKENS = 512
 """On a CPU matrix products are at full speed from a few hundred rows on, and activations grow with every row."""
 CUDA_MICRO_TOKENS = 8192
 _PROCESS = 500 << 20

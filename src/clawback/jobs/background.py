@@ -33,12 +33,19 @@ def maybe_train(home: Home) -> bool:
     return start(home)
 
 
-def start(home: Home) -> bool:
-    """Start a detached process that trains once (niced, with its own log); False when one is at it already."""
+def start(
+    home: Home, *, algorithm: str | None = None, preset: str | None = None, seed: int | None = None
+) -> bool:
+    """Start a detached process that trains once (niced, with its own log); False when one is at it already.
+
+    What is given counts for this run instead of the settings.
+    """
     if under_way(home):
         return False
+    given = {"algorithm": algorithm, "preset": preset, "seed": seed}
+    asked = [f"--{name}={value}" for name, value in given.items() if value is not None]
     subprocess.Popen(
-        [sys.executable, "-m", "clawback.jobs.worker", str(home.root)],
+        [sys.executable, "-m", "clawback.jobs.worker", str(home.root), *asked],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The background process: ``python -m clawback.jobs.worker HOME [--if-due]`` trains once, politely, and logs what came of it."""
+"""The background process: ``python -m clawback.jobs.worker HOME [--if-due] [--seed=N] …`` trains once, politely, and logs what came of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def main(arguments: list[str]) -> int:
         os.nice(config.load(home.config).schedule.nice)
         from clawback.jobs.training import train_once
 
-        outcome = train_once(home)
+        given = asked(arguments[1:])
+        seed = int(given["seed"]) if "seed" in given else None
+        outcome = train_once(home, algorithm=given.get("algorithm"), preset=given.get("preset"), seed=seed)
     except Busy as error:
         return say(str(error))
     except ClawbackError as error:
@@ -39,6 +41,12 @@ def main(arguments: list[str]) -> int:
     with store.connect(home.database) as db:
         db.set(FAILED, None)
     return say(f"run {outcome.run.id}: {outcome.report.summary()}")
+
+
+def asked(arguments: list[str]) -> dict[str, str]:
+    """``--name=value`` → what counts for this run instead of the settings."""
+    pairs = (a.removeprefix("--").partition("=") for a in arguments)
+    return {name: value for name, equals, value in pairs if equals}
 
 
 def waits(home: Home) -> str:

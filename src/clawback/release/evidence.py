@@ -15,14 +15,12 @@ from clawback.release.rule import Evidence, Sampled
 
 if TYPE_CHECKING:
     # Rolling back and asking what is wrong must work without what training needs: nothing heavy is imported here.
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from clawback.engine.torch.features import Floats, Lens
     from clawback.engine.torch.policy import Policy
     from clawback.engine.types import Completion
     from clawback.rewards.head import Head
 
-ANSWERS = 64
+ANSWERS = 96
 """Fresh answers from each version."""
 
 OnProgress = Callable[[Mapping[str, Any]], None]
@@ -34,7 +32,7 @@ class Answers:
     """One version's fresh answers, and what the base model makes of them."""
 
     completions: list[Completion]
-    features: NDArray[np.float64]  # [answers, features] of the base
+    hidden: Floats  # [answers, hidden + 1] pooled states of the base
     kl: float
     """Σ log π - log π_base over an answer's tokens, mean over answers."""
 
@@ -66,6 +64,8 @@ def measure(
         held: those kept out of training.
         prompts: conversations to answer; they are repeated up to ``ANSWERS``.
     """
+    from clawback.engine.torch.features import Lens
+
     asked = [prompts[i % len(prompts)] for i in range(ANSWERS)]
     limits = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
 
@@ -87,8 +87,12 @@ def measure(
     neutral = totals(policy, asked, from_base)
     tell({"phase": "gate", "step": 3, "steps": 4})
 
-    head = grade(policy, samples)
-    gain, variance = head.contrast(ours.features, ours_before.features)
+    # The same lens that training looks through, ground anew on the base's answers of today.
+    lens = Lens.ground([c.ids for c in from_base], hidden(policy, asked, [c.ids for c in from_base]))
+    head = grade(policy, samples, lens)
+    gain, variance = head.contrast(
+        *(lens([c.ids for c in a.completions], a.hidden) for a in (ours, ours_before))
+    )
     tokens = sum(len(c.ids) for c in from_base)
     return Evidence(
         good=sum(s.reward > 0 for s in samples),
@@ -112,7 +116,11 @@ def answers(policy: Policy, asked: Sequence[Conversation], limits: dict[str, Any
     ids = [list(c.ids) for c in made]
     drift = zip(totals(policy, asked, made), totals(policy, asked, made, base=True), strict=True)
     kl = sum(a - b for a, b in drift) / len(made)
-    return Answers(made, policy.features(asked, ids).double().numpy(), kl)
+    return Answers(made, hidden(policy, asked, ids), kl)
+
+
+def hidden(policy: Policy, asked: Sequence[Conversation], ids: Sequence[Sequence[int]]) -> Floats:
+    return policy.features(asked, [list(i) for i in ids]).double().numpy()
 
 
 def totals(
@@ -136,12 +144,14 @@ def per_token(policy: Policy, samples: Sequence[Sample]) -> list[float]:
     return [float(v.mean()) if len(v) else 0.0 for v in values]
 
 
-def grade(policy: Policy, samples: Sequence[Sample]) -> Head:
+def grade(policy: Policy, samples: Sequence[Sample], lens: Lens) -> Head:
     """The gate's own head, on all ratings."""
+    from clawback.engine.torch.imagine import Imagining
     from clawback.rewards import head
 
-    features = policy.features([s.messages for s in samples], [s.response_ids or s.response for s in samples])
-    return head.fit(features, [s.reward for s in samples])
+    ids = [policy.encode(s).response for s in samples]
+    looks = lens(ids, hidden(policy, [s.messages for s in samples], ids))
+    return head.fit(looks, [s.reward for s in samples], ridge=Imagining().ridge, spread=1.0)
 
 
 def sampled(made: Sequence[Completion]) -> Sampled:

@@ -5,9 +5,11 @@ import time
 import pytest
 import torch
 
-transformers = pytest.importorskip("transformers")
+from clawback import engine
+from clawback.engine.embedded import corpus
+from clawback.engine.torch.generate import _closed_ranks, sample
 
-from clawback.engine.torch.generate import _closed_ranks, sample  # noqa: E402
+transformers = pytest.importorskip("transformers")
 
 STOP = 2
 
@@ -121,22 +123,34 @@ def test_an_empty_prompt_is_refused():
 
 @pytest.mark.slow
 def test_it_is_half_again_as_fast_as_generate():
-    model = tiny(vocabulary=1536, hidden_size=192, intermediate_size=512, num_hidden_layers=4)
-    asked = torch.randint(3, 1500, (64, 20), generator=torch.Generator().manual_seed(0))
+    """Four answers of the embedded model to each of 64 prompts, which end when they end; processor time, so that
+    neighbours do not count."""
+    policy = engine.load("embedded")
+    asked = [policy.chat.prompt(p.messages) for p in corpus.prompts("rated", 64, 0)]
+    width, end = max(map(len, asked)), policy.chat.end_id
+    ids = torch.tensor([[0] * (width - len(p)) + p for p in asked])
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in asked])
+    settings = {"do_sample": True, "top_k": 0, "max_new_tokens": 160, "num_return_sequences": 4}
+    settings |= {"eos_token_id": end, "pad_token_id": 0}
 
-    def seconds(call):
+    def rate(call):
+        """Tokens a second, the best of three."""
         call()
-        best = float("inf")
+        best = 0.0
         for _ in range(3):
-            start = time.perf_counter()
-            call()
-            best = min(best, time.perf_counter() - start)
+            start = time.process_time()
+            count = call()
+            best = max(best, count / (time.process_time() - start))
         return best
 
-    theirs = seconds(
-        lambda: model.generate(asked, do_sample=True, top_k=0, min_new_tokens=100, max_new_tokens=100)
-    )
-    ours = seconds(
-        lambda: sample(model, asked.tolist(), max_tokens=100)
-    )  # no end token: nothing can be dropped
-    assert theirs / ours > 1.3
+    def theirs():
+        out = policy.model.generate(ids, attention_mask=mask, **settings)[:, width:]
+        return int(sum((row == end).int().argmax() + 1 for row in out))
+
+    def ours():
+        groups = sample(policy.model, asked, samples=4, max_tokens=160, stop=[end])
+        return sum(len(one.ids) for group in groups for one in group)
+
+    ratio = rate(ours) / rate(theirs)
+    print(f"{ratio:.2f} times the tokens a second of generate")
+    assert ratio > 1.5

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clawback.engine.torch.linear import quicken
+from clawback.engine.torch.lora import fuse
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
 
@@ -93,8 +93,8 @@ def attach(model: nn.Module, info: ModelInfo, *, rank: int, alpha: int, seed: in
             parameter.data = fresh.to(parameter.device)
         elif "lora_B" in name:
             parameter.data = torch.zeros_like(parameter, dtype=torch.float32)
+    fuse(wrapped)
     wrapped.eval()
-    quicken(wrapped)
     return wrapped
 
 
@@ -160,8 +160,8 @@ def put(model: nn.Module, info: ModelInfo, folder: Path) -> nn.Module:
     set_peft_model_state_dict(
         wrapped, {name: tensor.float() for name, tensor in tensors.items()}, adapter_name=NAME
     )
+    fuse(wrapped)
     wrapped.eval()
-    quicken(wrapped)
     return wrapped
 
 

@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from clawback.engine.types import Completion
 from clawback.records import Message
 
-ROWS = 128
-"""Rows computed at once."""
+MOST_ROWS = 256
+"""Rows computed at once, where their cache fits into ``CACHE_BYTES``."""
+CACHE_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +87,12 @@ def sample(
     temperature: float = 1.0,
     stop: Sequence[int] = (),
     seed: int | torch.Generator = 0,
-    rows: int = ROWS,
+    rows: int | None = None,
 ) -> list[list[Sampled]]:
     """``samples`` answers to each of ``prompts`` (lists of token ids, none empty), in order.
 
     ``stop``: token ids that end an answer. ``temperature`` 0 takes the likeliest token. ``seed`` may be a CPU generator,
-    whose state then moves on. The model is left in the mode (train or eval) that it was in.
+    whose state then moves on. ``rows``: how many answers are computed at once; None chooses. The model is left in the mode (train or eval) that it was in.
     """
     if not all(prompts):
         raise ValueError("a prompt needs at least one token")
@@ -101,6 +102,7 @@ def sample(
     model.eval()
     try:
         answers: list[list[Sampled]] = [[] for _ in prompts]
+        rows = rows or _rows(model, max(map(len, prompts), default=0) + max_tokens)
         for batch in _batches(prompts, max(1, rows // samples)):
             flat = _sample_batch(
                 model,
@@ -114,6 +116,15 @@ def sample(
         return answers
     finally:
         model.train(training)
+
+
+def _rows(model: Any, tokens: int) -> int:
+    """As many rows as may hold this many tokens in the cache."""
+    config = model.config.get_text_config(decoder=True)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    bytes_a_token = int(2 * config.num_hidden_layers * heads * size * next(model.parameters()).element_size())
+    return max(1, min(MOST_ROWS, CACHE_BYTES // max(1, bytes_a_token * tokens)))
 
 
 def _batches(prompts: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:

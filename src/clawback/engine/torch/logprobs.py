@@ -186,12 +186,11 @@ class Scorer:
             positions += range(length)
             wanted += range(start + len(one.prompt) - 1, start + length)
             start += length
-        device = self.device
-        if device.type == "cpu" and (spare := -start % _ROWS):
-            # Up to a multiple of _ROWS with a sequence that nobody looks at.
+        if spare := self._spare(start):
             ids += [0] * spare
             positions += range(spare)
             lengths = (*lengths, spare)
+        device = self.device
         with engaged(self._configs):
             states: Tensor = self._body(
                 input_ids=torch.tensor([ids], device=device),
@@ -202,6 +201,10 @@ class Scorer:
                 use_cache=False,
             )[0]
         return states[0, torch.tensor(wanted, device=device)]
+
+    def _spare(self, tokens: int) -> int:
+        """Tokens to add at the end so that products on a CPU see few shapes."""
+        return -tokens % _ROWS if self.device.type == "cpu" else 0
 
     def _padded(self, encoded: Sequence[Encoded], through: Any) -> Tensor:
         """[N, H] through the body, or [N, V] logits through the whole model."""

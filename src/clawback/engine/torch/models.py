@@ -97,12 +97,12 @@ def load_base(
     Raises ``ModelError`` where transformers cannot load it, with the reason in one sentence.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging as chatter
+    from transformers.utils import logging
 
+    # Its bar for reading weights would be drawn over ours; downloads keep theirs.
+    logging.disable_progress_bar()
     source, identity = resolve(base, revision)
     local = identity.startswith("sha256:")
-    if local:
-        chatter.disable_progress_bar()  # a folder is read in a moment; a download from the hub still shows its bar
     options: dict[str, Any] = {"trust_remote_code": False}
     if not local:
         options["revision"] = identity
