@@ -112,7 +112,8 @@ class Bench:
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode or not out.exists():
-            raise RuntimeError(f"{script.name} failed ({log}):\n{log.read_text('utf-8', 'replace')[-3000:]}")
+            tail = log.read_text("utf-8", "replace")[-3000:]
+            raise RuntimeError(f"{script.name} ended with {process.returncode}:\n{tail}")
         result: dict[str, Any] = json.loads(out.read_text("utf-8"))
         result["process"] = {
             "cpu_s": usage.ru_utime + usage.ru_stime,
@@ -228,7 +229,11 @@ def measure(bench: Bench, work: Workload, systems: list[System], repeats: int, q
         for index in range(len(systems)):
             system = systems[(index + repeat) % len(systems)]
             load = os.getloadavg()[0]
-            result = bench.train(system, work, micro_batch=micro)
+            try:
+                result = bench.train(system, work, micro_batch=micro)
+            except RuntimeError as error:  # killed from outside, or out of memory: once more, then give up
+                say(f"{system.name}: {error}\nOnce more …")
+                result = bench.train(system, work, micro_batch=micro)
             runs[system.name].append({"load": load, **{k: result[k] for k in ("loop", "process", "losses")}})
             loop = result["loop"]
             say(

@@ -61,7 +61,7 @@ def fuse(model: nn.Module) -> int:
             and type(module.base_layer) in (nn.Linear, FrozenLinear)
             and not module.fan_in_fan_out
         ):
-            module.forward = partial(_forward, module, type(module).forward)
+            module.forward = partial(_forward, module, type(module).forward)  # type: ignore[method-assign]
             count += 1
     return count
 
