@@ -1,10 +1,12 @@
 """How often the gate is right: candidates that truly improved, and four kinds that did not.
 
 Each case is a person with a hidden taste who rates 32 answers of the base model, one tap in ten wrong. A *good* candidate is
-what the default recipe makes of these ratings and is counted only if held-out answers fit the hidden taste better than the base
-model's (by at least ten points); the others are trained on the same answers with shuffled ratings, collapsed by a
-learning rate a hundred times too high, random weights, or trained far past the point where the guards would stop. The
-gate sees what it would see in life: the person's ratings, a candidate and the live version. Truth is never shown to it.
+what the default recipe makes of these ratings. It is counted only if it truly improved: held-out answers fit the hidden taste
+better than the base model's by at least ten points, and no more than ten points of facts were lost. The others are trained
+on the same answers with shuffled ratings, collapsed by a learning rate a hundred times too high, random weights, or
+trained far past the point where the guards would stop: on the ratings themselves, or (every other case) on imagined answers with
+nothing that holds them to the base. They are counted if they did *not* truly improve. The gate sees what it would see in
+life: the person's ratings, a candidate and the live version. Truth is never shown to it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ RESULTS = Path("bench-results/gate.jsonl")
 BAD = ("shuffled", "collapsed", "random", "over-trained")
 WANTED_GOOD, WANTED_BAD = 20, 5
 IMPROVED = 0.10
-"""Held-out satisfaction that a candidate must have gained to count as truly improved."""
+"""Held-out satisfaction that a candidate must have gained to count as truly improved, and share of facts it may have lost."""
 
 
 def cases(kind: str, count: int) -> list[tuple[str, int]]:
@@ -45,7 +47,7 @@ def make_candidate(demo: Demo, kind: str, seed: int) -> int:
         samples = feedback.samples(db)
         train, held = feedback.split(samples, 0.2, seed)
         policy = engine.load("embedded")
-        recipe = engine.recipe(policy.info, "balanced", "auto" if kind == "good" else "reinforce", {})
+        recipe = engine.recipe(policy.info, "balanced", algorithm(kind, seed), {})
         run = db.start_run(
             Run(
                 base="embedded",
@@ -73,6 +75,12 @@ def make_candidate(demo: Demo, kind: str, seed: int) -> int:
         return version.number
 
 
+def algorithm(kind: str, seed: int) -> str:
+    if kind == "over-trained" and seed % 2:
+        return "imagine"
+    return "auto" if kind == "good" else "reinforce"
+
+
 def shuffled(samples: list[Sample], seed: int) -> list[Sample]:
     """The same answers, the same ratings, dealt anew."""
     rewards = [s.reward for s in samples]
@@ -82,9 +90,12 @@ def shuffled(samples: list[Sample], seed: int) -> list[Sample]:
 
 def spoilt(recipe: engine.Recipe, kind: str) -> engine.Recipe:
     """A recipe that does what the kind is named after, with the guards out of its way."""
-    loose = {"max_drift": 1e9, "max_reward_drop": 1e9}
+    loose: dict[str, Any] = {"max_drift": 1e9, "max_reward_drop": 1e9}
     if kind == "collapsed":
         return dataclasses.replace(recipe, learning_rate=100 * recipe.learning_rate, **loose)
+    if kind == "over-trained" and recipe.algorithm == "imagine":
+        unheld = {"exact_kl": 0.0, "pessimism": 0.0, "rounds": 24}
+        return dataclasses.replace(recipe, extra=unheld, **loose)
     if kind == "over-trained":
         return dataclasses.replace(recipe, learning_rate=4 * recipe.learning_rate, steps=160, kl=0.0, **loose)
     if kind == "random":
@@ -103,13 +114,26 @@ def randomise(folder: Path, seed: int) -> None:
     save_file(noise, file, metadata={"format": "pt"})
 
 
-def satisfaction(demo: Demo, number: int) -> float:
-    """The truth that the gate does not see: held-out answers that fit the hidden taste."""
+def truth(demo: Demo, number: int) -> dict[str, float]:
+    """What the gate does not see: held-out answers that fit the hidden taste, and facts in them that are right."""
     with store.connect(demo.home.database) as db:
         policy = release.load(demo.home, db.version(number))
     asked = corpus.prompts("held_out", 128, 7)
-    made = policy.generate([p.messages for p in asked], seed=77)
-    return sum(demo.taste.fits(p, c.text) for p, [c] in zip(asked, made, strict=True)) / len(asked)
+    made = [c.text for [c] in policy.generate([p.messages for p in asked], seed=77)]
+    facts = [corpus.check_facts(p, text) for p, text in zip(asked, made, strict=True)]
+    return {
+        "satisfaction": sum(demo.taste.fits(p, text) for p, text in zip(asked, made, strict=True))
+        / len(asked),
+        "facts": sum(f.right for f in facts) / max(1, sum(f.stated for f in facts)),
+    }
+
+
+def improved(row: dict[str, Any]) -> bool:
+    before, after = row["before"], row["after"]
+    return bool(
+        after["satisfaction"] >= before["satisfaction"] + IMPROVED
+        and after["facts"] >= before["facts"] - IMPROVED
+    )
 
 
 def judge(kind: str, taste: str, seed: int) -> dict[str, Any]:
@@ -120,55 +144,50 @@ def judge(kind: str, taste: str, seed: int) -> dict[str, Any]:
         number = make_candidate(demo, kind, seed)
         with store.connect(demo.home.database) as db:
             report = release.gate(db, demo.home, number)
-            algorithm = json.loads((Path(db.version(number).path) / "provenance.json").read_text())[
-                "algorithm"
-            ]
+            provenance = json.loads((Path(db.version(number).path) / "provenance.json").read_text())
         return {
             "kind": kind,
             "taste": taste,
             "seed": seed,
-            "algorithm": algorithm,
-            "before": satisfaction(demo, 0),
-            "after": satisfaction(demo, number),
+            "algorithm": provenance["algorithm"],
+            "before": truth(demo, 0),
+            "after": truth(demo, number),
             "accepted": report.accepted,
             "probability": report.probability,
             "reasons": report.reasons,
-            "kl": report.evidence.kl,
-            "perplexity_ratio": report.evidence.perplexity_ratio,
+            "evidence": dataclasses.asdict(report.evidence),
             "seconds": time.process_time() - began,
         }
 
 
-def counted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The cases that count: good ones only where the truth says improved, at most as many as are wanted of each kind."""
-    kept = []
-    for kind, most in (("good", WANTED_GOOD), *((k, WANTED_BAD) for k in BAD)):
-        of_kind = [r for r in rows if r["kind"] == kind]
-        if kind == "good":
-            of_kind = [r for r in of_kind if r["after"] >= r["before"] + IMPROVED]
-        kept += of_kind[:most]
-    return kept
+def counted(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The cases of a kind that count, at most as many as are wanted: by the truth, not by what the gate said."""
+    of_kind = [r for r in rows if r["kind"] == kind and improved(r) == (kind == "good")]
+    return of_kind[: WANTED_GOOD if kind == "good" else WANTED_BAD]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| candidates | cases | accepted | satisfaction before → after | mean P(better) |",
-        "| --- | --- | --- | --- | --- |",
+        "| candidates | cases | accepted | satisfaction before → after | facts before → after | mean P(better) |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    used = counted(rows)
     for kind in ("good", *BAD):
-        of_kind = [r for r in used if r["kind"] == kind]
-        if of_kind:
-            mean = {k: sum(r[k] for r in of_kind) / len(of_kind) for k in ("before", "after", "probability")}
-            yes = sum(r["accepted"] for r in of_kind)
+        if of_kind := counted(rows, kind):
+            mean = {
+                f"{when} {what}": sum(r[when][what] for r in of_kind) / len(of_kind)
+                for when in ("before", "after")
+                for what in ("satisfaction", "facts")
+            }
+            sure = sum(r["probability"] for r in of_kind) / len(of_kind)
             lines.append(
-                f"| {kind} | {len(of_kind)} | {yes} | {mean['before']:.2f} → {mean['after']:.2f} | {mean['probability']:.2f} |"
+                f"| {kind} | {len(of_kind)} | {sum(r['accepted'] for r in of_kind)} "
+                f"| {mean['before satisfaction']:.2f} → {mean['after satisfaction']:.2f} "
+                f"| {mean['before facts']:.2f} → {mean['after facts']:.2f} | {sure:.2f} |"
             )
-    tried = [r for r in rows if r["kind"] == "good"]
-    left = sum(r["after"] < r["before"] + IMPROVED for r in tried)
-    wrong = sum(r["accepted"] for r in tried if r["after"] < r["before"] + IMPROVED)
+    tried = [r for r in rows if r["kind"] == "good" and not improved(r)]
     lines.append(
-        f"\n{left} candidates of the default recipe had not truly improved and are not counted above; {wrong} of them were accepted."
+        f"\n{len(tried)} candidates of the default recipe had not truly improved and are not counted above; "
+        f"{sum(r['accepted'] for r in tried)} of them were accepted."
     )
     return "\n".join(lines)
 
@@ -189,10 +208,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     done = {(r["kind"], r["taste"], r["seed"]) for r in rows}
     for kind in options.kinds:
-        # A few more of the good ones: those that did not truly improve do not count.
-        for taste, seed in cases(kind, WANTED_GOOD + 10 if kind == "good" else WANTED_BAD):
-            enough = kind == "good" and sum(r["kind"] == "good" for r in counted(rows)) >= WANTED_GOOD
-            if (kind, taste, seed) in done or enough:
+        # More than are wanted may be needed: what counts is decided by the truth.
+        wanted = WANTED_GOOD if kind == "good" else WANTED_BAD
+        for taste, seed in cases(kind, 2 * wanted):
+            if (kind, taste, seed) in done or len(counted(rows, kind)) >= wanted:
                 continue
             row = judge(kind, taste, seed)
             rows.append(row)
@@ -200,7 +219,7 @@ def main(argv: list[str] | None = None) -> int:
                 file.write(json.dumps(row) + "\n")
             verdict = "accepted" if row["accepted"] else "rejected"
             print(
-                f"{kind} {taste} {seed}: {row['before']:.2f} → {row['after']:.2f} {verdict}: {row['reasons'][0]}",
+                f"{kind} {taste} {seed}: {row['before']} → {row['after']} {verdict}: {row['reasons'][0]}",
                 file=sys.stderr,
             )
     print(table(rows))
