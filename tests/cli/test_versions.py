@@ -214,31 +214,6 @@ def ratings(db: Store) -> list[float]:
     return [f.value for f in db.feedback()]
 
 
-def test_chat_rates_with_one_key() -> None:
-    seen = typed(
-        ["chat", "--seed", "1"],
-        [("you> ", "Tell me about the otter.\n"), ("[q]uit ", "g"), ("you> ", "And the badger?\n"), ("[q]uit ", "1"),
-         ("you> ", "Thanks.\n"), ("[q]uit ", "q")],
-    )  # fmt: skip
-    assert "You are talking to the base model" in seen
-    with store.connect(paths.home().database) as db:
-        assert ratings(db) == [1.0, -1.0]
-        newest = db.last_turn()
-        assert newest is not None
-        assert [m["role"] for m in newest.messages] == ["user", "assistant", "user", "assistant", "user"]
-
-
-@pytest.mark.slow
-def test_the_demo_lets_a_person_rate_and_shows_each_question_in_time() -> None:
-    """A live progress bar used to hide the questions until they were answered."""
-    seen = typed(
-        ["demo", "--interactive", "--rounds", "1"],
-        [("[q] enough ", "g"), ("[q] enough ", "b"), ("[q] enough ", "b"), ("[q] enough ", "g"), ("[q] enough ", "q")],
-    )  # fmt: skip
-    assert "4 answers rated (2 good, 2 bad)" in seen
-    assert "% liked" not in seen, "only the person knows"
-
-
 @pytest.mark.slow
 def test_the_demo_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     found = data(capsys, "demo", "--rounds", "1", "--taste", "bullets")
