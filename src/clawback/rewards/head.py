@@ -32,8 +32,8 @@ RIDGE = 40.0
 PERMUTATIONS = 2000
 TRUSTED_BELOW = 0.5
 """Permutation p-value of the leave-one-out correlation under which a head is trusted: it does better than chance does half
-of the time. With some 26 ratings, one in ten of them wrong, a stricter test would throw away most heads that lead to a
-better policy (docs/studies/0001-keeping-facts.md), and a head that misleads makes a candidate that the gate turns down."""
+of the time. With 26 ratings, one in ten of them wrong, a test at 0.1 would throw away a third of the heads of true tastes
+(docs/studies/0001-keeping-facts.md). Ratings without any signal pass half of the time: the gate judges what comes of it."""
 
 _SMALLEST_SPREAD = 1e-8
 _EVIDENCE_STEPS = 300

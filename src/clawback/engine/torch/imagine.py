@@ -9,7 +9,7 @@ it happened to say. So:
 3. Rounds: some prompts, several fresh answers of the policy to each, graded by the head less its uncertainty, each against the
    others of its prompt (GRPO), some optimizer steps.
 
-What keeps facts right, in the order in which it matters (docs/studies/0001-keeping-facts.md):
+What holds the drift down, and facts with it (measured in docs/studies/0001-keeping-facts.md):
 
 * The KL to the base is exact and over the whole vocabulary (``drift.py``). Where the base is sure, which is where facts are,
   it holds every token in place; where style is decided, it costs the few nats that a change of style has to cost.
