@@ -113,8 +113,8 @@ class Terminal:
         os.close(child)
         self.shown, self.seen = "", 0
 
-    def until(self, text: str, seconds: float = 120) -> None:
-        """Wait for ``text`` after whatever was waited for before."""
+    def until(self, text: str, seconds: float = 120) -> str:
+        """Wait for ``text`` after whatever was waited for before; returns what was shown up to its end."""
         deadline = time.monotonic() + seconds
         while (found := self.shown.find(text, self.seen)) < 0:
             ready, _, _ = select.select([self.parent], [], [], max(0, deadline - time.monotonic()))
@@ -123,7 +123,8 @@ class Terminal:
                 self.shown += os.read(self.parent, 4096).decode("utf-8", "replace")
             except OSError:
                 raise AssertionError(f"it ended before {text!r}: {self.shown!r}") from None
-        self.seen = found + len(text)
+        before, self.seen = self.seen, found + len(text)
+        return self.shown[before : self.seen]
 
     def types(self, text: str) -> None:
         os.write(self.parent, text.encode())
