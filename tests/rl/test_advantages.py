@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback.rl import advantages
@@ -8,6 +8,7 @@ from clawback.rl import advantages
 rewards_lists = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=30)
 
 
+@settings(deadline=None)
 @given(rewards_lists, st.floats(-1, 1), st.floats(0.5, 0.999))
 def test_ema_takes_the_baseline_before_each_rating(rewards, start, decay):
     result, end = advantages.ema(torch.tensor(rewards), start, decay)
@@ -24,6 +25,7 @@ def test_a_first_run_of_all_good_ratings_is_worth_something():
     assert (result > 0.9).all()
 
 
+@settings(deadline=None)
 @given(rewards_lists)
 def test_batch_mean_sums_to_zero(rewards):
     assert advantages.batch_mean(torch.tensor(rewards)).sum().item() == pytest.approx(0, abs=1e-4)

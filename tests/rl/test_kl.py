@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback.rl import kl
@@ -8,6 +8,7 @@ from clawback.rl import kl
 floats = st.lists(st.floats(-12, 0), min_size=1, max_size=20)
 
 
+@settings(deadline=None)
 @given(floats, st.randoms())
 def test_estimators_against_their_definitions(logs, random):
     logprobs = torch.tensor(logs, dtype=torch.float64)

@@ -307,27 +307,24 @@ def named_version(store: Store, which: str) -> Version:
 def read_prompts(path: Path) -> list[list[dict[str, str]]]:
     """One conversation a line: plain text, or a JSON object with ``prompt``. Empty lines are passed over.
 
-    A file whose first line is a JSON object is JSONL to its end, and a line that is not is an error.
+    A file that begins with a JSON object is JSONL to its end, and a line that is none is an error.
     """
     try:
         # Not splitlines: it also splits at signs that are allowed within a JSON string.
         lines = [line.strip() for line in path.read_text("utf-8-sig").split("\n")]
     except (OSError, UnicodeDecodeError) as error:
         raise NotFound(f"The prompts cannot be read from {path}: {error}.") from error
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line]
-    if not numbered:
+    parsed = [(number, line, _parsed(line)) for number, line in enumerate(lines, 1) if line]
+    if not parsed:
         raise UsageError(f"There are no prompts in {path}.")
-    if not isinstance(_parsed(numbered[0][1]), dict):
-        return [[{"role": "user", "content": line}] for _, line in numbered]
-    return [[{"role": "user", "content": _prompt_of(line, path, number)}] for number, line in numbered]
-
-
-def _prompt_of(line: str, path: Path, number: int) -> str:
-    data = _parsed(line)
-    prompt = data.get("prompt") if isinstance(data, dict) else None
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise UsageError(f"Line {number} of {path} is not a JSON object with a `prompt`.")
-    return prompt
+    strict = isinstance(parsed[0][2], dict)
+    asked = []
+    for number, line, data in parsed:
+        text = data.get("prompt") if isinstance(data, dict) else None if strict else line
+        if not isinstance(text, str) or not text.strip():
+            raise UsageError(f"Line {number} of {path} is not a JSON object with a `prompt`.")
+        asked.append([{"role": "user", "content": text}])
+    return asked
 
 
 def _parsed(line: str) -> Any:

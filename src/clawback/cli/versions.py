@@ -111,12 +111,12 @@ def compare(first: str, second: str, prompts: Path | None, seed: int, as_json: b
     with open_store() as store:
         pair = [named_version(store, first), named_version(store, second)]
         asked = read_prompts(prompts) if prompts else newest_prompts(store.turns(limit=200))
+    if not asked:
+        raise UsageError("There are no captured prompts yet: name a file with --prompts.")
     if pair[0].number == pair[1].number:
         raise UsageError(
             f"Both are version {pair[0].number}: name two versions. `clawback versions` lists them."
         )
-    if not asked:
-        raise UsageError("There are no captured prompts yet: name a file with --prompts.")
     with progress_bar(quiet=as_json) as follow:
         answers = []
         for done, version in enumerate(pair):

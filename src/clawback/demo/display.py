@@ -33,7 +33,7 @@ def bars(looks: Sequence[Look]) -> RenderableType:
         ]
         if look.satisfaction is not None:
             cells += [bar(look.satisfaction), Text(f"{look.satisfaction:.0%} liked")]
-        table.add_row(*cells, Text(f"{look.facts:.0%} of facts right"), Text(f"KL {look.kl:.1f}"))
+        table.add_row(*cells, Text(f"{look.facts:.1%} of facts right"), Text(f"KL {look.kl:.1f}"))
     return table
 
 

@@ -1,0 +1,113 @@
+"""The demo's parts in small: real turns, real taps, a real run, and nobody's files but its own."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from clawback import config, store
+from clawback.demo import Demo, loop
+from clawback.engine.embedded import corpus
+from clawback.errors import UsageError
+from clawback.paths import Home
+
+TASTE = "bullets"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "HELD_OUT", 8)
+
+
+def made(home: Home, taste: str | None = TASTE) -> Demo:
+    demo = Demo(home, taste, algorithm="reinforce")
+    config.save(home.config, {"training": {"overrides": {"steps": 2}}, "generation": {"max_tokens": 40}})
+    return demo
+
+
+def test_a_home_that_somebody_uses_is_refused_and_left_as_it_was(home: Home) -> None:
+    home.config.write_text('[model]\nbase = "mine"\n')
+    with pytest.raises(UsageError, match="not an empty folder"):
+        Demo(home, TASTE)
+    assert [p.name for p in home.root.iterdir()] == ["config.toml"]
+    assert home.config.read_text() == '[model]\nbase = "mine"\n'
+    with pytest.raises(UsageError, match="not an empty folder"):
+        Demo(Home(home.config), TASTE)
+
+
+def test_a_taste_that_there_is_not_names_those_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="metric units"):
+        Demo(Home(tmp_path / "new"), "salty")
+    assert not (tmp_path / "new").exists()
+
+
+def test_each_answer_is_a_turn_and_each_tap_a_row(home: Home, small: None) -> None:
+    demo = made(home)
+    given = demo.collect(6, demo.simulated)
+    with store.connect(home.database) as db:
+        turns, taps = list(reversed(db.turns(limit=20))), db.feedback()
+    assert [f.value for f in taps] == given
+    assert [f.turn_id for f in taps] == [t.id for t in turns]
+    assert {f.source for f in taps} == {"demo"}
+    assert all(t.version == 0 and t.response_ids for t in turns)
+
+
+def test_the_simulated_person_taps_wrong_one_time_in_ten(tmp_path: Path) -> None:
+    demo, rng = Demo(Home(tmp_path / "new"), TASTE), random.Random(1)
+    wrong = 0
+    for prompt in corpus.prompts("rated", 1000, 3):
+        text = corpus.answer(corpus.BY_NAME[prompt.topic], corpus.random_style(rng), rng)
+        assert demo.taste is not None
+        wrong += (demo.simulated(prompt, text) > 0) != demo.taste.fits(prompt, text)
+    assert 70 <= wrong <= 130
+
+
+def test_a_person_may_pass_over_an_answer_and_stop_early(home: Home, small: None) -> None:
+    demo = made(home, taste=None)
+    keys = iter([1, 0, -1, None])
+    assert demo.collect(8, lambda *_: next(keys)) == [1, 0, -1]
+    with store.connect(home.database) as db:
+        assert [(f.turn_id, f.value) for f in db.feedback()] == [(1, 1.0), (3, -1.0)]
+
+
+def test_no_tap_at_all_trains_nothing(home: Home, small: None) -> None:
+    demo = made(home, taste=None)
+    assert demo.round(4, rate=lambda *_: None) is None
+    with store.connect(home.database) as db:
+        assert db.runs(limit=1) == []
+
+
+def test_nobody_is_there_to_rate(home: Home, small: None) -> None:
+    demo = made(home, taste=None)
+    with pytest.raises(UsageError, match="name a taste"):
+        demo.collect(2, demo.simulated)
+
+
+def test_what_nobody_can_know_is_not_measured(home: Home, small: None) -> None:
+    look = made(home, taste=None).look()
+    assert look.satisfaction is None
+    assert set(look.habits) >= {"bullets", "apology"}
+    assert all(0 <= share <= 1 for share in look.habits.values())
+
+
+def test_the_same_version_is_seen_the_same_twice(home: Home, small: None) -> None:
+    demo = made(home)
+    first = demo.look()
+    assert demo.look() == first
+    assert first.kl == pytest.approx(0, abs=1e-3), "the base has not drifted from itself"
+    assert len(first.answers) == 8
+
+
+def test_a_round_learns_is_judged_and_goes_on_from_there(home: Home, small: None) -> None:
+    demo = made(home)
+    before = demo.look()
+    done = demo.round(12)
+    assert done is not None
+    assert (done.ratings, done.enough, done.outcome.run.algorithm) == (12, False, "reinforce")
+    assert done.outcome.report.version == 1
+    with store.connect(home.database) as db:
+        assert db.live().number == (1 if done.outcome.live else 0)
+    if not done.outcome.live:
+        assert done.look == before, "a version that was turned away leaves the live one as it was"

@@ -1,0 +1,61 @@
+"""The tiled head against a table of all logits."""
+
+import pytest
+import torch
+
+from clawback.engine.torch import head as heads
+from clawback.engine.torch.head import Head
+
+
+def table(head, hidden):
+    logits = hidden.double() @ head.weight.double().T
+    if head.bias is not None:
+        logits = logits + head.bias.double()
+    return head.capped(logits * head.scale).log_softmax(-1)
+
+
+def make(vocabulary=5000, width=24, count=7, seed=0, size=1.0, **more):
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(vocabulary, width, generator=generator) * 0.3
+    hidden = (torch.randn(count, width, generator=generator) * size).requires_grad_()
+    targets = torch.randint(0, vocabulary, (count,), generator=generator)
+    return Head(weight, **more), hidden, targets
+
+
+CASES = [{}, {"softcap": 2.0}, {"scale": 0.3}, {"scale": 0.5, "softcap": 4.0}, {"bias": torch.randn(5000)}]
+
+
+@pytest.mark.parametrize("more", CASES)
+@pytest.mark.parametrize("size", [1.0, 60.0])
+def test_values_gradient_and_entropy(more, size):
+    # At size 60 the largest logit is hundreds of nats above the target's: the pass relative to it overflows.
+    head, hidden, targets = make(size=size, **more)
+    values, entropy = heads.logprobs(head, hidden, targets, entropy=True)
+    full = table(head, hidden)
+    expected = full.gather(1, targets[:, None])[:, 0]
+    torch.testing.assert_close(values.double(), expected, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(entropy.double(), -(full.exp() * full).sum(1).detach(), atol=1e-3, rtol=1e-3)
+    weight = torch.randn(len(targets))
+    (mine,) = torch.autograd.grad((values * weight).sum(), hidden)
+    (other,) = torch.autograd.grad((expected * weight).sum(), hidden)
+    torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4)
+    with torch.no_grad():
+        again, _ = heads.logprobs(head, hidden, targets)
+    torch.testing.assert_close(again, values.detach())
+
+
+def test_a_16_bit_head_does_not_round_the_token_itself():
+    head, hidden, targets = make(size=3.0, count=64)
+    narrow, inputs = Head(head.weight.bfloat16()), hidden.detach().bfloat16()
+    exact = (inputs.double() * narrow.weight[targets].double()).sum(1)
+    torch.testing.assert_close(narrow.own(inputs, targets).double(), exact, atol=1e-5, rtol=1e-5)
+
+
+def test_full_kl_against_a_table():
+    head, hidden, _ = make(softcap=5.0)
+    other = hidden.detach() + 0.3 * torch.randn_like(hidden)
+    p, q = table(head, hidden.detach()), table(head, other)
+    expected = (p.exp() * (p - q)).sum(1)
+    torch.testing.assert_close(
+        heads.full_kl(head, hidden.detach(), other).double(), expected, atol=1e-4, rtol=1e-3
+    )
