@@ -6,8 +6,11 @@ import json
 import os
 import pty
 import random
+import select
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +182,10 @@ def test_prompts_in_answers_out(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 
 
 def typed(command: list[str], answers: list[tuple[str, str]]) -> str:
-    """Run a command in a terminal of its own: each time a text appears, type the keys that go with it."""
+    """Run a command in a terminal of its own: each time a text appears, type the keys that go with it.
+
+    A single key is typed once the command listens for single keys: switching to that throws away what came before.
+    """
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "clawback", *command],
@@ -191,23 +197,34 @@ def typed(command: list[str], answers: list[tuple[str, str]]) -> str:
         env=os.environ | {"TERM": "dumb", "COLUMNS": "100"},
     )
     os.close(slave)
-    seen, at = "", 0
+    seen, at, deadline = "", 0, time.monotonic() + 300
     try:
-        while True:
-            try:
-                seen += os.read(master, 65536).decode("utf-8", "replace")
-            except OSError:  # the other end is closed
-                break
-            while answers and answers[0][0] in seen[at:]:
-                text, keys = answers.pop(0)
-                at = seen.index(text, at) + len(text)
-                os.write(master, keys.encode())
+        while time.monotonic() < deadline:
+            if select.select([master], [], [], 0.02)[0]:
+                try:
+                    seen += os.read(master, 65536).decode("utf-8", "replace")
+                except OSError:  # the other end is closed
+                    break
+            if answers and (found := seen.find(answers[0][0], at)) >= 0:
+                text, keys = answers[0]
+                if keys.endswith("\n") or listens_for_keys(master):
+                    os.write(master, keys.encode())
+                    at = found + len(text)
+                    answers.pop(0)
     finally:
         os.close(master)
+        if time.monotonic() >= deadline:
+            process.kill()
         process.wait(60)
     assert process.returncode == 0, seen
     assert not answers, seen
     return seen
+
+
+def listens_for_keys(terminal: int) -> bool:
+    """Whether the program in it gets each key at once, not whole lines."""
+    modes: int = termios.tcgetattr(terminal)[3]
+    return not modes & termios.ICANON
 
 
 def ratings(db: Store) -> list[float]:
