@@ -158,6 +158,17 @@ def test_tampered_files_are_refused_and_the_newest_whole_version_answers(
     assert release.heal(db, home) is None
 
 
+def test_a_home_can_be_moved(db: Store, home: Home) -> None:
+    release.promote(db, home, passed(db, home).number)
+    db.close()
+    moved = Home(home.root.rename(home.root.with_name("elsewhere")))
+    with store.connect(moved.database) as there:
+        live = there.live()
+        assert Path(live.path) == moved.version(1)
+        release.check(live)
+        assert release.heal(there, moved) is None
+
+
 def test_reset_keeps_ratings_unless_told_otherwise(db: Store, home: Home) -> None:
     from clawback import feedback
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from clawback.errors import Busy, NotFound, UsageError
@@ -34,7 +35,7 @@ class Versions(Base):
                     version.base_revision,
                     version.parent,
                     version.run_id,
-                    version.path,
+                    self._from_home(version.path),
                     version.created_at or now(),
                     None if version.report is None else json.dumps(dict(version.report)),
                 ),
@@ -47,15 +48,15 @@ class Versions(Base):
         rows = self._read("SELECT * FROM versions WHERE number = ?", number)
         if not rows:
             raise NotFound(f"There is no version {number}. `clawback versions` lists them.")
-        return _version(rows[0])
+        return self._version(rows[0])
 
     def versions(self) -> list[Version]:
         """Oldest first; the first is version 0, the base model."""
-        return [_version(row) for row in self._read("SELECT * FROM versions ORDER BY number")]
+        return [self._version(row) for row in self._read("SELECT * FROM versions ORDER BY number")]
 
     def live(self) -> Version:
         """The version that answers now. There always is one."""
-        return _version(self._read("SELECT * FROM versions WHERE status = 'live'")[0])
+        return self._version(self._read("SELECT * FROM versions WHERE status = 'live'")[0])
 
     def set_report(self, number: int, report: Mapping[str, Any]) -> None:
         """Keep what the gate found, whether it passed or not."""
@@ -104,18 +105,22 @@ class Versions(Base):
             if feedback:
                 db.execute("DELETE FROM feedback")
 
+    def _version(self, row: sqlite3.Row) -> Version:
+        return Version(
+            number=row["number"],
+            status=row["status"],
+            base=row["base"],
+            base_revision=row["base_revision"],
+            parent=row["parent"],
+            run_id=row["run_id"],
+            path=str(self.path.parent / row["path"]) if row["path"] else "",
+            created_at=row["created_at"],
+            promoted_at=row["promoted_at"],
+            report=None if row["report"] is None else json.loads(row["report"]),
+            stale=bool(row["stale"]),
+        )
 
-def _version(row: sqlite3.Row) -> Version:
-    return Version(
-        number=row["number"],
-        status=row["status"],
-        base=row["base"],
-        base_revision=row["base_revision"],
-        parent=row["parent"],
-        run_id=row["run_id"],
-        path=row["path"],
-        created_at=row["created_at"],
-        promoted_at=row["promoted_at"],
-        report=None if row["report"] is None else json.loads(row["report"]),
-        stale=bool(row["stale"]),
-    )
+    def _from_home(self, path: str) -> str:
+        """A path as it is kept: from the folder of the database, so that a home may be moved or copied."""
+        place, home = Path(path), self.path.parent
+        return str(place.relative_to(home)) if path and place.is_relative_to(home) else path
