@@ -167,7 +167,8 @@ def stored(home: Home) -> tuple[list[Turn], list[Feedback]]:
 
 
 def test_each_key_says_what_an_answer_was_worth(chat: Any, home: Home) -> None:
-    assert "the base model" in chat.until("you> ")
+    chat.until("You are talking to the base model")
+    chat.until("you> ")
     for key in ("g", "b", "7", "0", "e", "\r"):
         chat.types("Tell me about the otter.\n")
         chat.until("[q]uit ")

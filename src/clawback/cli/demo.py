@@ -190,9 +190,10 @@ def by_key(prompt: Prompt, answer: str) -> int | None:
     """A real person: g or b, enter for no opinion, q for enough."""
     from clawback.cli.talk import one_key
 
-    click.echo(f"\n> {prompt.text}\n{answer}\n[g]ood [b]ad [enter] skip [q] enough ", nl=False, err=True)
-    while (key := one_key()) not in MEANINGS:
-        pass
+    click.echo(f"\n> {prompt.text}\n{answer}", err=True)
+    question = "[g]ood [b]ad [enter] skip [q] enough "
+    while (key := one_key(question, err=True)) not in MEANINGS:
+        question = ""
     word, value = MEANINGS[key]
     click.echo(word, err=True)
     return value

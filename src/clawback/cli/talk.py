@@ -157,18 +157,29 @@ def prompt_line() -> str:
         return ""
 
 
-def one_key() -> str:
-    """The key that was pressed, in lower case; "" for Ctrl-D. Ctrl-C is raised."""
+def one_key(question: str, err: bool = False) -> str:
+    """Ask, and read the key that is pressed, in lower case; "" for Ctrl-D. Ctrl-C is raised.
+
+    What was typed before is thrown away, for it cannot be about an answer that nobody has seen yet; and that is done
+    before the question is shown, so that a quick answer to it counts.
+    """
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
     try:
-        return click.getchar().lower()
-    except EOFError:
-        return ""
+        tty.setcbreak(terminal, termios.TCSAFLUSH)
+        click.echo(question, nl=False, err=err)
+        key = os.read(terminal, 32).decode("utf-8", "replace").lower()
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+    return "" if key == "\x04" else key
 
 
 def rate_by_key(store: Store, turn: Turn) -> bool:
     """One key says what the answer was worth; False when the person wants to leave."""
-    click.echo(f"{KEYS} ", nl=False)
-    key = one_key()
+    key = one_key(f"{KEYS} ")
     click.echo(NAMES.get(key, key if key in DIGITS else "skipped"))
     try:
         if give(store, turn, key):
