@@ -137,10 +137,15 @@ class Terminal:
             time.sleep(0.01)
         self.types(key)
 
-    def ends_with(self) -> int:
+    def ends_with(self, seconds: float = 60) -> int:
         """Read on until it ends; its exit code."""
+        deadline = time.monotonic() + seconds
         try:
-            while chunk := os.read(self.parent, 4096):
+            while True:
+                ready, _, _ = select.select([self.parent], [], [], max(0, deadline - time.monotonic()))
+                assert ready, f"it did not end: {self.shown!r}"
+                if not (chunk := os.read(self.parent, 4096)):
+                    break
                 self.shown += chunk.decode("utf-8", "replace")
         except OSError:  # the other end has closed
             pass
