@@ -171,7 +171,7 @@ def one_key(question: str, err: bool = False) -> str:
     try:
         tty.setcbreak(terminal, termios.TCSAFLUSH)
         mode = termios.tcgetattr(terminal)
-        mode[3] &= ~termios.ISIG  # Ctrl-C comes as a key, so that it is the reader's to raise, whoever owns the terminal
+        mode[3] &= ~termios.ISIG  # Ctrl-C comes as a key: it is ours to raise, whoever owns the terminal
         termios.tcsetattr(terminal, termios.TCSANOW, mode)
         click.echo(question, nl=False, err=err)
         key = os.read(terminal, 32).decode("utf-8", "replace").lower()
