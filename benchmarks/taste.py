@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 RATINGS, NOISE = 32, 0.1
+TURNS = 4
+"""Turns that an agent captures for each one that its person rates; the others' prompts are there to imagine answers to."""
 ANSWERS, NEUTRAL = 128, 96
 ONE_SIGN = {"only bad": -1.0, "only good": 1.0}
 """People who tap one key whatever they see; what they would like is measured as the taste "bullets"."""
@@ -59,6 +61,7 @@ def run(case: Case) -> list[dict[str, Any]]:
     taste = tastes.TASTES[case.taste if case.taste not in ONE_SIGN else "bullets"]
     person = random.Random(f"person {case.seed}")
     asked = corpus.prompts("rated", RATINGS * case.rounds, case.seed)
+    unrated = corpus.prompts("rated", RATINGS * case.rounds * (TURNS - 1), 100 + case.seed)
     samples: list[Any] = []
     places: dict[int, str] = {}
     rows, baseline = [], 0.0
@@ -78,7 +81,7 @@ def run(case: Case) -> list[dict[str, Any]]:
                 _recipe(policy, case.recipe),
                 seed=case.seed,
                 out=Path(folder),
-                prompts=[p.messages for p in asked[: len(samples)]],
+                prompts=[p.messages for p in unrated[: len(samples) * (TURNS - 1)]],
                 baseline=baseline,
             )
             seconds = time.process_time() - began
@@ -221,7 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--held-out", type=float, default=0.2)
+    parser.add_argument("--held-out", type=float, default=0.125)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")

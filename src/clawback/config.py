@@ -60,7 +60,7 @@ class Schedule(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Gate(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a candidate must pass before it goes live."""
 
-    held_out: float = 0.2
+    held_out: float = 0.125
     """Share of feedback kept out of training, for the gate alone."""
     confidence: float = 0.9
     """How sure the gate must be that the candidate is better than the live version."""
@@ -85,6 +85,17 @@ class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Turns larger than this are shortened from the front before they are stored."""
 
 
+class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The server on the network."""
+
+    host: str = "127.0.0.1"
+    port: int = 8742
+    upstream: str = ""
+    """Another server that answers, such as ``http://127.0.0.1:11434``; empty: the embedded engine answers."""
+    names: tuple[str, ...] = ()
+    """Further host names that requests may come under, where it listens on more than loopback."""
+
+
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: Model = Model()
     training: Training = Training()
@@ -92,6 +103,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gate: Gate = Gate()
     generation: Generation = Generation()
     privacy: Privacy = Privacy()
+    serve: Serve = Serve()
 
 
 def load(path: Path) -> Config:
@@ -109,6 +121,11 @@ def load(path: Path) -> Config:
         raise ConfigError(
             f"{path} cannot be used: {error}. Correct it, or delete it for the defaults."
         ) from error
+
+
+def changed(section: Serve, values: dict[str, Any]) -> Serve:
+    """The same settings with these in place of theirs."""
+    return msgspec.structs.replace(section, **values)
 
 
 def save(path: Path, changes: dict[str, dict[str, Any]]) -> Config:

@@ -37,6 +37,10 @@ class Turn:
     created_at: float = 0.0
     response_ids: tuple[int, ...] | None = None
     response_logprobs: tuple[float, ...] | None = None
+    calls: tuple[Message, ...] = ()
+    """Tools that the response calls: ``{"id", "name", "arguments"}``."""
+    next_state: tuple[Message, ...] = ()
+    """What came back: the messages of the user, a tool or the environment that the next request brought."""
 
     @property
     def prompt(self) -> str:
@@ -45,6 +49,21 @@ class Turn:
             if message.get("role") == "user":
                 return text_of(message.get("content"))
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation, and how many turns of each kind it has. ``reward``: mean of its rated turns, None for none."""
+
+    name: str
+    agent: str
+    cwd: str
+    created_at: float
+    done_at: float | None
+    main: int
+    side: int
+    rated: int
+    reward: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ COMMANDS = {
     "export": "files",
     "backup": "files",
     "model": "model",
+    "serve": "serve",
+    "sessions": "serve",
     "demo": "demo",
 }
 """Command → the file under ``cli/`` that holds it, in the order that help lists them."""
@@ -72,6 +74,8 @@ SUMMARIES = {
     "export": "Write turns with their feedback to a file.",
     "backup": "Copy the database while it is in use.",
     "model": "The embedded model: make it, where it is, what it is.",
+    "serve": "Answer agents, record their turns, show the web page.",
+    "sessions": "List conversations, or show one.",
     "demo": "The whole loop on the embedded model.",
 }
 """What ``clawback --help`` shows: kept here so that help imports no command."""

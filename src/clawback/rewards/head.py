@@ -30,7 +30,7 @@ RIDGE = 40.0
 """λ when it is not asked to be found: what pilots liked best for some dozens of ratings on standardised features."""
 
 PERMUTATIONS = 2000
-TRUSTED_BELOW = 0.5
+TRUSTED_BELOW = 0.9
 """Permutation p-value of the leave-one-out correlation under which a head is trusted: it does better than chance does half
 of the time. With 26 ratings, one in ten of them wrong, a test at 0.1 would throw away a third of the heads of true tastes
 (docs/studies/0001-keeping-facts.md). Ratings without any signal pass half of the time: the gate judges what comes of it."""

@@ -117,6 +117,14 @@ class FeedbackTable(Base):
         )[0]
         return int(row[0]), int(row[1])
 
+    def ratings_by_version(self) -> dict[int, tuple[int, int]]:
+        """Version → (good, all) of the ratings that its answers have now."""
+        rows = self._read(
+            "SELECT t.version, sum(f.value > 0), count(*) FROM feedback f JOIN turns t ON t.id = f.turn_id"
+            " WHERE f.kind = 'rating' AND f.undone_at IS NULL AND t.version IS NOT NULL GROUP BY t.version"
+        )
+        return {int(row[0]): (int(row[1]), int(row[2])) for row in rows}
+
 
 def _feedback(row: sqlite3.Row) -> Feedback:
     return Feedback(

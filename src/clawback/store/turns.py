@@ -12,7 +12,8 @@ from clawback.records import Message, Turn
 from clawback.store.base import Base, now
 
 _TURN = """
-    SELECT t.*, s.name AS session, b.messages, b.response, b.response_ids, b.response_logprobs
+    SELECT t.*, s.name AS session, b.messages, b.response, b.response_ids, b.response_logprobs,
+           b.calls, b.next_state
     FROM turns t JOIN sessions s ON s.id = t.session_id JOIN bodies b ON b.turn_id = t.id
 """
 
@@ -43,7 +44,8 @@ class Turns(Base):
                 ),
             ).lastrowid
             db.execute(
-                "INSERT INTO bodies VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO bodies (turn_id, messages, prompt, response, response_ids, response_logprobs, calls)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     number,
                     json.dumps([dict(m) for m in turn.messages], ensure_ascii=False),
@@ -51,6 +53,7 @@ class Turns(Base):
                     turn.response,
                     _pack("q", turn.response_ids),
                     _pack("d", turn.response_logprobs),
+                    json.dumps([dict(c) for c in turn.calls], ensure_ascii=False) if turn.calls else None,
                 ),
             )
             assert number is not None
@@ -87,6 +90,7 @@ class Turns(Base):
         session: str | None = None,
         text: str | None = None,
         rated: bool | None = None,
+        kind: str | None = None,
     ) -> list[Turn]:
         """Newest first. ``before``: only ids under it; ``text``: in the prompt or the response."""
         where: list[str] = ["1"]
@@ -97,6 +101,9 @@ class Turns(Base):
         if session is not None:
             where.append("s.name = ?")
             values.append(session)
+        if kind is not None:
+            where.append("t.kind = ?")
+            values.append(kind)
         if text is not None:
             where.append("(instr(lower(b.prompt), lower(?)) OR instr(lower(b.response), lower(?)))")
             values += [text, text]
@@ -166,4 +173,6 @@ def _turn(row: sqlite3.Row) -> Turn:
         created_at=row["created_at"],
         response_ids=_ids(row["response_ids"]),
         response_logprobs=_floats(row["response_logprobs"]),
+        calls=tuple(json.loads(row["calls"])) if row["calls"] else (),
+        next_state=tuple(json.loads(row["next_state"])) if row["next_state"] else (),
     )

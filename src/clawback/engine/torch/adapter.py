@@ -134,8 +134,8 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return config, tensors
 
 
-def put(model: nn.Module, info: ModelInfo, folder: Path) -> nn.Module:
-    """Put the adapter of a folder on its base model.
+def put(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> nn.Module:
+    """Put the adapter of a folder on its base model, beside those that are on it already under other names.
 
     Raises ``ModelError`` where it was made for another base (both are named), or does not fit.
     """
@@ -146,19 +146,19 @@ def put(model: nn.Module, info: ModelInfo, folder: Path) -> nn.Module:
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not isinstance(rank, int) or not isinstance(alpha, (int, float)) or not 0 < rank <= 1024:
         raise ModelError(f"The adapter {folder} has no usable rank in {CONFIG}.")
-    wrapped = _shell(model, info, config)
-    expected = _state(wrapped)
+    wrapped = _shell(model, info, config, name)
+    expected = _state(wrapped, name)
     if set(expected) != set(tensors) or any(expected[k].shape != tensors[k].shape for k in tensors):
         differing = sorted(set(expected) ^ set(tensors)) or [
             k for k in tensors if expected[k].shape != tensors[k].shape
         ]
-        strip(wrapped)
+        remove(wrapped, name)
         raise ModelError(
             f"The adapter {folder} was made for {config.get('base_model_name_or_path') or 'another model'} and does "
             f"not fit {info.base} ({differing[0]}). Load it on the base it was made for."
         )
     set_peft_model_state_dict(
-        wrapped, {name: tensor.float() for name, tensor in tensors.items()}, adapter_name=NAME
+        wrapped, {name: tensor.float() for name, tensor in tensors.items()}, adapter_name=name
     )
     fuse(wrapped)
     wrapped.eval()
@@ -229,13 +229,22 @@ def strip(model: nn.Module) -> nn.Module:
     return base
 
 
-def _state(model: nn.Module) -> dict[str, Tensor]:
+def remove(model: nn.Module, name: str) -> nn.Module:
+    """Take one adapter off; with the last one goes all that was put around the base model."""
+    inner: Any = model
+    if set(inner.peft_config) == {name}:
+        return strip(model)
+    inner.delete_adapter(name)
+    return model
+
+
+def _state(model: nn.Module, name: str = NAME) -> dict[str, Tensor]:
     from peft import get_peft_model_state_dict
 
-    return dict(get_peft_model_state_dict(model, adapter_name=NAME, save_embedding_layers=False))
+    return dict(get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False))
 
 
-def _shell(model: nn.Module, info: ModelInfo, config: dict[str, Any]) -> nn.Module:
+def _shell(model: nn.Module, info: ModelInfo, config: dict[str, Any], name: str) -> nn.Module:
     """A LoRA of the shape that the folder says, without its values. Only fields that a plain LoRA has are taken over."""
     from peft import LoraConfig, get_peft_model
 
@@ -252,14 +261,19 @@ def _shell(model: nn.Module, info: ModelInfo, config: dict[str, Any]) -> nn.Modu
         base_model_name_or_path=getattr(model, "name_or_path", info.base),
     )
     try:
-        wrapped: nn.Module = get_peft_model(model, plain)
+        inner: Any = model
+        if hasattr(model, "peft_config"):
+            inner.add_adapter(name, plain)
+            wrapped: nn.Module = model
+        else:
+            wrapped = get_peft_model(inner, plain, adapter_name=name)
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(
             f"The adapter was made for {config.get('base_model_name_or_path') or 'another model'} and does not fit "
             f"{info.base}: {str(error).splitlines()[0]}"
         ) from error
-    for name, parameter in wrapped.named_parameters():
-        if "lora_" in name:
+    for key, parameter in wrapped.named_parameters():
+        if "lora_" in key:
             parameter.data = parameter.data.float()
     return wrapped
 

@@ -68,5 +68,16 @@ class Roomy(_Layer):  # type: ignore[misc]
                 room[moved, :, :used] = room[indices[moved], :, :used]
         self._look(len(indices), used)
 
+    def join(self, other: Roomy, width: int) -> None:
+        """Append the rows of ``other``; both are moved to the right so that they end in column ``width``."""
+        rows, more = len(self.keys), len(other.keys)
+        for i, (mine, new) in enumerate(((self.keys, other.keys), (self.values, other.values))):
+            _, heads, used, size = mine.shape
+            room = mine.new_zeros(rows + more, heads, width + _LEAST_ROOM, size)
+            room[:rows, :, width - used : width] = mine
+            room[rows:, :, width - new.shape[2] : width] = new
+            self.room[i] = room
+        self._look(rows + more, width)
+
     def _look(self, rows: int, used: int) -> None:
         self.keys, self.values = (room[:rows, :, :used] for room in self.room)

@@ -66,15 +66,15 @@ class Imagining:
     """Optimizer steps that the answers of a round are shared out over."""
     grounding: int = 256
     """Answers of the base that show how answers vary."""
-    rate: float = 3.0
+    rate: float = 5.0
     """Learning rate, in units of the recipe's."""
-    exact_kl: float = 0.1
+    exact_kl: float = 0.07
     """Weight of the KL, where an advantage of 1 is a standard deviation of the base's rewards."""
-    cover: float = 0.5
+    cover: float = 0.8
     """Weight of KL(base ‖ policy) beside KL(policy ‖ base) in it."""
     max_kl: float = 5.0
     """Nats an answer; above it the weight of the KL grows by half from round to round."""
-    ridge: float = 0.4
+    ridge: float = 0.8
     """λ of the head, where an average answer has features of squared length 1."""
     pessimism: float = 0.5
     """Standard deviations of its prediction that the head takes off."""

@@ -1,0 +1,117 @@
+"""Which conversation a request goes on with, and whether it is the person's own or an agent's errand.
+
+A conversation *stands* somewhere after each of its responses: at the hash of everything said so far. A request whose
+messages begin with a known place goes on from there, whoever sent it, however often it is sent again. System messages
+do not count, for agents put the date into them; nor does how a text is cut into blocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from clawback.records import Message, TurnKind, text_of
+
+_SILENT = ("system", "developer")
+_ERRAND = re.compile(
+    r"create a detailed summary of (?:the|our|this) conversation|summarize this (?:coding )?conversation"
+    r"|generate a (?:concise |short |brief )*title|analyze if this message indicates a new conversation topic"
+    r"|^\s*(?:quota|ping|warmup)\s*$",
+    re.IGNORECASE,
+)
+"""What agents ask a model for on their own account, where nothing else gives it away."""
+
+
+def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
+    """Where the conversation stood after each response in ``messages``: (index of the response, place), oldest first."""
+    state, found = b"", []
+    for index, message in enumerate(messages):
+        if message.get("role") in _SILENT:
+            continue
+        state = _step(state, message)
+        if message.get("role") == "assistant":
+            found.append((index, state))
+    return found
+
+
+def place_after(messages: Sequence[Message], response: str, calls: Iterable[Mapping[str, Any]]) -> bytes:
+    """Where it stands once ``response`` has been said."""
+    state = b""
+    said: Message = {"role": "assistant", "content": response, "tool_calls": [{"id": c["id"]} for c in calls]}
+    for message in (*messages, said):
+        if message.get("role") not in _SILENT:
+            state = _step(state, message)
+    return state
+
+
+def _step(state: bytes, message: Message) -> bytes:
+    calls = message.get("tool_calls")
+    names = [c.get("id") for c in calls if isinstance(c, Mapping)] if isinstance(calls, (list, tuple)) else []
+    said = [message.get("role"), text_of(message.get("content")).strip(), names]
+    if message.get("role") == "tool":
+        said.append(message.get("tool_call_id"))
+    word = json.dumps(said, ensure_ascii=True, default=str).encode()
+    return hashlib.blake2b(word, key=state, digest_size=16).digest()
+
+
+def came_back(messages: Sequence[Message], after: int) -> list[Message]:
+    """What the user, a tool or the environment said after the response at index ``after``."""
+    return [m for m in messages[after + 1 :] if m.get("role") not in (*_SILENT, "assistant")]
+
+
+def kind_of(
+    messages: Sequence[Message],
+    *,
+    tools: bool,
+    schema: Mapping[str, Any] | None,
+    max_tokens: int | None,
+    headers: Mapping[str, str],
+) -> TurnKind:
+    """``side`` for titles, summaries, sub-agents and probes; ``main`` for the person's own conversation.
+
+    Args:
+        schema: the JSON schema that the answer must follow.
+        headers: names in lower case.
+    """
+    said = headers.get("x-turn-type", "").strip().lower()
+    if said in ("main", "side"):
+        return "main" if said == "main" else "side"
+    if "x-claude-code-agent-id" in headers or "x-codex-parent-thread-id" in headers:
+        return "side"
+    if re.search(r'"thread_source"\s*:\s*"(?!user")', headers.get("x-codex-turn-metadata", "")):
+        return "side"
+    if schema is not None and not tools:
+        return "side"
+    if max_tokens is not None and max_tokens <= 1:
+        return "side"
+    asked = [text_of(m.get("content")) for m in messages if m.get("role") not in ("assistant", "tool")]
+    return "side" if any(_ERRAND.search(text) for text in asked[-1:] + asked[:1]) else "main"
+
+
+def session_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
+    """The session that the agent itself names, or ""."""
+    for name in ("x-session-id", "x-claude-code-session-id", "session-id", "x-session-affinity"):
+        if value := headers.get(name, "").strip():
+            return value[:200]
+    meta = body.get("metadata")
+    user = meta.get("user_id") if isinstance(meta, Mapping) else None
+    if isinstance(user, str) and (found := re.search(r'"session_id"\s*:\s*"([\w-]{1,100})"', user)):
+        return found[1]
+    return ""
+
+
+def agent_of(headers: Mapping[str, str]) -> str:
+    """A short name of the program that sent a request."""
+    program = headers.get("user-agent", "").lower()
+    for mark, name in (
+        ("claude-cli", "claude-code"),
+        ("codex", "codex"),
+        ("openclaw", "openclaw"),
+        ("opencode", "opencode"),
+    ):
+        if mark in program:
+            return name
+    return "codex" if "x-codex-turn-metadata" in headers else "api"

@@ -1,0 +1,133 @@
+"""``serve sessions``: the server on the network, and the conversations that it knows."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import asdict
+
+import click
+
+from clawback import config
+from clawback.cli.common import current_home, emit, json_option, open_store, shorten
+from clawback.cli.look import marks, when
+from clawback.errors import ClawbackError, MissingExtra, UsageError
+
+MOST_HEADER_BYTES = 64 * 1024
+IDLE_SECONDS = 30
+CLOSING_SECONDS = 10
+
+
+@click.command()
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Where to listen; 0 takes a free one. [default: 8742]"
+)
+@click.option("--host", help="The address to listen on. [default: 127.0.0.1, this machine alone]")
+@click.option(
+    "--upstream", metavar="URL", help="A server that answers, which is passed through and recorded."
+)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning"]), default="warning", show_default=True
+)
+def serve(port: int | None, host: str | None, upstream: str | None, log_level: str) -> None:
+    """Answer agents, record their turns, and show the web page. Ctrl-C ends it; nothing is lost.
+
+    \b
+    clawback serve
+    clawback serve --upstream http://127.0.0.1:11434
+    ANTHROPIC_BASE_URL=http://127.0.0.1:8742 claude
+    """
+    try:
+        import uvicorn
+
+        from clawback.serve import app, guard
+    except ImportError as error:
+        raise MissingExtra("The server needs more parts: pip install 'clawback[serve]'.") from error
+    here = current_home()
+    here.create()
+    given = {"port": port, "host": host, "upstream": upstream}
+    settings = config.load(here.config).serve
+    settings = config.changed(settings, {name: value for name, value in given.items() if value is not None})
+    if settings.upstream and not settings.upstream.startswith(("http://", "https://")):
+        raise UsageError(
+            f"The upstream {settings.upstream!r} is no address: it begins with http:// or https://."
+        )
+    listening = listen(settings.host, settings.port)
+    number = listening.getsockname()[1]
+    secret = guard.token(here.root / "token")
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+    click.echo(f"Clawback answers on http://{shown}:{number}  (Ctrl-C ends it)")
+    click.echo(f"The page:            http://{shown}:{number}/#token={secret}")
+    who = (
+        f"passed on to {settings.upstream}"
+        if settings.upstream
+        else f"{config.load(here.config).model.base} answers"
+    )
+    click.echo(f"Requests are {'' if settings.upstream else 'answered here: '}{who}.")
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app.make(here, settings=settings),
+            log_level=log_level,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=CLOSING_SECONDS,
+            h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+        )
+    )
+    server.run(sockets=[listening])
+    if not server.started:
+        raise ClawbackError("The server could not start; the lines above say why.")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Raises ``ClawbackError`` where the port is taken or the address is not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+        made.listen(2048)
+    except OSError as error:
+        made.close()
+        raise ClawbackError(
+            f"{host}:{port} cannot be listened on: {error.strerror}. Is Clawback running already? Or name another --port."
+        ) from error
+    return made
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
+@json_option
+def sessions(name: str | None, limit: int, as_json: bool) -> None:
+    """List conversations, newest first; or show the turns of one.
+
+    \b
+    clawback sessions
+    clawback sessions 0f9c2d
+    """
+    with open_store() as store:
+        if name is None:
+            found = store.sessions(limit)
+            lines = [
+                f"{when(s.created_at)}  {s.agent:<12} {s.main:>4} main {s.side:>4} side {s.rated:>4} rated  "
+                f"{'' if s.reward is None else f'{s.reward:+.2f}':<6} {'done' if s.done_at else '':<4} {s.name}"
+                for s in found
+            ]
+            emit([asdict(s) for s in found], "\n".join(lines) or "No sessions yet.", as_json)
+            return
+        one = store.session(name)
+        members = list(reversed(store.turns(limit=limit, session=name)))
+        said = {turn.id: store.feedback(turn_id=turn.id) for turn in members}
+    data = asdict(one) | {
+        "turns": [{"id": t.id, "kind": t.kind, "prompt": t.prompt, "response": t.response} for t in members]
+    }
+    lines = [
+        f"{t.id:>6}  {t.kind}  {marks(said[t.id]):<4} {shorten(t.prompt, 34):<34}  {shorten(t.response, 40)}"
+        for t in members
+    ]
+    emit(
+        data,
+        "\n".join([f"{one.agent} · {one.main} main, {one.side} side · {when(one.created_at)}", *lines]),
+        as_json,
+    )

@@ -1,0 +1,388 @@
+"""``/api/…``: the loop as calls, for the web page, plugins and scripts. The same rooms as the command line's, another face.
+
+Handlers are plain functions: starlette runs them on threads, and each opens the store for itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from clawback import __version__, feedback, jobs, release, store
+from clawback.errors import Busy, ClawbackError, NotFound, UsageError
+from clawback.records import Feedback, Message, Turn, Version
+from clawback.serve.dialects import Asked
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from clawback.serve.app import Server
+
+MOST_ROWS = 200
+HISTORY = 100
+"""Newest versions and runs that the learning page plots."""
+
+
+class Given(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/turns/ID/feedback``."""
+
+    kind: str
+    """``good``, ``bad``, ``rate``, ``edit``, ``critique`` or ``undo``."""
+    value: int = 0
+    """1 to 10, for ``rate``."""
+    text: str = ""
+    event_id: str = ""
+    source: str = "web"
+
+
+class Preferred(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/preferences``."""
+
+    better: int
+    worse: int
+    event_id: str = ""
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/rollback``; None: to the version before."""
+
+    version: int | None = None
+
+
+class Pair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/pairs``: answer a turn's prompt by two versions."""
+
+    turn: int
+    versions: tuple[int, ...] = ()
+    seed: int = 0
+
+
+def routes(server: Server) -> list[Any]:
+    from starlette.routing import Route
+
+    def route(path: str, handler: Callable[[Server, Request], Any], method: str = "GET") -> Any:
+        return Route(path, _endpoint(server, handler), methods=[method])
+
+    return [
+        route("/status", status),
+        route("/turns", turns),
+        route("/turns/{id:int}", turn),
+        Route("/turns/{id:int}/feedback", _writing(server, Given, give), methods=["POST"]),
+        Route("/preferences", _writing(server, Preferred, prefer), methods=["POST"]),
+        route("/sessions", sessions),
+        route("/sessions/{name:path}", session),
+        route("/versions", versions),
+        route("/runs", runs),
+        route("/learning", learning),
+        route("/health", health),
+        Route("/versions/{id:int}/promote", _writing(server, None, promote), methods=["POST"]),
+        Route("/rollback", _writing(server, Wanted, rollback), methods=["POST"]),
+        Route("/train", _writing(server, None, train), methods=["POST"]),
+        Route("/pairs", _Pairs(server), methods=["POST"]),
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------- reading
+
+
+def status(server: Server, request: Request) -> Any:  # noqa: ARG001
+    with store.connect(server.home.database) as db:
+        live, run, balance = db.live(), db.active_run(), feedback.balance(db)
+        return {
+            "version": __version__,
+            "model": server.settings.model.base,
+            "upstream": bool(server.forward),
+            "live": live.number,
+            "turns": db.count_turns(),
+            "good": balance.good,
+            "bad": balance.bad,
+            "warning": balance.warning,
+            "fresh": db.count_fresh(),
+            "threshold": server.settings.training.threshold,
+            "run": _run(run) if run else None,
+        }
+
+
+def turns(server: Server, request: Request) -> Any:
+    ask = request.query_params
+    rated = {"yes": True, "no": False}.get(ask.get("rated", ""))
+    with store.connect(server.home.database) as db:
+        found = db.turns(
+            limit=min(_number(ask.get("limit"), 50), MOST_ROWS),
+            before=_number(ask.get("before"), 0) or None,
+            session=ask.get("session") or None,
+            text=ask.get("search") or None,
+            rated=rated,
+            kind=ask.get("kind") if ask.get("kind") in ("main", "side") else None,
+        )
+        return [_turn(t, db.feedback(turn_id=t.id)) for t in found]
+
+
+def turn(server: Server, request: Request) -> Any:
+    with store.connect(server.home.database) as db:
+        found = db.turn(request.path_params["id"])
+        said = db.feedback(turn_id=found.id)
+        reward, parts = feedback.reward(found.id, said)
+        whole = {"messages": list(found.messages), "next_state": list(found.next_state)}
+        made = {"reward": reward if parts else None, "parts": [asdict(p) for p in parts]}
+        return _turn(found, said) | whole | made
+
+
+def sessions(server: Server, request: Request) -> Any:
+    with store.connect(server.home.database) as db:
+        limit = min(_number(request.query_params.get("limit"), 50), MOST_ROWS)
+        return [asdict(s) for s in db.sessions(limit)]
+
+
+def session(server: Server, request: Request) -> Any:
+    with store.connect(server.home.database) as db:
+        found = db.session(request.path_params["name"])
+        members = db.turns(limit=MOST_ROWS, session=found.name)
+        return asdict(found) | {"turns": [_turn(t, db.feedback(turn_id=t.id)) for t in members]}
+
+
+def versions(server: Server, request: Request) -> Any:  # noqa: ARG001
+    with store.connect(server.home.database) as db:
+        return [_version(v) for v in reversed(db.versions())]
+
+
+def runs(server: Server, request: Request) -> Any:  # noqa: ARG001
+    with store.connect(server.home.database) as db:
+        return [_run(r) for r in db.runs(limit=HISTORY)]
+
+
+def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
+    """One point a version: what people said of its answers, and what the gate measured."""
+    with store.connect(server.home.database) as db:
+        rated = db.ratings_by_version()
+        points = []
+        for version in db.versions()[-HISTORY:]:
+            evidence = (version.report or {}).get("evidence", {})
+            good, count = rated.get(version.number, (0, 0))
+            points.append(
+                {
+                    "version": version.number,
+                    "status": version.status,
+                    "rated": count,
+                    "satisfaction": good / count if count else None,
+                    "gain": evidence.get("gain"),
+                    "kl": evidence.get("kl"),
+                    "perplexity_ratio": evidence.get("perplexity_ratio"),
+                    "probability": (version.report or {}).get("probability"),
+                }
+            )
+        run = db.active_run()
+        return {"versions": points, "run": _run(run) if run else None}
+
+
+def health(server: Server, request: Request) -> Any:  # noqa: ARG001
+    from clawback.jobs import health as checks
+
+    recorder = server.recorder
+    return {
+        "findings": checks.check(server.home),
+        "recorded": recorder.recorded,
+        "not_recorded": recorder.failed,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------- writing
+
+
+def give(server: Server, request: Request, body: Given) -> Any:
+    number, marks = request.path_params["id"], {"source": body.source[:40], "event_id": body.event_id[:200]}
+    with store.connect(server.home.database) as db:
+        db.turn(number)
+        match body.kind:
+            case "good" | "bad":
+                value = 1.0 if body.kind == "good" else -1.0
+                made = feedback.rate(db, number, value, note=body.text, **marks)
+            case "rate":
+                made = feedback.score(db, number, body.value, note=body.text, **marks)
+            case "edit":
+                made = feedback.edit(db, number, body.text, **marks)
+            case "critique":
+                made = feedback.critique(db, number, body.text, **marks)
+            case "undo":
+                made = feedback.undo(db, number)
+            case _:
+                raise UsageError("kind is good, bad, rate, edit, critique or undo.")
+    started = server.settings.training.background and jobs.maybe_train(server.home)
+    return asdict(made) | {"training_started": started}
+
+
+def prefer(server: Server, request: Request, body: Preferred) -> Any:  # noqa: ARG001
+    with store.connect(server.home.database) as db:
+        made = feedback.prefer(db, body.better, body.worse, source="web", event_id=body.event_id[:200])
+    return asdict(made)
+
+
+def promote(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
+    with store.connect(server.home.database) as db:
+        return _version(release.promote(db, server.home, request.path_params["id"]))
+
+
+def rollback(server: Server, request: Request, body: Wanted) -> Any:  # noqa: ARG001
+    with store.connect(server.home.database) as db:
+        return _version(release.rollback(db, server.home, body.version))
+
+
+def train(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
+    if not jobs.start(server.home):
+        raise Busy("A run is under way already.")
+    return {"started": True}
+
+
+class _Pairs:
+    """``POST /api/pairs``: what two versions answer to the prompt of a turn. An ASGI app, for it awaits the model."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.requests import Request
+
+        response = await _answered(self._made, Request(scope, receive))
+        await response(scope, receive, send)
+
+    async def _made(self, request: Request) -> Any:
+        server = self.server
+        if server.forward:
+            raise UsageError("An upstream answers here, so versions cannot be asked side by side.")
+        wanted = _decoded(await request.body(), Pair)
+        found = server.db.turn(wanted.turn)
+        numbers = wanted.versions[:2] or (0, server.db.live().number)
+        made = []
+        for number in numbers:
+            version = server.db.version(number)
+            release.registry.check(version)
+            said = await _said(server, found.messages, version, wanted.seed)
+            made.append({"version": number, "response": said})
+        return {"turn": found.id, "prompt": found.prompt, "answers": made}
+
+
+async def _said(server: Server, messages: tuple[Message, ...], version: Version, seed: int) -> str:
+    text = ""
+    async for answer, _ in server.local.answer(Asked(messages, seed=seed), version):
+        text = answer.text
+    return text
+
+
+# -------------------------------------------------------------------------------------------------------- shapes
+
+
+def _turn(found: Turn, said: list[Feedback]) -> dict[str, Any]:
+    reward, parts = feedback.reward(found.id, said)
+    return {
+        "id": found.id,
+        "session": found.session,
+        "agent": found.agent,
+        "kind": found.kind,
+        "model": found.model,
+        "version": found.version,
+        "created_at": found.created_at,
+        "prompt": found.prompt,
+        "response": found.response,
+        "calls": list(found.calls),
+        "feedback": [asdict(f) for f in said],
+        "reward": reward if parts else None,
+    }
+
+
+def _version(version: Version) -> dict[str, Any]:
+    data = asdict(version)
+    data.pop("path")  # where files lie on this machine is nobody's business
+    return data
+
+
+def _run(run: Any) -> dict[str, Any]:
+    kept = (
+        "id",
+        "status",
+        "algorithm",
+        "seed",
+        "parent",
+        "created_at",
+        "finished_at",
+        "progress",
+        "version",
+        "error",
+    )
+    return {name: getattr(run, name) for name in kept} | {"ratings": len(run.train_ids)}
+
+
+def _number(value: str | None, otherwise: int) -> int:
+    return int(value) if value and value.isascii() and value.isdigit() and len(value) < 12 else otherwise
+
+
+def _decoded(raw: bytes, shape: Any) -> Any:
+    try:
+        return msgspec.json.decode(raw or b"{}", type=shape)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UsageError(f"The body is not what is wanted here: {error}.") from None
+
+
+def _endpoint(server: Server, handler: Callable[[Server, Request], Any]) -> Any:
+    async def endpoint(request: Request) -> Any:
+        from starlette.concurrency import run_in_threadpool
+
+        return await _answered(lambda r: run_in_threadpool(handler, server, r), request)
+
+    return endpoint
+
+
+def _writing(server: Server, shape: Any, handler: Callable[..., Any]) -> Any:
+    async def endpoint(request: Request) -> Any:
+        from starlette.concurrency import run_in_threadpool
+
+        async def made(request: Request) -> Any:
+            raw = await request.body()
+            body = _decoded(raw, shape) if shape else None
+            return await run_in_threadpool(handler, server, request, body)
+
+        return await _answered(made, request)
+
+    return endpoint
+
+
+async def _answered(handler: Callable[[Request], Any], request: Request) -> Any:
+    """The handler's data as JSON, or its error as a sentence with the status that fits."""
+    from starlette.responses import Response
+
+    try:
+        code, data = 200, await handler(request)
+    except NotFound as error:
+        code, data = 404, {"error": str(error)}
+    except UsageError as error:
+        code, data = 400, {"error": str(error)}
+    except Busy as error:
+        code, data = 409, {"error": str(error)}
+    except ClawbackError as error:
+        code, data = 503, {"error": str(error)}
+    return Response(json.dumps(data, ensure_ascii=False, default=str), code, media_type="application/json")
+
+
+def metrics(server: Server) -> Any:
+    """Prometheus text: counts that a dashboard may want."""
+
+    async def endpoint(request: Request) -> Any:
+        from starlette.concurrency import run_in_threadpool
+        from starlette.responses import Response
+
+        now = await run_in_threadpool(status, server, request)
+        lines = [
+            f"clawback_turns_total {now['turns']}",
+            f'clawback_ratings_total{{sign="good"}} {now["good"]}',
+            f'clawback_ratings_total{{sign="bad"}} {now["bad"]}',
+            f"clawback_live_version {now['live']}",
+            f"clawback_training {int(now['run'] is not None)}",
+            f"clawback_recorded_total {server.recorder.recorded}",
+            f"clawback_not_recorded_total {server.recorder.failed}",
+        ]
+        return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+    return endpoint

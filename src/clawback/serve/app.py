@@ -1,0 +1,200 @@
+"""The ASGI app: who answers which path."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from clawback import config, release, store
+from clawback.capture.redact import redact
+from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.paths import Home
+from clawback.records import Version
+from clawback.serve import guard, wire
+from clawback.serve.dialects import BY_PATH, Dialect
+from clawback.serve.forward import Forward
+from clawback.serve.local import BASE, LIVE, Local
+from clawback.serve.recorder import Exchange, Recorder
+
+log = logging.getLogger("clawback.serve")
+
+
+class Server:
+    """What the parts of a running server share. Without an upstream, the embedded engine answers."""
+
+    def __init__(self, home: Home, settings: config.Serve | None = None) -> None:
+        self.home = home
+        self.settings = config.load(home.config)
+        self.recorder = Recorder(home, self.settings.privacy)
+        self.serve = settings or self.settings.serve
+        upstream = self.serve.upstream
+        self.forward = Forward(upstream, self.recorder) if upstream else None
+        self.local = Local(home)
+        self.db: store.Store
+
+    @asynccontextmanager
+    async def running(self, _: Any = None) -> AsyncIterator[None]:
+        """From the first request to the last: what was recorded is on the disk at the end."""
+        import asyncio
+
+        self.db = store.connect(self.home.database)
+        release.heal(self.db, self.home)
+        self.recorder.start()
+        try:
+            if self.forward:
+                await self.forward.start()
+            else:
+                await asyncio.to_thread(self.local.start)
+            yield
+        finally:
+            if self.forward:
+                await self.forward.close()
+            self.local.close()
+            self.recorder.close()
+            self.db.close()
+
+    # ------------------------------------------------------------------------------------------- the model
+
+    async def model(self, scope: Any, receive: Any, send: Any) -> None:
+        """``/v1/…`` and what agents ask of a server of models besides."""
+        path, method = scope["path"], scope["method"]
+        if self.forward:
+            await self.forward(scope, receive, send)
+        elif path in BY_PATH and method == "POST":
+            await self._answer(scope, receive, send, BY_PATH[path])
+        elif path == "/v1/models" and method in ("GET", "HEAD"):
+            await wire.respond(send, 200, json.dumps(self._models()).encode())
+        elif path == "/v1/messages/count_tokens" and method == "POST":
+            await self._count(scope, receive, send)
+        elif path in BY_PATH or path == "/v1/models":
+            await wire.refuse(send, scope, 405, f"{method} is not answered here.")
+        else:
+            await wire.refuse(send, scope, 404, f"There is nothing at {path}.")
+
+    def _models(self) -> dict[str, Any]:
+        names = [LIVE, BASE, *(f"clawback-v{v.number}" for v in self.db.versions() if v.path)]
+        models = [{"id": n, "object": "model", "created": 0, "owned_by": "clawback"} for n in names]
+        return {"object": "list", "data": models}
+
+    async def _count(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            asked = BY_PATH["/v1/messages"].read(_object(await wire.body(receive)))
+            count = len(self.local._prompt(asked))
+        except (ValueError, UsageError) as error:
+            await wire.refuse(send, scope, 400, str(error))
+            return
+        await wire.respond(send, 200, json.dumps({"input_tokens": count}).encode())
+
+    def version_for(self, model: str) -> Version:
+        """Raises ``NotFound`` for a version that there is not, and ``ModelError`` for one that is damaged."""
+        version = self.local.version(model, self.db.live(), self.db.version)
+        release.registry.check(version)
+        return version
+
+    async def _answer(self, scope: Any, receive: Any, send: Any, dialect: Dialect) -> None:
+        try:
+            body = _object(await wire.body(receive))
+            asked = dialect.read(body)
+            version = self.version_for(asked.model)
+            pieces = self.local.answer(asked, version)
+            answer, first = await anext(pieces)
+        except (ValueError, UsageError, NotFound) as error:
+            status = 404 if isinstance(error, NotFound) else 400
+            await wire.refuse(send, scope, status, str(error))
+            return
+        except ClawbackError as error:
+            log.error("an answer failed: %s", redact(str(error)))
+            await wire.refuse(send, scope, 503, str(error))
+            return
+        marks = [(b"x-clawback-version", str(version.number).encode())]
+
+        async def record() -> None:
+            number = await self.recorder.record(
+                Exchange(
+                    dialect,
+                    body,
+                    wire.headers(scope),
+                    said=answer.said(),
+                    version=version.number,
+                    response_ids=tuple(answer.ids),
+                    response_logprobs=tuple(answer.logprobs),
+                )
+            )
+            log.debug("turn %s by version %s", number, version.number)
+
+        if not asked.stream:
+            async for _ in pieces:
+                pass
+            await record()
+            data = json.dumps(dialect.write(answer.reply()), ensure_ascii=False).encode()
+            await wire.respond(send, 200, data, more=marks)
+            return
+        kind = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *marks]
+        await send({"type": "http.response.start", "status": 200, "headers": kind})
+
+        async def say(data: bytes, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": more})
+
+        await say(b"".join(dialect.open(answer.reply())))
+        if first:
+            await say(dialect.delta(answer.reply(), first))
+        async for _, piece in pieces:
+            if piece:
+                await say(dialect.delta(answer.reply(), piece))
+        await record()
+        await say(b"".join(dialect.close(answer.reply(), asked.usage)), more=False)
+
+    # -------------------------------------------------------------------------------------------- the rest
+
+    async def health(self, _: Any, receive: Any, send: Any) -> None:  # noqa: ARG002
+        await wire.respond(send, 200, b'{"status": "ok"}')
+
+    async def greet(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002
+        """Agents knock before they come in (``HEAD /``, ``HEAD /api/hello``)."""
+        await wire.respond(send, 200, b"")
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise ValueError("The body is not JSON.") from None
+    if not isinstance(body, dict):
+        raise ValueError("The body is not a JSON object.")
+    return body
+
+
+def make(home: Home, settings: config.Serve | None = None) -> Any:
+    """The whole app, guarded. ``settings`` in place of the file's."""
+    from starlette.applications import Starlette
+    from starlette.routing import Mount, Route
+
+    from clawback.serve import api, page
+
+    server = Server(home, settings)
+    app = Starlette(
+        routes=[
+            Route("/healthz", _Asgi(server.health), methods=["GET", "HEAD"]),
+            Route("/api/hello", _Asgi(server.greet), methods=["HEAD", "GET"]),
+            Mount("/api", routes=api.routes(server)),
+            Route("/metrics", api.metrics(server)),
+            Route("/v1/{rest:path}", _Asgi(server.model)),
+            *page.routes(),
+        ],
+        lifespan=server.running,
+    )
+    secret = guard.token(home.root / "token")
+    return guard.Guard(app, token=secret, host=server.serve.host, names=server.serve.names)
+
+
+class _Asgi:
+    """An ASGI function that starlette takes for an app (it takes functions for something else)."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.function(scope, receive, send)

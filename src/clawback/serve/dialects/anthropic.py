@@ -1,0 +1,199 @@
+"""Anthropic messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from clawback.records import text_of
+from clawback.serve.dialects import shapes
+from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
+
+
+def read(body: Mapping[str, Any]) -> Asked:
+    given = shapes.dicts(body.get("messages"))
+    if not given:
+        raise ValueError("messages: a list with at least one message is needed")
+    messages: list[Json] = []
+    if system := text_of(body.get("system")):
+        messages.append({"role": "system", "content": system})
+    for message in given:
+        messages += _messages(message)
+    style = body.get("output_config")
+    layout = style.get("format") if isinstance(style, dict) else None
+    return Asked(
+        messages=tuple(messages),
+        model=shapes.text(body.get("model")),
+        stream=body.get("stream") is True,
+        tools=tuple(
+            shapes.function(t.get("name"), t.get("description"), t.get("input_schema"))
+            for t in shapes.dicts(body.get("tools"))
+        ),
+        max_tokens=shapes.whole(body.get("max_tokens")),
+        temperature=shapes.number(body.get("temperature")),
+        stop=shapes.stops(body.get("stop_sequences")),
+        schema=layout.get("schema") if isinstance(layout, dict) else None,
+    )
+
+
+def _messages(message: Json) -> Iterator[Json]:
+    """One message with blocks → tool results, each a message of its own, then what was said."""
+    role, content = shapes.text(message.get("role")) or "user", message.get("content")
+    if isinstance(content, str):
+        yield {"role": role, "content": content}
+        return
+    kept: list[Json] = []
+    calls: list[Json] = []
+    for block in shapes.dicts(content):
+        kind = block.get("type")
+        if kind == "tool_result":
+            said = block.get("content")
+            yield {
+                "role": "tool",
+                "tool_call_id": shapes.text(block.get("tool_use_id")),
+                "content": text_of(said),
+            }
+        elif kind == "tool_use":
+            one = shapes.call(block.get("id"), block.get("name"), block.get("input"))
+            calls.append(
+                {
+                    "id": one["id"],
+                    "type": "function",
+                    "function": {"name": one["name"], "arguments": one["arguments"]},
+                }
+            )
+        elif kind == "text":
+            kept.append({"type": "text", "text": shapes.text(block.get("text"))})
+        elif kind == "image":
+            kept.append(_image(block.get("source")))
+    if kept or calls:
+        plain = all(block["type"] == "text" for block in kept)
+        made: Json = {"role": role, "content": text_of(kept) if plain else kept}
+        yield {**made, "tool_calls": calls} if calls else made
+
+
+def _image(source: Any) -> Json:
+    source = source if isinstance(source, dict) else {}
+    if source.get("type") == "base64":
+        url = f"data:{shapes.text(source.get('media_type'))};base64,{shapes.text(source.get('data'))}"
+    else:
+        url = shapes.text(source.get("url"))
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def hear(raw: bytes, stream: bool) -> Said:
+    if not stream:
+        body = shapes.parse(raw)
+        return _said(shapes.dicts(body.get("content")), body.get("model"), body.get("type") == "message")
+    blocks: dict[int, Json] = {}
+    model, whole = "", False
+    for data in shapes.events(raw):
+        kind, place = data.get("type"), shapes.whole(data.get("index")) or 0
+        if kind == "message_start" and isinstance(data.get("message"), dict):
+            model = shapes.text(data["message"].get("model"))
+        elif kind == "content_block_start" and isinstance(data.get("content_block"), dict):
+            blocks[place] = {**data["content_block"], "json": ""}
+        elif kind == "content_block_delta" and isinstance(data.get("delta"), dict):
+            block = blocks.setdefault(place, {"type": "text", "text": "", "json": ""})
+            block["text"] = shapes.text(block.get("text")) + shapes.text(data["delta"].get("text"))
+            block["json"] += shapes.text(data["delta"].get("partial_json"))
+        elif kind == "message_stop":
+            whole = True
+    return _said([blocks[i] for i in sorted(blocks)], model, whole)
+
+
+def _said(blocks: list[Json], model: Any, whole: bool) -> Said:
+    texts = [shapes.text(b.get("text")) for b in blocks if b.get("type") == "text"]
+    calls = [
+        shapes.call(b.get("id"), b.get("name"), b.get("json") or b.get("input"))
+        for b in blocks
+        if b.get("type") == "tool_use"
+    ]
+    return Said("\n".join(t for t in texts if t), tuple(calls), shapes.text(model), whole)
+
+
+def write(reply: Reply) -> Json:
+    content: list[Json] = [{"type": "text", "text": reply.text}] if reply.text or not reply.calls else []
+    content += [
+        {"type": "tool_use", "id": c["id"], "name": c["name"], "input": _input(c)} for c in reply.calls
+    ]
+    return {**_head(reply), "content": content, "stop_reason": _reason(reply), "usage": _usage(reply)}
+
+
+def opening(reply: Reply) -> Iterator[bytes]:
+    start = {
+        **_head(reply),
+        "content": [],
+        "stop_reason": None,
+        "usage": {**_usage(reply), "output_tokens": 0},
+    }
+    yield event({"type": "message_start", "message": start}, "message_start")
+    yield _start(0, {"type": "text", "text": ""})
+
+
+def delta(_: Reply, more: str) -> bytes:
+    change = {"type": "text_delta", "text": more}
+    return event({"type": "content_block_delta", "index": 0, "delta": change}, "content_block_delta")
+
+
+def closing(reply: Reply, _: bool) -> Iterator[bytes]:
+    yield _stop(0)
+    for place, one in enumerate(reply.calls, 1):
+        yield _start(place, {"type": "tool_use", "id": one["id"], "name": one["name"], "input": {}})
+        change = {"type": "input_json_delta", "partial_json": one["arguments"]}
+        yield event({"type": "content_block_delta", "index": place, "delta": change}, "content_block_delta")
+        yield _stop(place)
+    change = {"stop_reason": _reason(reply), "stop_sequence": None}
+    usage = {"output_tokens": reply.tokens}
+    yield event({"type": "message_delta", "delta": change, "usage": usage}, "message_delta")
+    yield event({"type": "message_stop"}, "message_stop")
+
+
+def error(status: int, message: str) -> Json:
+    kinds = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
+    kinds |= {
+        404: "not_found_error",
+        413: "request_too_large",
+        429: "rate_limit_error",
+        503: "overloaded_error",
+    }
+    return {"type": "error", "error": {"type": kinds.get(status, "api_error"), "message": message}}
+
+
+def _start(place: int, block: Json) -> bytes:
+    return event(
+        {"type": "content_block_start", "index": place, "content_block": block}, "content_block_start"
+    )
+
+
+def _stop(place: int) -> bytes:
+    return event({"type": "content_block_stop", "index": place}, "content_block_stop")
+
+
+def _head(reply: Reply) -> Json:
+    return {
+        "id": f"msg_{reply.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model,
+        "stop_sequence": None,
+    }
+
+
+def _input(one: Mapping[str, Any]) -> Any:
+    try:
+        return json.loads(one["arguments"])
+    except ValueError:
+        return {}
+
+
+def _reason(reply: Reply) -> str:
+    return "tool_use" if reply.calls else "end_turn" if reply.finished else "max_tokens"
+
+
+def _usage(reply: Reply) -> Json:
+    return {"input_tokens": reply.prompt_tokens, "output_tokens": reply.tokens}
+
+
+DIALECT = Dialect("anthropic", read, hear, write, opening, delta, closing, error)

@@ -1,0 +1,144 @@
+"""What the dialects have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clawback.records import Message
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, read."""
+
+    messages: tuple[Message, ...]
+    """As OpenAI chat writes them, system and tool messages included."""
+    model: str = ""
+    stream: bool = False
+    tools: tuple[Json, ...] = ()
+    """``{"type": "function", "function": {"name", "description", "parameters"}}``."""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    schema: Json | None = None
+    """JSON schema that the answer must follow, if one was given."""
+    usage: bool = True
+    """Whether a stream ends with a count of tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A response, read."""
+
+    text: str
+    calls: tuple[Message, ...] = ()
+    """Tools that it calls: ``{"id", "name", "arguments"}``, arguments as JSON text."""
+    model: str = ""
+    whole: bool = True
+    """False when it broke off or reports an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the embedded model answered, for writing it down in a dialect."""
+
+    id: str
+    model: str
+    created: int
+    prompt_tokens: int
+    tokens: int
+    text: str
+    calls: tuple[Message, ...]
+    finished: bool
+    """False: it was cut off at the most tokens allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    name: str
+    read: Callable[[Mapping[str, Any]], Asked]
+    """The body of a request → what it asks. Raises ``ValueError`` for one that nobody could answer."""
+    hear: Callable[[bytes, bool], Said]
+    """The bytes of a response, and whether they are a stream of events → what it said."""
+    write: Callable[[Reply], Json]
+    """A whole answer as JSON."""
+    open: Callable[[Reply], Iterator[bytes]]
+    """The events before the first text."""
+    delta: Callable[[Reply, str], bytes]
+    """The event of one more piece of text."""
+    close: Callable[[Reply, bool], Iterator[bytes]]
+    """The events after the last text; ``True``: with a count of tokens."""
+    error: Callable[[int, str], Json]
+
+
+def events(raw: bytes) -> Iterator[Json]:
+    """The JSON of each server-sent event; others (comments, ``[DONE]``, half of one) are skipped."""
+    for block in raw.replace(b"\r\n", b"\n").split(b"\n\n"):
+        data = b"\n".join(line[5:].lstrip() for line in block.split(b"\n") if line.startswith(b"data:"))
+        if not data or data == b"[DONE]":
+            continue
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def event(data: Json, name: str = "") -> bytes:
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def parse(raw: bytes) -> Json:
+    """A JSON object; {} for anything else."""
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def dicts(value: Any) -> list[Json]:
+    """The mappings in a list; [] for anything else."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def whole(value: Any) -> int | None:
+    """A count; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def stops(value: Any) -> tuple[str, ...]:
+    found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(s for s in found if isinstance(s, str) and s)[:16]
+
+
+def call(identifier: Any, name: Any, arguments: Any) -> Json:
+    given = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    return {"id": text(identifier), "name": text(name), "arguments": given}
+
+
+def function(name: Any, description: Any, parameters: Any) -> Json:
+    return {
+        "type": "function",
+        "function": {
+            "name": text(name),
+            "description": text(description),
+            "parameters": parameters if isinstance(parameters, dict) else {},
+        },
+    }

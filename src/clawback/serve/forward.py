@@ -1,0 +1,157 @@
+"""In front of an upstream: bytes pass through as they are, and are read along.
+
+Nothing is parsed on the way of a byte. The only thing that waits is the end: the last event of a stream, or a whole JSON
+answer, is passed on when its turn is on the disk (see ``recorder``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+from urllib.parse import urlsplit
+
+from clawback.capture.redact import redact
+from clawback.serve import wire
+from clawback.serve.dialects import BY_PATH, Dialect
+from clawback.serve.recorder import Exchange, Recorder
+
+log = logging.getLogger("clawback.serve")
+
+_NOT_PASSED = {
+    b"host", b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    b"content-length", b"accept-encoding", b"x-turn-type", b"x-session-done", b"x-clawback-token", b"expect",
+}  # fmt: skip
+_NOT_RETURNED = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "trailer",
+    "upgrade",
+    "content-length",
+    "date",
+    "server",
+}
+_ENDS = (b"[DONE]", b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
+"""What the last event of a stream holds, by dialect."""
+MOST_READ = 64 * 2**20
+"""Bytes of a response that are read along; a longer one passes, and is not recorded."""
+CONNECT_SECONDS = 10.0
+
+
+class Forward:
+    """An ASGI app that sends requests to ``upstream``, such as ``http://127.0.0.1:11434`` (with or without ``/v1``)."""
+
+    def __init__(self, upstream: str, recorder: Recorder) -> None:
+        self.upstream = upstream.rstrip("/").removesuffix("/v1")
+        self.recorder = recorder
+        self.client: Any = None
+
+    async def start(self) -> None:
+        import aiohttp
+
+        limits = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+        patience = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=600)
+        self.client = aiohttp.ClientSession(
+            connector=limits, timeout=patience, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        )
+
+    async def close(self) -> None:
+        if self.client:
+            await self.client.close()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        import aiohttp
+
+        body = await wire.body(receive)
+        dialect = BY_PATH.get(scope["path"]) if scope["method"] == "POST" else None
+        try:
+            async with self.client.request(
+                scope["method"],
+                self._address(scope),
+                data=body or None,
+                headers=self._headers(scope),
+                allow_redirects=False,
+                skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
+            ) as answer:
+                await self._pass_on(scope, receive, send, answer, dialect, body)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if scope.get("clawback.started"):
+                log.warning("the upstream broke off: %s", redact(str(error)))
+                raise ConnectionResetError("the upstream broke off") from error
+            log.warning("the upstream did not answer: %s", redact(str(error)))
+            why = f"The upstream {_shown(self.upstream)} did not answer ({type(error).__name__}). Is it running?"
+            await wire.refuse(send, scope, 502, why)
+
+    def _address(self, scope: Any) -> Any:
+        from yarl import URL
+
+        path = scope.get("raw_path") or scope["path"].encode()
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        return URL(self.upstream + (path.split(b"?")[0] + query).decode("latin-1"), encoded=True)
+
+    def _headers(self, scope: Any) -> list[tuple[str, str]]:
+        kept = [
+            (k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"] if k not in _NOT_PASSED
+        ]
+        return [*kept, ("accept-encoding", "identity")]
+
+    async def _pass_on(
+        self, scope: Any, receive: Any, send: Any, answer: Any, dialect: Dialect | None, body: bytes
+    ) -> None:
+        stream = "event-stream" in answer.headers.get("content-type", "")
+        reads = dialect is not None and answer.status == 200 and "content-encoding" not in answer.headers
+        headers = [
+            (k.lower().encode("latin-1"), v.encode("latin-1", "replace"))
+            for k, v in answer.headers.items()
+            if k.lower() not in _NOT_RETURNED
+        ]
+        length = answer.headers.get("content-length")
+        if length is not None:
+            headers.append((b"content-length", length.encode()))
+        gone = asyncio.ensure_future(wire.gone(receive))
+        heard, recorded = bytearray(), False
+        try:
+            scope["clawback.started"] = True
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            async for chunk in answer.content.iter_any():
+                if gone.done():
+                    break
+                if reads and not recorded:
+                    heard += chunk
+                    if len(heard) > MOST_READ:
+                        reads = False
+                        heard.clear()
+                        log.warning("a response is too large to be recorded")
+                    elif (stream and any(end in heard[-len(chunk) - 32 :] for end in _ENDS)) or (
+                        length is not None and len(heard) >= int(length)
+                    ):
+                        recorded = True
+                        await self._record(scope, dialect, body, bytes(heard), stream)
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if reads and not recorded and heard:
+                recorded = True
+                await self._record(scope, dialect, body, bytes(heard), stream)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            gone.cancel()
+            if reads and not recorded and heard:  # broke off: what was heard is kept
+                await asyncio.shield(self._record(scope, dialect, body, bytes(heard), stream))
+
+    async def _record(
+        self, scope: Any, dialect: Dialect | None, body: bytes, raw: bytes, stream: bool
+    ) -> None:
+        assert dialect
+        try:
+            asked = json.loads(body)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(asked, dict):
+            await self.recorder.record(Exchange(dialect, asked, wire.headers(scope), raw, stream))
+
+
+def _shown(address: str) -> str:
+    """Without a name or password that may stand in it."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")

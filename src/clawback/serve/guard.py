@@ -1,0 +1,150 @@
+"""Who may ask, and how much: everything that comes in passes here first. docs/security.md has the reasons, line by line.
+
+* **Host** must be an address that we listen on, so that a web page cannot reach us under a name of its own (DNS rebinding).
+* **Origin**, which browsers send, must be our own page: no other site can make a browser act here.
+* **The token** is asked for by everything under ``/api/`` (it reads turns or changes state) and ``/metrics``; and by ``/v1/``,
+  too, where we listen on more than loopback.
+* **Limits**: size of the body, and how long it may take to arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from clawback.capture.redact import redact
+from clawback.serve import wire
+
+log = logging.getLogger("clawback.serve")
+
+MOST_BYTES = 32 * 2**20
+BODY_SECONDS = 60.0
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+_PAGE = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-frame-options", b"DENY"),
+    (b"cache-control", b"no-store"),
+]
+
+
+def token(path: Path) -> str:
+    """The token in that file (0600), made on first use."""
+    try:
+        found = path.read_text("ascii").strip()
+        if len(found) >= 32:
+            return found
+    except (FileNotFoundError, UnicodeDecodeError):
+        pass
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = secrets.token_urlsafe(32)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(made + "\n")
+    beside.replace(path)
+    return made
+
+
+class Guard:
+    """ASGI middleware around the whole app."""
+
+    def __init__(self, app: Any, *, token: str, host: str, names: tuple[str, ...] = ()) -> None:
+        self.app, self.token = app, token.encode()
+        self.open = host in ("127.0.0.1", "localhost", "::1")
+        shown = f"[{host}]" if ":" in host else host
+        self.hosts = {*(name.lower() for name in names), *LOOPBACK, shown}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+                return
+            await self.app(scope, receive, send)
+            return
+        headers = wire.headers(scope)
+        started = False
+
+        async def marked(message: Any) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                page = _PAGE if not scope["path"].startswith("/v1/") else []
+                message = {**message, "headers": [*message["headers"], *_ALWAYS, *page]}
+            await send(message)
+
+        if refusal := self._refusal(scope, headers):
+            await wire.refuse(marked, scope, *refusal)
+            return
+        try:
+            await self.app(scope, _limited(receive), marked)
+        except wire.Gone:
+            return
+        except (wire.TooLarge, wire.TooSlow) as error:
+            status = 413 if isinstance(error, wire.TooLarge) else 408
+            if not started:
+                await wire.refuse(marked, scope, status, str(error))
+        except ConnectionResetError:
+            raise
+        except Exception as error:
+            log.error("%s %s failed: %s", scope["method"], scope["path"], redact(repr(error)), exc_info=True)
+            if not started:
+                await wire.refuse(marked, scope, 500, "Something went wrong; the log says what.")
+
+    def _refusal(self, scope: Any, headers: dict[str, str]) -> tuple[int, str] | None:
+        host = headers.get("host", "")
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        if name.lower() not in self.hosts:
+            return 421, "This address is not one that Clawback answers under."
+        origin = headers.get("origin")
+        if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
+            return 403, "Requests from other sites are refused."
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return 403, "Requests from other sites are refused."
+        path = scope["path"]
+        asked = path.startswith(("/api/", "/metrics")) or (path.startswith("/v1/") and not self.open)
+        if asked and not self._known(headers):
+            return 401, "A token is needed: Authorization: Bearer … (the content of $CLAWBACK_HOME/token)."
+        return None
+
+    def _known(self, headers: dict[str, str]) -> bool:
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        given = [headers.get("x-clawback-token", ""), headers.get("x-api-key", "")]
+        given += [bearer.strip()] if scheme.lower() == "bearer" else []
+        return any(hmac.compare_digest(one.encode("utf-8", "replace"), self.token) for one in given)
+
+
+def _limited(receive: Any) -> Any:
+    """``receive`` that counts bytes, and the time until the body is whole."""
+    left = MOST_BYTES
+    whole = False
+    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+
+    async def limited() -> Any:
+        nonlocal left, whole
+        if whole:
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise wire.TooSlow(f"The request did not arrive within {BODY_SECONDS:.0f} seconds.") from None
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise wire.TooLarge(f"The request is larger than {MOST_BYTES // 2**20} MiB.")
+        whole = not message.get("more_body", False)
+        return message
+
+    return limited

@@ -1,0 +1,192 @@
+"""The embedded model behind the three dialects: prompts in, tokens out, and each response wholly one version's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback import config
+from clawback.errors import ClawbackError, UsageError
+from clawback.paths import Home
+from clawback.records import Version, text_of
+from clawback.serve import tools
+from clawback.serve.dialects import Asked, Said
+from clawback.serve.dialects.shapes import Reply
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.batcher import Batcher
+    from clawback.engine.torch.policy import Policy
+
+BASE, LIVE = "clawback-base", "clawback"
+"""Names that a request may give as its model; every other name means the live version, too."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one request has come to so far."""
+
+    id: str
+    version: int
+    prompt: list[int]
+    asked: Asked
+    created: int
+    ids: list[int]
+    logprobs: list[float]
+    text: str = ""
+    ended: str = ""
+    calls: tuple[Mapping[str, Any], ...] = ()
+
+    def reply(self) -> Reply:
+        return Reply(
+            id=self.id,
+            model=self.asked.model or LIVE,
+            created=self.created,
+            prompt_tokens=len(self.prompt),
+            tokens=len(self.ids),
+            text=self.text,
+            calls=self.calls,
+            finished=self.ended == "stop",
+        )
+
+    def said(self) -> Said:
+        return Said(self.text, self.calls, f"clawback-v{self.version}")
+
+
+class Local:
+    """One copy of the base model, all versions on it."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.settings = config.load(home.config)
+        self.policy: Policy | None = None
+        self.batcher: Batcher | None = None
+
+    def start(self) -> None:
+        """Load the base model; seconds for a large one. Raises ``ModelError`` or ``MissingExtra``."""
+        from clawback import engine
+        from clawback.engine.torch.batcher import Batcher
+        from clawback.engine.torch.generate import stop_ids
+
+        model = self.settings.model
+        self.policy = engine.load(
+            model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
+        )
+        self.batcher = Batcher(self.policy, stop_ids(self.policy.model, self.policy.chat.end_id))
+        self.batcher.start()
+
+    def close(self) -> None:
+        if self.batcher:
+            self.batcher.close()
+
+    def version(self, name: str, live: Version, find: Any) -> Version:
+        """The version that a model's name asks for: ``clawback-base``, ``clawback-v7``, or the live one."""
+        if name == BASE:
+            return find(0)  # type: ignore[no-any-return]
+        tail = name.removeprefix("clawback-v")
+        if tail != name and tail.isascii() and tail.isdigit() and len(tail) < 10:
+            return find(int(tail))  # type: ignore[no-any-return]
+        return live
+
+    async def answer(self, asked: Asked, version: Version) -> AsyncIterator[tuple[Answer, str]]:
+        """Yields the answer so far with each further piece of text; ``answer.ended`` is set with the last.
+
+        Raises ``UsageError`` for what does not fit into the model, ``ClawbackError`` where answering fails.
+        """
+        from clawback.engine.torch.batcher import Ask
+
+        assert self.policy
+        assert self.batcher
+        prompt = self._prompt(asked)
+        room = self.policy.info.context - len(prompt)
+        if room < 1:
+            raise UsageError(
+                f"The conversation is {len(prompt)} tokens long; {self.policy.info.base} reads {self.policy.info.context}."
+            )
+        loop = asyncio.get_running_loop()
+        inbox: asyncio.Queue[tuple[int, float] | str] = asyncio.Queue()
+        generation = self.settings.generation
+        wanted = asked.max_tokens if asked.max_tokens is not None else generation.max_tokens
+        ask = Ask(
+            prompt=prompt,
+            max_tokens=max(1, min(wanted, room)),
+            on_token=lambda token, logprob: _put(loop, inbox, (token, logprob)),
+            on_end=lambda why: _put(loop, inbox, why),
+            folder=Path(version.path) if version.path else None,
+            temperature=min(
+                max(generation.temperature if asked.temperature is None else asked.temperature, 0.0), 2.0
+            ),
+            seed=(uuid.uuid4().int if asked.seed is None else abs(asked.seed)) % 2**62,
+        )
+        answer = Answer(uuid.uuid4().hex[:24], version.number, prompt, asked, int(time.time()), [], [])
+        self.batcher.submit(ask)
+        try:
+            async for piece in self._pieces(answer, inbox, ask):
+                yield answer, piece
+        finally:
+            ask.cancelled = True
+
+    async def _pieces(
+        self, answer: Answer, inbox: asyncio.Queue[tuple[int, float] | str], ask: Any
+    ) -> AsyncIterator[str]:
+        """Text as it becomes certain: half a character, a stop string that may be coming and tool calls are held back."""
+        assert self.policy
+        shown, whole = 0, ""
+        stops = answer.asked.stop
+        held = max((len(s) for s in stops), default=1) - 1
+        while True:
+            got = await inbox.get()
+            if isinstance(got, str):
+                if got.startswith("error") or got == "cancelled":
+                    raise ClawbackError(f"The answer was cut off ({got}).")
+                answer.ended = answer.ended or got
+                break
+            answer.ids.append(got[0])
+            answer.logprobs.append(got[1])
+            whole = self.policy.tokenizer.decode(answer.ids, skip_special_tokens=True)
+            if (cut := min((whole.find(s) for s in stops if s in whole), default=-1)) >= 0:
+                whole, answer.ended, ask.cancelled = whole[:cut], "stop", True
+                break
+            certain = len(whole) - held
+            if tools.OPENS in whole:
+                certain = min(certain, whole.index(tools.OPENS))
+            if certain > shown and not whole.endswith("\ufffd"):
+                answer.text = whole[:certain]
+                yield whole[shown:certain]
+                shown = certain
+        answer.text, answer.calls = tools.find(whole)
+        yield answer.text[shown:]
+
+    def _prompt(self, asked: Asked) -> list[int]:
+        """As the chat template writes it; templates that do not know a role or tools get what they know."""
+        assert self.policy
+        messages = [_plain(m) for m in asked.messages]
+        if asked.tools:
+            try:
+                made = self.policy.tokenizer.apply_chat_template(
+                    messages,
+                    tools=list(asked.tools),
+                    add_generation_prompt=True,
+                    tokenize=True,
+                    return_dict=True,
+                )
+                return list(made["input_ids"])
+            except Exception as error:  # a template may raise anything
+                raise UsageError(
+                    f"The model's chat template cannot write this conversation: {error}"
+                ) from error
+        return self.policy.chat.prompt(messages)
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose content is text, which is what a text model's template takes."""
+    return {**message, "content": text_of(message.get("content"))}
+
+
+def _put(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[Any], item: Any) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(inbox.put_nowait, item)

@@ -1,0 +1,186 @@
+"""Turns are written by one thread: exchanges that end at the same time share one transaction, one wait for the disk.
+
+``record`` returns when the turn is on the disk. The proxy awaits that before it passes on the *last* bytes of a
+response, so whatever a client has seen the end of is kept, and no earlier byte ever waits. Reading what was said, taking
+secrets out and finding the session all happen here, off the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clawback.capture import conversations
+from clawback.capture.redact import redact, redact_all
+from clawback.config import Privacy
+from clawback.paths import Home
+from clawback.records import Message, Turn
+from clawback.serve.dialects import Asked, Dialect, Said
+
+log = logging.getLogger("clawback.serve")
+MOST_TOGETHER = 256
+"""Exchanges in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request with its response. ``said`` where it is known already, else ``raw`` bytes to read it from."""
+
+    dialect: Dialect
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+    raw: bytes = b""
+    stream: bool = False
+    said: Said | None = None
+    version: int | None = None
+    response_ids: tuple[int, ...] | None = None
+    response_logprobs: tuple[float, ...] | None = None
+    began: float = field(default_factory=time.time)
+
+
+class Recorder:
+    """Start it, hand exchanges in from any thread or task, close it: what was handed in before is written."""
+
+    def __init__(self, home: Home, privacy: Privacy) -> None:
+        self.home, self.privacy = home, privacy
+        self.waiting: queue.SimpleQueue[tuple[Exchange, asyncio.Future[int | None]] | None] = (
+            queue.SimpleQueue()
+        )
+        self.recorded = 0
+        self.failed = 0
+        self.thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def close(self) -> None:
+        self.waiting.put(None)
+        self.thread.join(timeout=30)
+
+    async def record(self, exchange: Exchange) -> int | None:
+        """The number of the turn, or None where there was nothing to keep or it could not be kept (which is logged)."""
+        done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self.waiting.put((exchange, done))
+        return await done
+
+    def _run(self) -> None:
+        from clawback.store import connect
+
+        with connect(self.home.database) as store:
+            while True:
+                first = self.waiting.get()
+                if first is None:
+                    return
+                batch = [first]
+                stop = False
+                while len(batch) < MOST_TOGETHER and not self.waiting.empty():
+                    if (more := self.waiting.get()) is None:
+                        stop = True
+                        break
+                    batch.append(more)
+                numbers = self._write(store, [exchange for exchange, _ in batch])
+                for (_, done), number in zip(batch, numbers, strict=True):
+                    done.get_loop().call_soon_threadsafe(_settle, done, number)
+                if stop:
+                    return
+
+    def _write(self, store: Any, batch: list[Exchange]) -> list[int | None]:
+        """All in one transaction; where that fails, each on its own, so that one bad exchange costs only itself."""
+        try:
+            with store.together():
+                numbers = [self._one(store, exchange) for exchange in batch]
+        except Exception as error:
+            if len(batch) == 1:
+                self.failed += 1
+                log.error("a turn could not be recorded: %s", redact(f"{type(error).__name__}: {error}"))
+                return [None]
+            return [number for exchange in batch for number in self._write(store, [exchange])]
+        self.recorded += sum(number is not None for number in numbers)
+        return numbers
+
+    def _one(self, store: Any, exchange: Exchange) -> int | None:
+        try:
+            asked = exchange.dialect.read(exchange.body)
+        except ValueError:
+            return None
+        said = exchange.said or exchange.dialect.hear(exchange.raw, exchange.stream)
+        if not (said.text or said.calls):
+            return None
+        messages, headers = asked.messages, exchange.headers
+        session, before = self._session(store, messages, headers, exchange.body)
+        turn = Turn(
+            session=session,
+            messages=self._kept(messages),
+            response=redact(said.text) if self.privacy.redact else said.text,
+            agent=conversations.agent_of(headers),
+            kind=self._kind(asked, headers) if said.whole else "side",
+            model=(said.model or asked.model)[:200],
+            version=exchange.version,
+            created_at=exchange.began,
+            calls=tuple(redact_all(list(said.calls)) if self.privacy.redact else said.calls),
+            response_ids=exchange.response_ids,
+            response_logprobs=exchange.response_logprobs,
+        )
+        number: int = store.add_turn(turn).id
+        store.put_place(conversations.place_after(messages, said.text, said.calls), number)
+        if before and turn.kind == "main":
+            store.put_next_state(before[0], self._kept(before[1]))
+        if headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"):
+            store.finish_session(session)
+        return number
+
+    def _session(
+        self, store: Any, messages: tuple[Message, ...], headers: Mapping[str, str], body: Mapping[str, Any]
+    ) -> tuple[str, tuple[int, list[Message]] | None]:
+        """The session that is named or gone on with, and the turn before with what came back to it."""
+        known = conversations.places(messages)
+        found = store.at_place([place for _, place in known])
+        named = conversations.session_of(headers, body)
+        if found is None:
+            return named or uuid.uuid4().hex, None
+        index, turn, session = found
+        return named or session, (turn, conversations.came_back(messages, known[index][0]))
+
+    def _kind(self, asked: Asked, headers: Mapping[str, str]) -> Any:
+        return conversations.kind_of(
+            asked.messages,
+            tools=bool(asked.tools),
+            schema=asked.schema,
+            max_tokens=asked.max_tokens,
+            headers=headers,
+        )
+
+    def _kept(self, messages: Any) -> tuple[Message, ...]:
+        """As they are stored: without secrets and pictures, and no larger than is asked for (the newest are kept)."""
+        lean = [{**m, "content": _without_pictures(m.get("content"))} for m in messages]
+        if self.privacy.redact:
+            lean = redact_all(lean)
+        room = self.privacy.max_turn_bytes
+        kept: list[Message] = []
+        for message in reversed(lean):
+            room -= len(str(message))
+            if room < 0 and kept:
+                break
+            kept.append(message)
+        return tuple(reversed(kept))
+
+
+def _without_pictures(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    return [
+        {"type": "text", "text": "[image]"} if isinstance(b, dict) and b.get("type") == "image_url" else b
+        for b in content
+    ]
+
+
+def _settle(done: asyncio.Future[int | None], number: int | None) -> None:
+    if not done.done():  # the client may have gone, and its task with it
+        done.set_result(number)

@@ -1,0 +1,75 @@
+"""Sessions: which turn a request goes on from, what came after it, and how each conversation stands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from clawback.errors import NotFound
+from clawback.records import Message, Session
+from clawback.store.base import Base, now
+
+_SESSION = """
+    SELECT s.name, s.agent, s.cwd, s.created_at, s.done_at,
+           count(CASE t.kind WHEN 'main' THEN 1 END) AS main, count(CASE t.kind WHEN 'side' THEN 1 END) AS side,
+           count(r.value) AS rated, avg(r.value) AS reward
+    FROM sessions s LEFT JOIN turns t ON t.session_id = s.id
+    LEFT JOIN (SELECT turn_id, avg(value) AS value FROM feedback WHERE undone_at IS NULL GROUP BY turn_id) r
+           ON r.turn_id = t.id
+"""
+
+
+class Sessions(Base):
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All writes within are one transaction, with one wait for the disk: all of them are kept, or none."""
+        with self._write():
+            yield
+
+    def put_place(self, place: bytes, turn_id: int) -> None:
+        """After this turn the conversation stands at ``place``. A place that two turns share belongs to the newer one."""
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO places VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET turn_id = excluded.turn_id",
+                (place, turn_id),
+            )
+
+    def at_place(self, places: Sequence[bytes]) -> tuple[int, int, str] | None:
+        """The last of ``places`` that is known: its index, the turn there, and the name of that turn's session."""
+        for index in range(len(places) - 1, -1, -1):
+            rows = self._read(
+                "SELECT p.turn_id, s.name FROM places p JOIN turns t ON t.id = p.turn_id"
+                " JOIN sessions s ON s.id = t.session_id WHERE p.place = ?",
+                places[index],
+            )
+            if rows:
+                return index, int(rows[0][0]), str(rows[0][1])
+        return None
+
+    def put_next_state(self, turn_id: int, messages: Sequence[Message]) -> None:
+        """What came back after a turn. The first word stands: a request that is sent again says nothing new."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE bodies SET next_state = ? WHERE turn_id = ? AND next_state IS NULL",
+                (json.dumps([dict(m) for m in messages], ensure_ascii=False), turn_id),
+            )
+
+    def finish_session(self, name: str) -> None:
+        """Nothing more is expected of it. Raises ``NotFound``."""
+        with self._write() as db:
+            done = db.execute("UPDATE sessions SET done_at = ? WHERE name = ?", (now(), name))
+            if not done.rowcount:
+                raise NotFound(f"There is no session {name!r}. `clawback sessions` lists them.")
+
+    def sessions(self, limit: int = 20) -> list[Session]:
+        """Newest first."""
+        rows = self._read(_SESSION + " GROUP BY s.id ORDER BY s.id DESC LIMIT ?", limit)
+        return [Session(**dict(row)) for row in rows]
+
+    def session(self, name: str) -> Session:
+        """Raises ``NotFound``."""
+        rows = self._read(_SESSION + " WHERE s.name = ? GROUP BY s.id", name)
+        if not rows:
+            raise NotFound(f"There is no session {name!r}. `clawback sessions` lists them.")
+        return Session(**dict(rows[0]))
