@@ -1,12 +1,17 @@
-"""What every test shares: a home of its own, and no way to a real one."""
+"""What every test shares: a home of its own, and no way to a real one; and a version that was really trained."""
 
 from __future__ import annotations
 
+import random
+import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+from clawback import feedback, jobs, store
 from clawback.paths import Home
+from clawback.records import Turn
 
 
 @pytest.fixture(autouse=True)
@@ -26,3 +31,62 @@ def home(tmp_path: Path) -> Home:
     made = Home(tmp_path / "clawback")
     made.create()
     return made
+
+
+SETTINGS = """
+[training]
+algorithm = "reinforce"
+background = false
+[training.overrides]
+steps = 2
+[generation]
+max_tokens = 40
+"""
+RATED = 12
+
+
+def rate_some(home: Home, count: int = RATED) -> None:
+    """Turns in random styles, rated by somebody who likes bullets."""
+    from clawback.engine.embedded import corpus, tastes
+
+    home.create()
+    home.config.write_text(SETTINGS)
+    taste, rng = tastes.TASTES["bullets"], random.Random(0)
+    with store.connect(home.database) as db:
+        for prompt in corpus.prompts("rated", count, 0):
+            text = corpus.answer(corpus.BY_NAME[prompt.topic], corpus.random_style(rng), rng)
+            turn = db.add_turn(Turn(session="s", messages=tuple(prompt.messages), response=text))
+            feedback.rate(db, turn.id, taste.rate(prompt, text, rng, 0.0))
+
+
+@pytest.fixture
+def rated(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """The home that the commands use, with rated turns."""
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    rate_some(home)
+    return home
+
+
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    made = Home(tmp_path_factory.mktemp("trained"))
+    rate_some(made)
+    jobs.train_once(made)
+    return made
+
+
+@pytest.fixture
+def trained(trained_once: Home, home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home of its own with version 1, which the gate is said to have passed, and which is live."""
+    shutil.copytree(trained_once.root, home.root, dirs_exist_ok=True)
+    with sqlite3.connect(home.database) as raw:
+        raw.execute(
+            "UPDATE versions SET path = replace(path, ?, ?)", (str(trained_once.root), str(home.root))
+        )
+    raw.close()
+    with store.connect(home.database) as db:
+        report = dict(db.version(1).report or {}) | {"accepted": True}
+        db.set_report(1, report)
+        db.promote(1)
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    return home

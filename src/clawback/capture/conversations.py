@@ -24,6 +24,10 @@ _ERRAND = re.compile(
 )
 """What agents ask a model for on their own account, where nothing else gives it away."""
 
+_REMINDER = re.compile(
+    r"<system-reminder>.*?(?:</system-reminder>|\Z)|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*", re.DOTALL
+)
+
 
 def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
     """Where the conversation stood after each response in ``messages``: (index of the response, place), oldest first."""
@@ -89,6 +93,18 @@ def kind_of(
         return "side"
     asked = [text_of(m.get("content")) for m in messages if m.get("role") not in ("assistant", "tool")]
     return "side" if any(_ERRAND.search(text) for text in asked[-1:] + asked[:1]) else "main"
+
+
+def human(messages: Sequence[Message]) -> list[Message]:
+    """What person and model said to each other: without system messages, tools, and the reminders that agents put in."""
+    kept: list[Message] = []
+    for message in messages:
+        if message.get("role") not in ("user", "assistant"):
+            continue
+        text = _REMINDER.sub("", text_of(message.get("content"))).strip()
+        if text:
+            kept.append({"role": message["role"], "content": text})
+    return kept
 
 
 def session_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ from clawback.cli.common import current_home, emit, json_option, open_store, sho
 from clawback.cli.look import marks, when
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 
-MOST_HEADER_BYTES = 64 * 1024
 IDLE_SECONDS = 30
 CLOSING_SECONDS = 10
 
@@ -39,7 +38,7 @@ def serve(port: int | None, host: str | None, upstream: str | None, log_level: s
     try:
         import uvicorn
 
-        from clawback.serve import app, guard
+        from clawback.serve import app, guard, protocol
     except ImportError as error:
         raise MissingExtra("The server needs more parts: pip install 'clawback[serve]'.") from error
     here = current_home()
@@ -71,7 +70,7 @@ def serve(port: int | None, host: str | None, upstream: str | None, log_level: s
             server_header=False,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=CLOSING_SECONDS,
-            h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+            http=protocol.Limited,
         )
     )
     server.run(sockets=[listening])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from clawback.serve.app import Server
+    from clawback.serve.local import Answer
 
 MOST_ROWS = 200
 HISTORY = 100
@@ -59,6 +60,8 @@ class Pair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     turn: int
     versions: tuple[int, ...] = ()
     seed: int = 0
+    keep: bool = False
+    """Enter both answers as turns, so that one can be preferred to the other."""
 
 
 def routes(server: Server) -> list[Any]:
@@ -260,16 +263,18 @@ class _Pairs:
         for number in numbers:
             version = server.db.version(number)
             release.registry.check(version)
-            said = await _said(server, found.messages, version, wanted.seed)
-            made.append({"version": number, "response": said})
+            answer = await _said(server, found.messages, version, wanted.seed)
+            kept = {"turn": server.keep(found, answer)} if wanted.keep else {}
+            made.append({"version": number, "response": answer.text} | kept)
         return {"turn": found.id, "prompt": found.prompt, "answers": made}
 
 
-async def _said(server: Server, messages: tuple[Message, ...], version: Version, seed: int) -> str:
-    text = ""
-    async for answer, _ in server.local.answer(Asked(messages, seed=seed), version):
-        text = answer.text
-    return text
+async def _said(server: Server, messages: tuple[Message, ...], version: Version, seed: int) -> Answer:
+    pieces = server.local.answer(Asked(messages, seed=seed), version)
+    answer, _ = await anext(pieces)
+    async for _ in pieces:
+        pass
+    return answer
 
 
 # -------------------------------------------------------------------------------------------------------- shapes

@@ -12,11 +12,11 @@ from clawback import config, release, store
 from clawback.capture.redact import redact
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.paths import Home
-from clawback.records import Version
+from clawback.records import Turn, Version
 from clawback.serve import guard, wire
 from clawback.serve.dialects import BY_PATH, Dialect
 from clawback.serve.forward import Forward
-from clawback.serve.local import BASE, LIVE, Local
+from clawback.serve.local import BASE, LIVE, Answer, Local
 from clawback.serve.recorder import Exchange, Recorder
 
 log = logging.getLogger("clawback.serve")
@@ -82,7 +82,7 @@ class Server:
     async def _count(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             asked = BY_PATH["/v1/messages"].read(_object(await wire.body(receive)))
-            count = len(self.local._prompt(asked))
+            count = len(self.local.prompt(asked))
         except (ValueError, UsageError) as error:
             await wire.refuse(send, scope, 400, str(error))
             return
@@ -148,6 +148,19 @@ class Server:
         await say(b"".join(dialect.close(answer.reply(), asked.usage)), more=False)
 
     # -------------------------------------------------------------------------------------------- the rest
+
+    def keep(self, like: Turn, answer: Answer) -> int:
+        """Enter an answer to the prompt of another turn as a turn of its own."""
+        turn = Turn(
+            session=f"web:{like.id}",
+            messages=like.messages,
+            response=answer.text,
+            agent="clawback",
+            version=answer.version,
+            response_ids=tuple(answer.ids),
+            response_logprobs=tuple(answer.logprobs),
+        )
+        return self.db.add_turn(turn).id
 
     async def health(self, _: Any, receive: Any, send: Any) -> None:  # noqa: ARG002
         await wire.respond(send, 200, b'{"status": "ok"}')

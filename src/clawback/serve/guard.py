@@ -4,7 +4,7 @@
 * **Origin**, which browsers send, must be our own page: no other site can make a browser act here.
 * **The token** is asked for by everything under ``/api/`` (it reads turns or changes state) and ``/metrics``; and by ``/v1/``,
   too, where we listen on more than loopback.
-* **Limits**: size of the body, and how long it may take to arrive.
+* **Limits**: size of the body, and how long it may take to arrive. (Those of the headers are in ``protocol``.)
 """
 
 from __future__ import annotations
@@ -89,17 +89,18 @@ class Guard:
             await wire.refuse(marked, scope, *refusal)
             return
         try:
-            await self.app(scope, _limited(receive), marked)
+            whole = await _whole(receive)
         except wire.Gone:
             return
-        except (wire.TooLarge, wire.TooSlow) as error:
-            status = 413 if isinstance(error, wire.TooLarge) else 408
-            if not started:
-                await wire.refuse(marked, scope, status, str(error))
+        except wire.Refused as error:
+            await wire.refuse(marked, scope, error.status, str(error))
+            return
+        try:
+            await self.app(scope, _again(whole, receive), marked)
         except ConnectionResetError:
             raise
         except Exception as error:
-            log.error("%s %s failed: %s", scope["method"], scope["path"], redact(repr(error)), exc_info=True)
+            log.error("%s %s failed: %s", scope["method"], scope["path"], redact(repr(error)))
             if not started:
                 await wire.refuse(marked, scope, 500, "Something went wrong; the log says what.")
 
@@ -126,25 +127,24 @@ class Guard:
         return any(hmac.compare_digest(one.encode("utf-8", "replace"), self.token) for one in given)
 
 
-def _limited(receive: Any) -> Any:
-    """``receive`` that counts bytes, and the time until the body is whole."""
-    left = MOST_BYTES
-    whole = False
-    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+async def _whole(receive: Any) -> bytes:
+    """The body, within the limits of size and time. Raises ``Refused`` beyond them."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await wire.body(receive, MOST_BYTES)
+    except TimeoutError:
+        raise wire.Refused(408, f"The request did not arrive within {BODY_SECONDS:g} seconds.") from None
 
-    async def limited() -> Any:
-        nonlocal left, whole
-        if whole:
+
+def _again(body: bytes, receive: Any) -> Any:
+    """``receive`` as it would have been: the body in one piece, then whatever else comes."""
+    told = False
+
+    async def again() -> Any:
+        nonlocal told
+        if told:
             return await receive()
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await receive()
-        except TimeoutError:
-            raise wire.TooSlow(f"The request did not arrive within {BODY_SECONDS:.0f} seconds.") from None
-        left -= len(message.get("body", b""))
-        if left < 0:
-            raise wire.TooLarge(f"The request is larger than {MOST_BYTES // 2**20} MiB.")
-        whole = not message.get("more_body", False)
-        return message
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
 
-    return limited
+    return again

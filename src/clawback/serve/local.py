@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config
+from clawback.capture import conversations
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.records import Version, text_of
@@ -101,7 +102,7 @@ class Local:
 
         assert self.policy
         assert self.batcher
-        prompt = self._prompt(asked)
+        prompt = self.prompt(asked)
         room = self.policy.info.context - len(prompt)
         if room < 1:
             raise UsageError(
@@ -161,25 +162,25 @@ class Local:
         answer.text, answer.calls = tools.find(whole)
         yield answer.text[shown:]
 
-    def _prompt(self, asked: Asked) -> list[int]:
-        """As the chat template writes it; templates that do not know a role or tools get what they know."""
+    def prompt(self, asked: Asked) -> list[int]:
+        """As the chat template writes it. What does not fit loses what the agent put in, then the oldest messages."""
         assert self.policy
+        chat, room = self.policy.chat, self.policy.max_prompt
         messages = [_plain(m) for m in asked.messages]
-        if asked.tools:
-            try:
-                made = self.policy.tokenizer.apply_chat_template(
-                    messages,
-                    tools=list(asked.tools),
-                    add_generation_prompt=True,
-                    tokenize=True,
-                    return_dict=True,
-                )
-                return list(made["input_ids"])
-            except Exception as error:  # a template may raise anything
-                raise UsageError(
-                    f"The model's chat template cannot write this conversation: {error}"
-                ) from error
-        return self.policy.chat.prompt(messages)
+        whole = self._with_tools(messages, asked.tools) if asked.tools else chat.prompt(messages, 2**31)
+        if len(whole) <= room:
+            return whole
+        return chat.prompt(conversations.human(messages) or messages, room)
+
+    def _with_tools(self, messages: list[dict[str, Any]], given: Sequence[Mapping[str, Any]]) -> list[int]:
+        assert self.policy
+        try:
+            made = self.policy.tokenizer.apply_chat_template(
+                messages, tools=list(given), add_generation_prompt=True, tokenize=True, return_dict=True
+            )
+        except Exception:  # a template may raise anything; then the model does not hear of the tools
+            return self.policy.chat.prompt(messages, 2**31)
+        return list(made["input_ids"])
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,26 +6,29 @@ import json
 from typing import Any
 
 
-class TooLarge(Exception):
-    """A body beyond the limit."""
+class Refused(Exception):
+    """A request that goes no further: the status, and why."""
 
-
-class TooSlow(Exception):
-    """A body that does not come."""
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 class Gone(Exception):
     """The client left before its request was whole."""
 
 
-async def body(receive: Any) -> bytes:
-    """The whole body. Raises ``Gone`` where the client leaves first (and what the guard raises)."""
-    pieces = []
+async def body(receive: Any, most: int | None = None) -> bytes:
+    """The whole body. Raises ``Gone`` where the client leaves first, ``Refused`` beyond ``most`` bytes."""
+    pieces: list[bytes] = []
+    left = most
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Gone
         pieces.append(message.get("body", b""))
+        if left is not None and (left := left - len(pieces[-1])) < 0:
+            raise Refused(413, f"The request is larger than {most} bytes.")
         if not message.get("more_body"):
             return b"".join(pieces)
 

@@ -68,9 +68,9 @@ class Imagining:
     """Answers of the base that show how answers vary."""
     rate: float = 5.0
     """Learning rate, in units of the recipe's."""
-    exact_kl: float = 0.07
+    exact_kl: float = 0.08
     """Weight of the KL, where an advantage of 1 is a standard deviation of the base's rewards."""
-    cover: float = 0.8
+    cover: float = 0.9
     """Weight of KL(base ‖ policy) beside KL(policy ‖ base) in it."""
     max_kl: float = 5.0
     """Nats an answer; above it the weight of the KL grows by half from round to round."""

@@ -47,14 +47,19 @@ const rate = {
       ask();
     }
     async function ask() { // both versions, for the prompt that is shown
-      if (now.upstream || (now.live === 0 && !blind)) return;
+      if (now.upstream || now.live === 0) return;
       const mine = ++asked;
       try {
-        const got = await api("pairs", { turn: turns[at].id, seed: turns[at].id });
+        const got = await api("pairs", { turn: turns[at].id, seed: turns[at].id, keep: blind });
         if (mine !== asked) return;
         pair = blind && Math.random() < 0.5 ? got.answers.reverse() : got.answers;
         draw();
       } catch (error) { if (mine === asked) say(error.message, true); }
+    }
+    function prefer(better) { // of the two that are shown blind
+      if (!blind || !pair) return;
+      waiting.set(turns[at].id, { better: pair[better].turn, worse: pair[1 - better].turn });
+      draw();
     }
     function choose(kind, value = 0) {
       const id = turns[at].id;
@@ -69,14 +74,15 @@ const rate = {
         oninput: (event) => { score = Number(event.target.value); out.textContent = `${score} of 10`; waiting.set(turn.id, { kind: "rate", value: score }); } });
       const out = el("output", { class: "quiet" }, score ? `${score} of 10` : "not scored");
       const card = (title, text) => el("section", { class: "card" }, el("h2", {}, title), el("p", { class: "said" }, text));
-      host.replaceChildren(
+      host.replaceChildren(...[
         el("p", { class: "quiet" }, `${at + 1} of ${turns.length} · turn ${turn.id} · ${turn.agent} · ${when(turn.created_at)}${turn.done ? ` · saved: ${turn.done}` : ""}`),
         el("div", { class: "card" }, el("p", { class: "said" }, turn.prompt)),
         el("div", { class: "pair" },
           blind ? null : card("This answer", turn.response),
           (pair ?? []).map((one, i) => card(blind ? `Answer ${"AB"[i]}` : `Asked again: ${who(one.version)}`, one.response))),
-        blind && !pair ? el("p", { class: "quiet" }, now.upstream ? "An upstream answers here, so there are no two versions to choose from." : "Asking both versions …") : null,
-        el("div", { class: "row" },
+        blind && !pair ? el("p", { class: "quiet" }, now.upstream || now.live === 0 ? "There are no two versions to choose from yet." : "Asking both versions …") : null,
+        blind ? el("div", { class: "row" }, [0, 1].map((i) => el("button", { disabled: !pair, "aria-pressed": String(Boolean(chosen) && pair !== null && chosen.better === pair[i].turn), onclick: () => prefer(i) },
+          `${"AB"[i]} is better `, kbd("ab"[i])))) : el("div", { class: "row" },
           el("button", { class: "good", "aria-pressed": mark("good"), onclick: () => choose("good") }, "Good ", kbd("g")),
           el("button", { class: "bad", "aria-pressed": mark("bad"), onclick: () => choose("bad") }, "Bad ", kbd("b")),
           slider, out),
@@ -88,11 +94,12 @@ const rate = {
           el("span", { class: "grow" }),
           el("label", { class: "row" },
             el("input", { type: "checkbox", checked: blind, onchange: (event) => { blind = event.target.checked; pair = null; draw(); ask(); } }),
-            "Blind: hide which version said what")));
+            "Blind: hide which version said what")),
+      ].filter(Boolean));
     }
     async function leave() { await save(true); location.hash = "turns"; }
     page.key = (event) => {
-      const act = { g: () => choose("good"), b: () => choose("bad"), s: () => save(), q: leave, ArrowLeft: () => move(-1), ArrowRight: () => move(1) }[event.key];
+      const act = blind && { a: () => prefer(0), b: () => prefer(1) }[event.key] || { g: () => choose("good"), b: () => choose("bad"), s: () => save(), q: leave, ArrowLeft: () => move(-1), ArrowRight: () => move(1) }[event.key];
       if (!act || (event.target.type === "range" && event.key.startsWith("Arrow"))) return false;
       act();
       return true;

@@ -1,0 +1,57 @@
+"""HTTP/1.1 as uvicorn speaks it with httptools, and two limits that it leaves out: the size of the headers, and how long they may
+take to come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MOST_HEADER_BYTES = 64 * 1024
+HEADER_SECONDS = 20.0
+
+
+class Limited(HttpToolsProtocol):
+    """Closes a connection whose headers are too long or too late."""
+
+    late: Any = None
+    head: int | None = 0
+    """Bytes of the headers that are under way; None once they are whole."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def on_message_begin(self) -> None:
+        self.head = 0
+        self._wait()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self.head = None
+        self._stop()
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.head is not None:
+            self.head += len(data)
+            if self.head > MOST_HEADER_BYTES and self.transport is not None:
+                self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._stop()
+        self.late = self.loop.call_later(HEADER_SECONDS, self._close)
+
+    def _stop(self) -> None:
+        if self.late is not None:
+            self.late.cancel()
+            self.late = None
+
+    def _close(self) -> None:
+        if self.head is not None and self.transport is not None and not self.transport.is_closing():
+            self.transport.close()

@@ -1,0 +1,128 @@
+"""A running server on loopback, and an upstream that says what a test tells it to, when it tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from clawback import config
+from clawback.paths import Home
+from clawback.serve import app as serving
+from clawback.serve import guard, protocol
+
+
+class Running:
+    """An ASGI app on a port of its own, on a thread of its own; ``call`` runs something on its event loop."""
+
+    def __init__(self, app: Any) -> None:
+        self.socket = socket.socket()
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.listen(512)
+        self.port = self.socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.server = uvicorn.Server(
+            uvicorn.Config(
+                app, http=protocol.Limited, log_level="error", access_log=False, timeout_graceful_shutdown=5
+            )
+        )
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
+        self.thread.start()
+        for _ in range(600):
+            try:
+                if httpx.get(self.url + "/healthz", timeout=5).status_code:
+                    break
+            except httpx.HTTPError:
+                self.thread.join(0.1)
+        else:
+            raise AssertionError("the server did not start")
+
+    def close(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(timeout=30)
+        self.socket.close()
+        assert not self.thread.is_alive(), "the server did not end"
+
+
+class Upstream:
+    """Plays a script: status, headers and chunks. A chunk that is an event is waited for before the next is sent."""
+
+    def __init__(self) -> None:
+        self.script: list[bytes | threading.Event] = []
+        self.headers = [(b"content-type", b"application/json")]
+        self.status = 200
+        self.got: list[tuple[str, str, dict[str, str], bytes]] = []
+
+    def says(
+        self, *script: bytes | threading.Event, kind: str = "application/json", status: int = 200
+    ) -> None:
+        self.script, self.status = list(script), status
+        self.headers = [(b"content-type", kind.encode())]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while True:
+                await send({"type": (await receive())["type"] + ".complete"})
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        if scope["path"] != "/healthz":
+            headers = {k.decode(): v.decode() for k, v in scope["headers"]}
+            address = scope["raw_path"].decode() + (
+                "?" + scope["query_string"].decode() if scope["query_string"] else ""
+            )
+            self.got.append((scope["method"], address, headers, body))
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        for part in list(self.script):
+            if isinstance(part, bytes):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            else:
+                assert await asyncio.to_thread(part.wait, 30), "nobody said that it may go on"
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[[Any], Running]]:
+    started: list[Running] = []
+
+    def start(app: Any) -> Running:
+        started.append(Running(app))
+        return started[-1]
+
+    yield start
+    for one in reversed(started):
+        if one.thread.is_alive():
+            one.close()
+
+
+@pytest.fixture
+def upstream() -> Upstream:
+    return Upstream()
+
+
+@pytest.fixture
+def proxy(home: Home, upstream: Upstream, running: Callable[[Any], Running]) -> Running:
+    """The server, in front of the upstream."""
+    there = running(upstream)
+    return running(serving.make(home, config.Serve(upstream=there.url)))
+
+
+@pytest.fixture
+def secret(home: Home) -> dict[str, str]:
+    return {"authorization": f"Bearer {guard.token(home.root / 'token')}"}
+
+
+def sse(*events: Any) -> bytes:
+    return b"".join(
+        b"data: " + (e.encode() if isinstance(e, str) else json.dumps(e).encode()) + b"\n\n" for e in events
+    )

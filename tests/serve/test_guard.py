@@ -1,0 +1,167 @@
+"""docs/security.md, line by line: who may ask, and how much."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from clawback import config
+from clawback.paths import Home
+from clawback.serve import app as serving
+from clawback.serve import guard, page, protocol
+
+from .conftest import Running, Upstream
+
+API = ["/api/status", "/api/turns", "/api/turns/1", "/api/sessions", "/api/versions", "/api/runs", "/api/learning", "/api/health", "/metrics"]  # fmt: skip
+WRITES = [
+    "/api/turns/1/feedback",
+    "/api/preferences",
+    "/api/versions/1/promote",
+    "/api/rollback",
+    "/api/train",
+    "/api/pairs",
+]
+
+
+@pytest.mark.parametrize("path", API)
+def test_reading_turns_needs_the_token(proxy: Running, secret: dict[str, str], path: str) -> None:
+    for headers in (
+        {},
+        {"authorization": "Bearer wrong"},
+        {"authorization": "Basic " + secret["authorization"][7:]},
+    ):
+        assert httpx.get(proxy.url + path, headers=headers).status_code == 401
+    assert httpx.get(proxy.url + path, headers=secret).status_code in (200, 404)
+    assert httpx.get(proxy.url + path, headers={"x-api-key": secret["authorization"][7:]}).status_code in (
+        200,
+        404,
+    )
+
+
+@pytest.mark.parametrize("path", WRITES)
+def test_changing_anything_needs_the_token(proxy: Running, path: str) -> None:
+    assert httpx.post(proxy.url + path, json={}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.:1"]
+)
+def test_a_name_that_is_not_ours_is_refused(proxy: Running, secret: dict[str, str], host: str) -> None:
+    for path in ("/", "/v1/models", "/api/status", "/healthz"):
+        assert httpx.get(proxy.url + path, headers=secret | {"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+def test_no_other_site_can_make_a_browser_act_here(
+    proxy: Running, secret: dict[str, str], upstream: Upstream, headers: dict[str, str]
+) -> None:
+    assert httpx.post(proxy.url + "/api/rollback", headers=secret | headers, json={}).status_code == 403
+    assert httpx.post(proxy.url + "/v1/messages", headers=headers, json={}).status_code == 403
+    assert upstream.got == []
+
+
+def test_our_own_page_may(proxy: Running, secret: dict[str, str]) -> None:
+    headers = secret | {"origin": proxy.url, "sec-fetch-site": "same-origin"}
+    assert httpx.get(proxy.url + "/api/status", headers=headers).status_code == 200
+
+
+def test_beyond_loopback_even_a_question_needs_the_token(
+    home: Home, upstream: Upstream, running: Callable[[Any], Running], secret: dict[str, str]
+) -> None:
+    there = running(upstream)
+    settings = config.Serve(upstream=there.url, host="0.0.0.0", names=("box.local",))
+    server = running(serving.make(home, settings))
+    assert httpx.post(server.url + "/v1/messages", json={}).status_code == 401
+    token = {"x-clawback-token": secret["authorization"][7:], "x-api-key": "the upstream's"}
+    assert (
+        httpx.post(server.url + "/v1/messages", json={}, headers=token | {"host": "box.local"}).status_code
+        == 200
+    )
+    assert upstream.got[0][2]["x-api-key"] == "the upstream's"
+    assert "x-clawback-token" not in upstream.got[0][2]
+
+
+def test_the_page_runs_nothing_from_elsewhere(proxy: Running) -> None:
+    answer = httpx.get(proxy.url + "/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    for name, _ in page.FILES.values():
+        text = (page.WEB / name).read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text
+        assert "https://" not in text
+        assert "innerHTML" not in text, "what a model wrote is shown as text, never as markup"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../token", "/..%2ftoken", "/%2e%2e/%2e%2e/etc/passwd", "/web/app.js", "/app.js/../../config.py", "//etc/passwd", "/token", "/clawback.db"],
+)  # fmt: skip
+def test_no_path_reaches_the_file_system(proxy: Running, path: str) -> None:
+    with socket.create_connection(("127.0.0.1", proxy.port)) as raw:
+        raw.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while more := raw.recv(65536):
+            answer += more
+    assert b" 404 " in answer.split(b"\r\n")[0]
+
+
+def test_a_body_has_a_limit_and_a_time(
+    proxy: Running, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "MOST_BYTES", 1000)
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
+    assert httpx.post(proxy.url + "/v1/messages", content=b"x" * 1001).status_code == 413
+    with socket.create_connection(("127.0.0.1", proxy.port)) as raw:
+        raw.sendall(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nslow")
+        assert b" 408 " in raw.recv(4096)
+    assert upstream.got == []
+
+
+def test_headers_without_end_are_cut_off(proxy: Running) -> None:
+    def send() -> None:
+        for _ in range(10_000):
+            raw.sendall(b"X: " + b"a" * 1000 + b"\r\n")
+
+    with socket.create_connection(("127.0.0.1", proxy.port)) as raw:
+        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+        with pytest.raises(OSError):
+            send()
+
+
+def test_a_connection_that_says_nothing_is_closed(
+    home: Home, upstream: Upstream, running: Callable[[Any], Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.2)
+    server = running(serving.make(home, config.Serve(upstream="http://127.0.0.1:9")))
+    for begun in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
+            raw.sendall(begun)
+            assert raw.recv(4096) == b""
+
+
+def test_the_token_is_the_owners_alone_and_stays(tmp_path: Path) -> None:
+    made = guard.token(tmp_path / "token")
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+    assert len(made) >= 43
+    assert guard.token(tmp_path / "token") == made
+    (tmp_path / "token").write_text("short")
+    assert len(guard.token(tmp_path / "token")) >= 43

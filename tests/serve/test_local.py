@@ -1,0 +1,191 @@
+"""The embedded engine behind the three dialects, as the official clients see it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+
+from clawback import release, store
+from clawback.paths import Home
+from clawback.serve import app as serving
+from clawback.serve import tools
+
+from .conftest import Running
+
+ASK = [{"role": "user", "content": "Tell me about the otter."}]
+
+
+@pytest.fixture
+def server(trained: Home, running: Callable[[Any], Running]) -> Running:
+    return running(serving.make(trained))
+
+
+@pytest.fixture
+def chat(server: Running) -> openai.OpenAI:
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+
+
+def newest(home: Home) -> Any:
+    with store.connect(home.database) as db:
+        return db.turns(limit=1)[0]
+
+
+def test_chat_completions_whole_and_streamed_say_the_same_and_are_kept_token_by_token(
+    chat: openai.OpenAI, trained: Home
+) -> None:
+    whole = chat.chat.completions.create(model="clawback", messages=ASK, seed=3)  # type: ignore[arg-type]
+    pieces, usage = [], None
+    for event in chat.chat.completions.create(
+        model="clawback",
+        messages=ASK,
+        seed=3,
+        stream=True,
+        stream_options={"include_usage": True},  # type: ignore[arg-type]
+    ):
+        pieces += [choice.delta.content or "" for choice in event.choices]
+        usage = event.usage or usage
+    assert whole.choices[0].message.content == "".join(pieces)
+    assert len([p for p in pieces if p]) > 3, "it came piece by piece"
+    assert usage == whole.usage
+    turn = newest(trained)
+    assert (turn.version, turn.response) == (1, "".join(pieces))
+    assert len(turn.response_ids) == len(turn.response_logprobs) == whole.usage.completion_tokens
+
+
+def test_recorded_logprobs_are_those_of_the_version_that_answered(chat: openai.OpenAI, trained: Home) -> None:
+    chat.chat.completions.create(model="clawback", messages=ASK, seed=4)  # type: ignore[arg-type]
+    turn = newest(trained)
+    with store.connect(trained.database) as db:
+        policy = release.load(trained, db.version(1))
+    [again] = policy.logprobs([turn.messages], [list(turn.response_ids)])
+    assert again.tolist() == pytest.approx(turn.response_logprobs, abs=2e-4)
+
+
+def test_responses_and_messages(server: Running, chat: openai.OpenAI, trained: Home) -> None:
+    answer = chat.responses.create(model="clawback", input="Tell me about the fig.")
+    assert answer.output_text == newest(trained).response
+    with chat.responses.stream(model="clawback", input="Tell me about the fig.") as stream:
+        for _ in stream:
+            pass
+        assert stream.get_final_response().output_text == newest(trained).response
+    claude = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
+    said = claude.messages.create(model="clawback", max_tokens=5, system="Be brief.", messages=ASK)  # type: ignore[arg-type]
+    assert (said.stop_reason, said.usage.output_tokens) == ("max_tokens", 5)
+    with claude.messages.stream(model="clawback-base", max_tokens=90, messages=ASK) as events:  # type: ignore[arg-type]
+        text = "".join(events.text_stream)
+        assert events.get_final_message().stop_reason == "end_turn"
+    assert (newest(trained).response, newest(trained).version) == (text, 0)
+    assert claude.messages.count_tokens(model="clawback", messages=ASK).input_tokens == 9  # type: ignore[arg-type]
+    assert [model.id for model in chat.models.list()] == ["clawback", "clawback-base", "clawback-v1"]
+
+
+def test_stop_strings_seeds_and_limits(chat: openai.OpenAI) -> None:
+    def ask(**options: Any) -> Any:
+        return chat.chat.completions.create(model="clawback-base", messages=ASK, **options).choices[0]  # type: ignore[call-overload]
+
+    text = ask(seed=1).message.content
+    assert ask(seed=1).message.content == text
+    assert len({ask(seed=n).message.content for n in range(6)}) > 1
+    word = text.split()[2]
+    cut = ask(seed=1, stop=[word])
+    assert (cut.message.content, cut.finish_reason) == (text[: text.index(word)], "stop")
+    assert ask(seed=1, max_tokens=2).finish_reason == "length"
+    assert ask(temperature=0).message.content == ask(temperature=0, seed=5).message.content
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/chat/completions", b"{", 400),
+        ("/v1/chat/completions", b"[]", 400),
+        ("/v1/chat/completions", b'{"messages": []}', 400),
+        ("/v1/messages", b'{"messages": "no"}', 400),
+        ("/v1/responses", b'{"input": 3}', 400),
+        ("/v1/responses", b"[" * 100_000, 400),
+        (
+            "/v1/chat/completions",
+            b'{"model": "clawback-v9", "messages": [{"role": "user", "content": "x"}]}',
+            404,
+        ),
+        ("/v1/nothing", b"{}", 404),
+    ],
+)
+def test_what_cannot_be_answered_is_said_in_the_dialect(
+    server: Running, path: str, body: bytes, status: int
+) -> None:
+    answer = httpx.post(server.url + path, content=body)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+
+
+def test_a_conversation_beyond_the_context_is_refused_in_a_sentence(server: Running) -> None:
+    long = [{"role": "user", "content": "otter " * 50_000}]
+    answer = httpx.post(server.url + "/v1/chat/completions", json={"messages": long}, timeout=60)
+    assert answer.status_code in (200, 400)  # an older part may be left out where the model reads that much
+    assert answer.json()
+
+
+def test_swapping_versions_under_load_loses_and_mixes_nothing(server: Running, trained: Home) -> None:
+    """What each version says to a seed is known; every answer must be exactly that of the version it names."""
+
+    def ask(seed: int, model: str = "clawback") -> tuple[int, str]:
+        body = {"model": model, "messages": ASK, "seed": seed}
+        answer = httpx.post(server.url + "/v1/chat/completions", json=body, timeout=120)
+        assert answer.status_code == 200, answer.text
+        return int(answer.headers["x-clawback-version"]), answer.json()["choices"][0]["message"]["content"]
+
+    wanted = {
+        (number, seed): ask(seed, name)[1]
+        for seed in range(4)
+        for number, name in ((0, "clawback-base"), (1, "clawback-v1"))
+    }
+    assert any(wanted[0, seed] != wanted[1, seed] for seed in range(4))
+    over, swaps = threading.Event(), 0
+
+    def swap() -> None:
+        nonlocal swaps
+        with store.connect(trained.database) as db:
+            while not over.is_set():
+                release.rollback(db, trained, swaps % 2)
+                swaps += 1
+                over.wait(0.02)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        with ThreadPoolExecutor(8) as people:
+            answers = list(people.map(lambda i: (i % 4, *ask(i % 4)), range(64)))
+    finally:
+        over.set()
+        swapper.join()
+    assert swaps > 1
+    assert {version for _, version, _ in answers} == {0, 1}
+    for seed, version, text in answers:
+        assert text == wanted[version, seed]
+
+
+def test_a_damaged_version_is_never_answered_by(server: Running, trained: Home) -> None:
+    (trained.version(1) / "adapter_model.safetensors").write_bytes(b"not an adapter")
+    answer = httpx.post(server.url + "/v1/chat/completions", json={"model": "clawback-v1", "messages": ASK})
+    assert answer.status_code == 503
+    assert "version 1" in answer.json()["error"]["message"].lower()
+
+
+def test_tool_calls_in_the_text_of_a_model() -> None:
+    text = 'Let me look.\n<tool_call>\n{"name": "ls", "arguments": {"path": "/"}}\n</tool_call>'
+    rest, [call] = tools.find(text)
+    assert (rest, call["name"], call["arguments"]) == ("Let me look.", "ls", '{"path": "/"}')
+    for odd in (
+        "<tool_call>{}</tool_call>",
+        "<tool_call>{x</tool_call>",
+        '<tool_call>{"name": 1}</tool_call>',
+        "plain",
+    ):
+        assert tools.find(odd) == (odd, ())
