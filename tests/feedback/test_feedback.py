@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from clawback import feedback, store
 from clawback.errors import NotFound, UsageError
 from clawback.paths import Home
-from clawback.records import Feedback, Sample, Turn
+from clawback.records import Feedback, Part, Sample, Turn
 from clawback.store import Store
 
 
@@ -129,6 +129,22 @@ def test_a_split_holds_back_its_share_of_each_sign(of: dict[int, float], share: 
     for sign in (-1.0, 1.0):
         count = sum(v == sign for v in of.values())
         assert sum(s.reward == sign for s in held) == round(share * count)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=30), st.integers(0, 3)
+)
+def test_turns_that_are_compared_stay_on_one_side(pairs: list[tuple[int, int]], seed: int) -> None:
+    samples = [
+        Sample(turn, (), "x", value, (Part(number, "preference", value, 0.5),))
+        for number, (better, worse) in enumerate(pairs)
+        if better != worse
+        for turn, value in ((better, 0.5), (worse, -0.5))
+    ]
+    train, held = feedback.split(samples, 0.3, seed)
+    assert {p.feedback_id for s in train for p in s.parts}.isdisjoint(
+        p.feedback_id for s in held for p in s.parts
+    )
 
 
 @given(rewards, rewards)

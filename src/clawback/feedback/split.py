@@ -15,19 +15,41 @@ def split(
 
     ``before`` says where turns were in earlier runs (``Store.splits()``): a turn that was held back once is never
     trained on later, nor the other way round. New turns fill each sign up to its share, in an order that is a hash of
-    their id. Samples of one turn (an edit and what it replaced) stay together; the first one's sign is the turn's.
+    their id. Samples of one turn (an edit and what it replaced) stay together, the first one's sign being the turn's; and so do
+    turns that a preference compares, for what it says of one it says of the other (unless they were apart already).
     """
     sign: dict[int, bool] = {}
     for sample in samples:
         sign.setdefault(sample.turn_id, sample.reward > 0)
+    together = _linked(samples)
     place = {turn: before[turn] for turn in sign if turn in before} if before else {}
+    of_group = {together[turn]: where for turn, where in place.items()}
     for good in (True, False):
         turns = [t for t, is_good in sign.items() if is_good == good]
         missing = round(held_out * len(turns)) - sum(place.get(t) == "held_out" for t in turns)
-        new = sorted((t for t in turns if t not in place), key=lambda t: _hash(t, seed))
-        place |= {t: "held_out" if i < missing else "train" for i, t in enumerate(new)}
+        for turn in sorted((t for t in turns if t not in place), key=lambda t: _hash(t, seed)):
+            new = "held_out" if missing > 0 else "train"
+            place[turn] = of_group.setdefault(together[turn], new)
+            missing -= place[turn] == "held_out"
     train = [s for s in samples if place[s.turn_id] == "train"]
     return train, [s for s in samples if place[s.turn_id] == "held_out"]
+
+
+def _linked(samples: Sequence[Sample]) -> dict[int, int]:
+    """Turn → the first turn of its group: turns that share a piece of feedback (a preference) are one group."""
+    group = {sample.turn_id: sample.turn_id for sample in samples}
+
+    def first(turn: int) -> int:
+        while group[turn] != turn:
+            turn = group[turn]
+        return turn
+
+    seen: dict[int, int] = {}
+    for sample in samples:
+        for part in sample.parts:
+            one, other = first(sample.turn_id), first(seen.setdefault(part.feedback_id, sample.turn_id))
+            group[max(one, other)] = min(one, other)
+    return {turn: first(turn) for turn in group}
 
 
 def _hash(turn_id: int, seed: int) -> bytes:

@@ -167,6 +167,7 @@ class _Job:
         if run.version is not None:
             return self.db.version(run.version)
         from clawback import engine
+        from clawback.engine import tracking
 
         if policy is None:
             model = self.settings.model
@@ -174,16 +175,18 @@ class _Job:
                 run.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
             )
         recipe: Recipe = engine.recipe_from(run.recipe)
-        result = engine.train(
-            policy,
-            feedback.samples(self.db, run.train_ids),
-            recipe,
-            seed=run.seed,
-            out=self.folder(run),
-            prompts=self.prompts(run),
-            on_progress=lambda p: self.enter(run, p),
-            resume=True,
-        )
+        scalars = self.home.logs / "tensorboard" / f"run-{run.id:04d}"
+        with tracking.tensorboard(scalars) as track:
+            result = engine.train(
+                policy,
+                feedback.samples(self.db, run.train_ids),
+                recipe,
+                seed=run.seed,
+                out=self.folder(run),
+                prompts=self.prompts(run),
+                on_progress=tracking.both(lambda p: self.enter(run, p), track),
+                resume=True,
+            )
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)
 
