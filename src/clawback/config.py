@@ -85,6 +85,15 @@ class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Turns larger than this are shortened from the front before they are stored."""
 
 
+class Trial(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether what the gate accepts is tried on some sessions first (where Clawback's own server answers)."""
+
+    share: float = 0.0
+    """Share of sessions that the candidate answers, at most 0.5; 0: it goes live at once."""
+    alpha: float = 0.05
+    """Chance of promoting a version that is no better, or turning one down that is no worse."""
+
+
 class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server on the network."""
 
@@ -104,6 +113,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     generation: Generation = Generation()
     privacy: Privacy = Privacy()
     serve: Serve = Serve()
+    trial: Trial = Trial()
 
 
 def load(path: Path) -> Config:

@@ -189,3 +189,27 @@ def test_tool_calls_in_the_text_of_a_model() -> None:
         "plain",
     ):
         assert tools.find(odd) == (odd, ())
+
+
+def test_a_session_stays_with_its_side_of_a_trial(server: Running, trained: Home) -> None:
+    with store.connect(trained.database) as db:
+        db.promote(0)
+        made = release.trial.begin(db, 1, 0.5, 0.05, now=1000.0)
+    versions: dict[str, set[int]] = {}
+    messages: list[dict[str, str]] = list(ASK)
+    for name in ("a", "b", "c", "d", "e", "f"):
+        for _ in range(2):
+            answer = httpx.post(
+                server.url + "/v1/chat/completions",
+                json={"messages": ASK, "max_tokens": 5},
+                headers={"x-session-id": name},
+            )
+            versions.setdefault(name, set()).add(int(answer.headers["x-clawback-version"]))
+    assert versions == {name: {release.trial.side(made, name)} for name in versions}
+    assert {0, 1} == {number for of in versions.values() for number in of}
+    seen = set()
+    for _ in range(3):  # nobody names the session: it is known by what was said
+        answer = httpx.post(server.url + "/v1/chat/completions", json={"messages": messages, "max_tokens": 5})
+        seen.add(answer.headers["x-clawback-version"])
+        messages += [answer.json()["choices"][0]["message"], {"role": "user", "content": "And then?"}]
+    assert len(seen) == 1

@@ -43,6 +43,7 @@ COMMANDS = {
     "model": "model",
     "serve": "serve",
     "sessions": "serve",
+    "trial": "serve",
     "demo": "demo",
 }
 """Command → the file under ``cli/`` that holds it, in the order that help lists them."""
@@ -75,6 +76,7 @@ SUMMARIES = {
     "backup": "Copy the database while it is in use.",
     "model": "The embedded model: make it, where it is, what it is.",
     "serve": "Answer agents, record their turns, show the web page.",
+    "trial": "Try a version on a share of the sessions until it proves better or worse.",
     "sessions": "List conversations, or show one.",
     "demo": "The whole loop on the embedded model.",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from dataclasses import asdict
 
 import click
@@ -130,3 +131,57 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
         "\n".join([f"{one.agent} · {one.main} main, {one.side} side · {when(one.created_at)}", *lines]),
         as_json,
     )
+
+
+@click.command()
+@click.argument("version", type=int, required=False)
+@click.option(
+    "--share", default=0.2, show_default=True, help="Share of the sessions that it answers, at most 0.5."
+)
+@click.option(
+    "--alpha", default=0.05, show_default=True, help="Chance of a wrong verdict that is put up with."
+)
+@click.option("--stop", is_flag=True, help="End the trial; the live version stays.")
+@json_option
+def trial(version: int | None, share: float, alpha: float, stop: bool, as_json: bool) -> None:
+    """Try a version on a share of the sessions, until what you say of both decides; without one: how the trial stands.
+
+    It may be looked at as often as you like. The better version then goes live by itself.
+
+    \b
+    clawback trial 3 --share 0.2
+    clawback trial
+    clawback trial --stop
+    """
+    from clawback import release
+
+    with open_store() as store:
+        if stop:
+            release.trial.stop(store)
+            emit({"trial": None}, "No trial is on.", as_json)
+            return
+        if version is not None:
+            release.trial.begin(store, version, share, alpha, time.time())
+        ended = release.trial.settle(store, current_home(), time.time())
+        now = release.trial.running(store)
+        found = ended[0] if ended else release.trial.score(store, now, time.time()) if now else None
+        live = store.live().number
+    data = {"trial": asdict(now) if now else None, "score": asdict(found) if found else None, "live": live}
+    if found is None:
+        emit(data, "No trial is on.", as_json)
+        return
+    rows = [
+        f"{name:<10} {count:>4} sessions, mean reward {'–' if mean is None else f'{mean:+.2f}'}"
+        for name, count, mean in (
+            ("candidate", found.candidate_sessions, found.candidate_mean),
+            ("live", found.live_sessions, found.live_mean),
+        )
+    ]
+    end = (
+        f"The candidate is {found.verdict}: version {live} is live."
+        if found.verdict
+        else f"Open: evidence {found.better:.2g} for better, {found.worse:.2g} for worse; {1 / now.alpha:.0f} decides."
+        if now
+        else ""
+    )
+    emit(data, "\n".join([*rows, end]), as_json)

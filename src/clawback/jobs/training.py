@@ -212,7 +212,10 @@ class _Job:
             settings=self.settings,
             on_progress=lambda p: self.enter(run, p),
         )
-        if report.accepted:
+        if report.accepted and self.settings.trial.share > 0:
+            chosen = self.settings.trial
+            release.trial.begin(self.db, version.number, chosen.share, chosen.alpha, time.time())
+        elif report.accepted:
             release.promote(self.db, self.home, version.number)
         else:
             self.db.reject(version.number)

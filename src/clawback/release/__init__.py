@@ -1,5 +1,6 @@
 """Versions: made, judged, put live, and taken back."""
 
+from clawback.release import trial
 from clawback.release.gating import Report, gate
 from clawback.release.loading import load
 from clawback.release.registry import check, clear_strays, heal, promote, propose, reset, rollback
@@ -15,4 +16,5 @@ __all__ = [
     "propose",
     "reset",
     "rollback",
+    "trial",
 ]

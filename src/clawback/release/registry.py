@@ -93,14 +93,20 @@ def promote(store: Store, home: Home, number: int) -> Version:
     """
     del home  # the same call shape as its neighbours; publishers will need it
     version = store.version(number)
-    if version.status == "rejected":
-        raise UsageError(f"Version {number} was rejected by the gate. `clawback versions` says why.")
-    if version.status == "candidate" and not (version.report or {}).get("accepted"):
-        raise UsageError(
-            f"Version {number} has not passed the gate, so it cannot go live. `clawback gate {number}` judges it."
-        )
+    passed(version)
     check(version)
     return store.promote(number)
+
+
+def passed(version: Version) -> None:
+    """Raises ``UsageError`` for a version that the gate has not passed."""
+    if version.status == "rejected":
+        raise UsageError(f"Version {version.number} was rejected. `clawback versions` says why.")
+    if version.status == "candidate" and not (version.report or {}).get("accepted"):
+        raise UsageError(
+            f"Version {version.number} has not passed the gate, so it cannot go live. "
+            f"`clawback gate {version.number}` judges it."
+        )
 
 
 def rollback(store: Store, home: Home, number: int | None = None) -> Version:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,10 +18,11 @@ from clawback.records import Turn, Version
 from clawback.serve import guard, wire
 from clawback.serve.dialects import BY_PATH, Dialect
 from clawback.serve.forward import Forward
-from clawback.serve.local import BASE, LIVE, Answer, Local
-from clawback.serve.recorder import Exchange, Recorder
+from clawback.serve.local import BASE, LIVE, Answer, Local, named
+from clawback.serve.recorder import Exchange, Recorder, placed
 
 log = logging.getLogger("clawback.serve")
+SETTLE_SECONDS = 30.0
 
 
 class Server:
@@ -38,8 +41,6 @@ class Server:
     @asynccontextmanager
     async def running(self, _: Any = None) -> AsyncIterator[None]:
         """From the first request to the last: what was recorded is on the disk at the end."""
-        import asyncio
-
         self.db = store.connect(self.home.database)
         release.heal(self.db, self.home)
         self.recorder.start()
@@ -48,13 +49,25 @@ class Server:
                 await self.forward.start()
             else:
                 await asyncio.to_thread(self.local.start)
+            settling = asyncio.create_task(self._settle())
             yield
+            settling.cancel()
         finally:
             if self.forward:
                 await self.forward.close()
             self.local.close()
             self.recorder.close()
             self.db.close()
+
+    async def _settle(self) -> None:
+        """Look now and then whether a trial has decided."""
+        while True:
+            await asyncio.sleep(SETTLE_SECONDS)
+            try:
+                if ended := release.trial.settle(self.db, self.home, time.time()):
+                    log.warning("the trial is over: version %s is live", ended[1].number)
+            except ClawbackError as error:
+                log.error("the trial could not be settled: %s", error)
 
     # ------------------------------------------------------------------------------------------- the model
 
@@ -88,17 +101,22 @@ class Server:
             return
         await wire.respond(send, 200, json.dumps({"input_tokens": count}).encode())
 
-    def version_for(self, model: str) -> Version:
+    def version_for(self, model: str, session: str) -> Version:
         """Raises ``NotFound`` for a version that there is not, and ``ModelError`` for one that is damaged."""
-        version = self.local.version(model, self.db.live(), self.db.version)
-        release.registry.check(version)
+        number = named(model)
+        version = (
+            self.db.version(number) if number is not None else release.trial.version_for(self.db, session)
+        )
+        release.check(version)
         return version
 
     async def _answer(self, scope: Any, receive: Any, send: Any, dialect: Dialect) -> None:
         try:
             body = _object(await wire.body(receive))
             asked = dialect.read(body)
-            version = self.version_for(asked.model)
+            headers = wire.headers(scope)
+            session, _ = placed(self.db, asked.messages, headers, body)
+            version = self.version_for(asked.model, session)
             pieces = self.local.answer(asked, version)
             answer, first = await anext(pieces)
         except (ValueError, UsageError, NotFound) as error:
@@ -116,7 +134,8 @@ class Server:
                 Exchange(
                     dialect,
                     body,
-                    wire.headers(scope),
+                    headers,
+                    session=session,
                     said=answer.said(),
                     version=version.number,
                     response_ids=tuple(answer.ids),

@@ -27,6 +27,14 @@ BASE, LIVE = "clawback-base", "clawback"
 """Names that a request may give as its model; every other name means the live version, too."""
 
 
+def named(model: str) -> int | None:
+    """The version that a model's name asks for: ``clawback-base``, ``clawback-v7``; None: whichever is live."""
+    tail = model.removeprefix("clawback-v")
+    if tail != model and tail.isascii() and tail.isdigit() and len(tail) < 10:
+        return int(tail)
+    return 0 if model == BASE else None
+
+
 @dataclass(slots=True)
 class Answer:
     """What one request has come to so far."""
@@ -83,15 +91,6 @@ class Local:
     def close(self) -> None:
         if self.batcher:
             self.batcher.close()
-
-    def version(self, name: str, live: Version, find: Any) -> Version:
-        """The version that a model's name asks for: ``clawback-base``, ``clawback-v7``, or the live one."""
-        if name == BASE:
-            return find(0)  # type: ignore[no-any-return]
-        tail = name.removeprefix("clawback-v")
-        if tail != name and tail.isascii() and tail.isdigit() and len(tail) < 10:
-            return find(int(tail))  # type: ignore[no-any-return]
-        return live
 
     async def answer(self, asked: Asked, version: Version) -> AsyncIterator[tuple[Answer, str]]:
         """Yields the answer so far with each further piece of text; ``answer.ended`` is set with the last.

@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,8 @@ class Exchange:
     raw: bytes = b""
     stream: bool = False
     said: Said | None = None
+    session: str = ""
+    """Where it is known already."""
     version: int | None = None
     response_ids: tuple[int, ...] | None = None
     response_logprobs: tuple[float, ...] | None = None
@@ -114,7 +116,8 @@ class Recorder:
         if not (said.text or said.calls):
             return None
         messages, headers = asked.messages, exchange.headers
-        session, before = self._session(store, messages, headers, exchange.body)
+        session, before = placed(store, messages, headers, exchange.body)
+        session = exchange.session or session
         turn = Turn(
             session=session,
             messages=self._kept(messages),
@@ -135,18 +138,6 @@ class Recorder:
         if headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"):
             store.finish_session(session)
         return number
-
-    def _session(
-        self, store: Any, messages: tuple[Message, ...], headers: Mapping[str, str], body: Mapping[str, Any]
-    ) -> tuple[str, tuple[int, list[Message]] | None]:
-        """The session that is named or gone on with, and the turn before with what came back to it."""
-        known = conversations.places(messages)
-        found = store.at_place([place for _, place in known])
-        named = conversations.session_of(headers, body)
-        if found is None:
-            return named or uuid.uuid4().hex, None
-        index, turn, session = found
-        return named or session, (turn, conversations.came_back(messages, known[index][0]))
 
     def _kind(self, asked: Asked, headers: Mapping[str, str]) -> Any:
         return conversations.kind_of(
@@ -170,6 +161,19 @@ class Recorder:
                 break
             kept.append(message)
         return tuple(reversed(kept))
+
+
+def placed(
+    store: Any, messages: Sequence[Message], headers: Mapping[str, str], body: Mapping[str, Any]
+) -> tuple[str, tuple[int, list[Message]] | None]:
+    """The session that is named or gone on with (a new one otherwise), and the turn before with what came back to it."""
+    known = conversations.places(messages)
+    found = store.at_place([place for _, place in known])
+    named = conversations.session_of(headers, body)
+    if found is None:
+        return named or uuid.uuid4().hex, None
+    index, turn, session = found
+    return named or session, (turn, conversations.came_back(messages, known[index][0]))
 
 
 def _without_pictures(content: Any) -> Any:

@@ -73,3 +73,19 @@ class Sessions(Base):
         if not rows:
             raise NotFound(f"There is no session {name!r}. `clawback sessions` lists them.")
         return Session(**dict(rows[0]))
+
+    def ended_sessions(self, since: float, until: float) -> list[tuple[int, list[int]]]:
+        """(version, main turns) of the sessions that began after ``since`` and are over: done, or silent since ``until``.
+        In the order in which they ended; those that two versions answered are left out."""
+        rows = self._read(
+            """
+            SELECT min(t.version) AS version, group_concat(t.id) AS turns, max(t.created_at) AS last, s.done_at AS done
+            FROM sessions s JOIN turns t ON t.session_id = s.id
+            WHERE s.created_at > ? AND t.kind = 'main' AND t.version IS NOT NULL
+            GROUP BY s.id HAVING min(t.version) = max(t.version) AND (done IS NOT NULL OR last <= ?)
+            ORDER BY coalesce(done, last), s.id
+            """,
+            since,
+            until,
+        )
+        return [(int(r["version"]), [int(i) for i in r["turns"].split(",")]) for r in rows]
