@@ -71,7 +71,9 @@ def test_recorded_logprobs_are_those_of_the_version_that_answered(chat: openai.O
 def test_responses_and_messages(server: Running, chat: openai.OpenAI, trained: Home) -> None:
     answer = chat.responses.create(model="clawback", input="Tell me about the fig.")
     assert answer.output_text == newest(trained).response
-    with chat.responses.stream(model="clawback", input="Tell me about the fig.") as stream:
+    with chat.responses.stream(
+        model="clawback", input="Tell me about the fig.", max_output_tokens=150
+    ) as stream:
         for _ in stream:
             pass
         assert stream.get_final_response().output_text == newest(trained).response

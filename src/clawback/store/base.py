@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from clawback.errors import StoreError
-from clawback.store.schema import _sentence
+from clawback.store.schema import DAMAGED, _sentence
 
 
 class Base:
@@ -35,7 +35,7 @@ class Base:
     def _read(self, sql: str, *values: Any) -> list[sqlite3.Row]:
         try:
             return self._db.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             raise StoreError(_sentence(self.path, error)) from error
 
     @contextmanager
@@ -54,7 +54,7 @@ class Base:
                 with suppress(sqlite3.OperationalError):
                     self._db.execute("ROLLBACK")
                 raise
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             raise StoreError(_sentence(self.path, error)) from error
 
     def get(self, key: str, default: Any = None) -> Any:

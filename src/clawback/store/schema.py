@@ -12,6 +12,8 @@ from pathlib import Path
 from clawback.errors import StoreError
 
 MIGRATIONS = Path(__file__).with_name("migrations")
+DAMAGED = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a damaged file raises: where the damage is in a name, sqlite3 fails to decode its own message about it."""
 BUSY_SECONDS = 10.0
 """How long a writer waits for the one before it."""
 
@@ -49,7 +51,7 @@ def open_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.
         db.execute("PRAGMA foreign_keys = ON")
         if found < newest():
             _migrate(db, path)
-    except sqlite3.Error as error:
+    except DAMAGED as error:
         db.close()
         raise StoreError(_sentence(path, error)) from error
     except StoreError:
@@ -95,8 +97,8 @@ def _keep_copy(path: Path, version: int) -> None:
     copy.chmod(0o600)
 
 
-def _sentence(path: Path, error: sqlite3.Error) -> str:
-    text = str(error)
+def _sentence(path: Path, error: Exception) -> str:
+    text = "malformed text" if isinstance(error, UnicodeDecodeError) else str(error)
     if "locked" in text:
         return f"The database {path} is in use by something that does not let go of it; try again."
     if "malformed" in text or "not a database" in text:
