@@ -13,27 +13,37 @@ from typing import Any
 import pytest
 
 CLAUDE_CODE = "2.1.329"
+CODEX = "0.169.0"
 CACHE = Path(os.environ.get("CLAWBACK_TEST_CACHE", Path(__file__).parents[2] / ".venv" / "agents"))
 """Where agents are installed once and kept (under .venv, so that `make clean` takes them too)."""
 
 
 def claude_code() -> Path:
     """The program, installed from npm on the first use; skips with a reason where that is not possible."""
-    program = CACHE / f"claude-code-{CLAUDE_CODE}" / "node_modules" / ".bin" / "claude"
+    return _from_npm("claude-code", "@anthropic-ai/claude-code", CLAUDE_CODE, "claude")
+
+
+def codex() -> Path:
+    """The same for Codex."""
+    return _from_npm("codex", "@openai/codex", CODEX, "codex")
+
+
+def _from_npm(name: str, package: str, version: str, command: str) -> Path:
+    program = CACHE / f"{name}-{version}" / "node_modules" / ".bin" / command
     if not program.exists():
         if not shutil.which("npm"):
-            pytest.skip("npm is not installed, so there is no real Claude Code to test with")
+            pytest.skip(f"npm is not installed, so there is no real {name} to test with")
         folder = program.parents[2]
         folder.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(
-            ["npm", "install", "--no-audit", "--no-fund", f"@anthropic-ai/claude-code@{CLAUDE_CODE}"],
+            ["npm", "install", "--no-audit", "--no-fund", f"{package}@{version}"],
             cwd=folder,
             capture_output=True,
             text=True,
             timeout=600,
         )
         if done.returncode:
-            pytest.skip(f"npm could not install Claude Code: {done.stderr.strip().splitlines()[-1:]}")
+            pytest.skip(f"npm could not install {package}: {done.stderr.strip().splitlines()[-1:]}")
     return program
 
 

@@ -1,13 +1,14 @@
-"""A real Claude Code through a real ``clawback serve``: run by test_serve.py where only loopback exists.
+"""A real agent through a real ``clawback serve``: run by test_serve.py where only loopback exists.
 
-usage: serve_loop.py CLAUDE WORKDIR
-First in front of an upstream that makes the agent call a tool, then with the embedded model answering.
+usage: serve_loop.py claude|codex PROGRAM WORKDIR
+Claude Code first in front of an upstream that makes the agent call a tool, then with the embedded model answering.
 Prints one JSON object about what happened.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -96,7 +97,7 @@ def serve(home: Home, *options: str) -> Iterator[str]:
         assert process.wait(timeout=60) in (0, -15)
 
 
-def main(claude: str, workdir: Path) -> dict[str, Any]:
+def claude_code(claude: str, workdir: Path) -> dict[str, Any]:
     person, project = workdir / "home", workdir / "project"
     for folder in (person, project):
         folder.mkdir(parents=True)
@@ -146,5 +147,51 @@ def main(claude: str, workdir: Path) -> dict[str, Any]:
     return seen
 
 
+CODEX_SETTINGS = """
+model = "clawback"
+model_provider = "x"
+check_for_update_on_startup = false
+[model_providers.x]
+name = "x"
+base_url = "{url}/v1"
+env_key = "KEY"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+[analytics]
+enabled = false
+[projects."{project}"]
+trust_level = "trusted"
+"""
+
+
+def codex(program: str, workdir: Path) -> dict[str, Any]:
+    """Codex speaks the responses dialect alone, and the embedded model answers it."""
+    project, settings, home = workdir / "project", workdir / ".codex", Home(workdir / "embedded")
+    for folder in (project, settings, home.root):
+        folder.mkdir(parents=True)
+    with serve(home) as url:
+        (settings / "config.toml").write_text(CODEX_SETTINGS.format(url=url, project=project))
+        done = subprocess.run(
+            [program, "exec", "--skip-git-repo-check", "--json", "Tell me about the otter."],
+            cwd=project,
+            env={"PATH": os.environ["PATH"], "HOME": str(workdir), "CODEX_HOME": str(settings), "TERM": "xterm", "KEY": "none"},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-1500:]} {done.stderr[-1500:]}"
+    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    with store.connect(home.database) as db:
+        turns = db.turns(limit=50, kind="main")
+    return {
+        "thread": next(e["thread_id"] for e in events if e["type"] == "thread.started"),
+        "said": [e["item"]["text"] for e in events if e.get("item", {}).get("type") == "agent_message"],
+        "stored": [t.response for t in turns],
+        "sessions": [t.session for t in turns],
+        "agents": [t.agent for t in turns],
+        "prompts": [t.prompt for t in turns],
+    }
+
+
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]))))
+    run = {"claude": claude_code, "codex": codex}[sys.argv[1]]
+    print(json.dumps(run(sys.argv[2], Path(sys.argv[3]))))

@@ -1,4 +1,4 @@
-"""A real Claude Code holds a conversation with tools through the server, and one with the embedded model."""
+"""Real agents: Claude Code holds a conversation with tools through the server, and one with the embedded model; so does Codex."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 def test_claude_code_through_the_server(tmp_path: Path) -> None:
     script = Path(__file__).with_name("serve_loop.py")
-    seen = agents.on_loopback(script, str(agents.claude_code()), str(tmp_path), timeout=600)
+    seen = agents.on_loopback(script, "claude", str(agents.claude_code()), str(tmp_path), timeout=600)
 
     tool = seen["tool"]
     assert tool["result"] == "It said: tool-ran"
@@ -29,3 +29,13 @@ def test_claude_code_through_the_server(tmp_path: Path) -> None:
     assert embedded["sessions"] == []
     assert embedded["versions"] == [0]
     assert embedded["tokens"]
+
+
+def test_codex_through_the_server(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("serve_loop.py")
+    seen = agents.on_loopback(script, "codex", str(agents.codex()), str(tmp_path), timeout=600)
+    assert len(seen["said"]) == 1
+    assert [text.strip() for text in seen["said"]] == [text.strip() for text in seen["stored"]]
+    assert seen["sessions"] == [seen["thread"]]
+    assert seen["agents"] == ["codex"]
+    assert seen["prompts"] == ["Tell me about the otter."]

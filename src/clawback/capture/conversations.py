@@ -25,8 +25,12 @@ _ERRAND = re.compile(
 """What agents ask a model for on their own account, where nothing else gives it away."""
 
 _REMINDER = re.compile(
-    r"<system-reminder>.*?(?:</system-reminder>|\Z)|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*", re.DOTALL
+    r"<(system-reminder|environment_context|user_instructions|permissions)\b[^>]*>.*?(?:</\1\b[^>]*>|\Z)"
+    r"|# AGENTS\.md instructions.*?(?:</INSTRUCTIONS>|\Z)"
+    r"|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*",
+    re.DOTALL,
 )
+"""What Claude Code, Codex and OpenClaw put into the user's messages."""
 
 
 def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:

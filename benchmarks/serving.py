@@ -1,0 +1,277 @@
+"""What the recording proxy costs, and what the embedded engine gains from batching.
+
+    python -m benchmarks serving             # everything
+    python -m benchmarks serving --seconds 5 # shorter
+
+* **First token.** An upstream on loopback streams a fixed answer. A client opens many streams at once, straight to it and
+  through the proxy with recording on, in turns; the figure is what the proxy adds to the time until the first byte.
+* **Requests a second** through the proxy, recording on, and whether every one of them is in the store (by count and by hash).
+* **Tokens a second** of the embedded engine: one request at a time, and 16 at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+STREAMS = 100
+PIECES = 20
+GAP = 0.05
+"""Seconds between two pieces of the upstream's answer."""
+AT_ONCE = 16
+
+
+# ----------------------------------------------------------------------------------------------- the upstream
+
+
+async def upstream(gap: float) -> asyncio.Server:
+    """Streams ``PIECES`` chunks of a chat completion, each with a number of its own; answers nothing else."""
+    count = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(
+                    (
+                        int(h.split(b":")[1])
+                        for h in head.lower().split(b"\r\n")
+                        if h.startswith(b"content-length")
+                    ),
+                    0,
+                )
+                await reader.readexactly(length)
+                count += 1
+                mine = count
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+                )
+                for piece in range(PIECES):
+                    delta = {"choices": [{"delta": {"content": f"{mine}.{piece} "}, "finish_reason": None}]}
+                    _chunk(writer, f"data: {json.dumps(delta)}\n\n".encode())
+                    await writer.drain()
+                    if gap:
+                        await asyncio.sleep(gap)
+                _chunk(
+                    writer, b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+                )
+                _chunk(writer, b"")
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    return await asyncio.start_server(answer, "127.0.0.1", 0, backlog=2048)
+
+
+def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+
+def run_upstream(gap: float) -> None:
+    async def forever() -> None:
+        server = await upstream(gap)
+        print(server.sockets[0].getsockname()[1], flush=True)
+        await server.serve_forever()
+
+    import uvloop
+
+    uvloop.run(forever())
+
+
+# ------------------------------------------------------------------------------------------------- the client
+
+
+async def stream(session: Any, url: str, number: int) -> tuple[float, str]:
+    """Seconds to the first byte, and the text."""
+    body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": f"Question {number}"}]}
+    began = time.perf_counter()
+    async with session.post(url + "/v1/chat/completions", json=body) as answer:
+        raw = await answer.content.readany()
+        first = time.perf_counter() - began
+        raw += await answer.content.read()
+    said = [json.loads(line[6:]) for line in raw.split(b"\n") if line.startswith(b"data: {")]
+    return first, "".join(d["choices"][0]["delta"].get("content", "") for d in said)
+
+
+async def first_tokens(direct: str, proxied: str, rounds: int) -> tuple[list[float], list[float]]:
+    """``STREAMS`` streams are open all the time, begun one after the other; each way in turns, for the same machine."""
+    import aiohttp
+
+    taken: tuple[list[float], list[float]] = ([], [])
+    lasts = PIECES * GAP
+
+    async def person(session: Any, url: str, number: int, into: list[float]) -> None:
+        await asyncio.sleep(lasts * number / STREAMS)
+        for turn in range(4):
+            first, _ = await stream(session, url, number)
+            if turn:  # the first opens the connection
+                into.append(first)
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        for _ in range(rounds):
+            for place, url in enumerate((direct, proxied)):
+                await asyncio.gather(*(person(session, url, i, taken[place]) for i in range(STREAMS)))
+    return taken
+
+
+async def load(url: str, seconds: float) -> list[str]:
+    """As many requests as go through, 32 at once; what they answered."""
+    import aiohttp
+
+    texts: list[str] = []
+    end = time.perf_counter() + seconds
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def one(worker: int) -> None:
+            number = 0
+            while time.perf_counter() < end:
+                texts.append((await stream(session, url, worker * 100_000 + number))[1])
+                number += 1
+
+        await asyncio.gather(*(one(worker) for worker in range(32)))
+    return texts
+
+
+# ---------------------------------------------------------------------------------------------------- the parts
+
+
+def started(*command: str, home: Path | None = None) -> tuple[subprocess.Popen[str], str]:
+    environment = os.environ | ({"CLAWBACK_HOME": str(home)} if home else {})
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout
+    return process, process.stdout.readline().strip()
+
+
+def serve(home: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
+    process, line = started(sys.executable, "-m", "clawback", "serve", "--port", "0", *options, home=home)
+    url = line.split("answers on ")[1].split()[0]
+    import urllib.request
+
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(url + "/healthz", timeout=5).read()
+            return process, url
+        except OSError:
+            time.sleep(0.1)
+    raise RuntimeError("the server did not start")
+
+
+def proxy(seconds: float) -> dict[str, Any]:
+    from clawback import store
+
+    this = [sys.executable, "-m", "benchmarks.serving"]
+    paced, port = started(*this, "--upstream", str(GAP))
+    fast, fast_port = started(*this, "--upstream", "0")
+    with tempfile.TemporaryDirectory() as folder:
+        slow_server, slow = serve(Path(folder) / "a", "--upstream", f"http://127.0.0.1:{port}")
+        fast_server, quick = serve(Path(folder) / "b", "--upstream", f"http://127.0.0.1:{fast_port}")
+        try:
+            rounds = max(2, int(seconds / 5))
+            direct, through = asyncio.run(first_tokens(f"http://127.0.0.1:{port}", slow, rounds))
+            alone = asyncio.run(_alone(f"http://127.0.0.1:{port}", slow))
+            began = time.perf_counter()
+            texts = asyncio.run(load(quick, seconds))
+            took = time.perf_counter() - began
+        finally:
+            for process in (paced, fast, slow_server, fast_server):
+                process.terminate()
+                process.wait(timeout=30)
+        with store.connect(Path(folder) / "b" / "clawback.db") as db:
+            kept = [turn.response for turn in db.turns(limit=10**7)]
+    return {
+        "added_alone_ms": (statistics.median(alone[1]) - statistics.median(alone[0])) * 1e3,
+        "added_median_ms": (statistics.median(through) - statistics.median(direct)) * 1e3,
+        "added_p99_ms": (_p99(through) - _p99(direct)) * 1e3,
+        "direct_median_ms": statistics.median(direct) * 1e3,
+        "requests_per_second": len(texts) / took,
+        "requests": len(texts),
+        "lost": len(texts) - len(kept),
+        "same_hash": _hash(texts) == _hash(kept),
+    }
+
+
+async def _alone(direct: str, proxied: str) -> tuple[list[float], list[float]]:
+    """One stream at a time, each way in turns."""
+    import aiohttp
+
+    taken: tuple[list[float], list[float]] = ([], [])
+    async with aiohttp.ClientSession() as session:
+        for number in range(30):
+            for place, url in enumerate((direct, proxied)):
+                first, _ = await stream(session, url, number)
+                if number >= 5:
+                    taken[place].append(first)
+    return taken
+
+
+def _p99(values: list[float]) -> float:
+    return sorted(values)[int(0.99 * (len(values) - 1))]
+
+
+def _hash(texts: list[str]) -> str:
+    return hashlib.blake2b("\0".join(sorted(texts)).encode()).hexdigest()
+
+
+def engine(requests: int = 48) -> dict[str, Any]:
+    """Tokens a second over HTTP, one request at a time and ``AT_ONCE``."""
+    with tempfile.TemporaryDirectory() as folder:
+        process, url = serve(Path(folder))
+        try:
+            slow = asyncio.run(_tokens(url, requests, 1))
+            fast = asyncio.run(_tokens(url, requests * 4, AT_ONCE))
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+    return {"tokens_per_second_1": slow, f"tokens_per_second_{AT_ONCE}": fast, "ratio": fast / slow}
+
+
+async def _tokens(url: str, requests: int, at_once: int) -> float:
+    import aiohttp
+
+    left, tokens = list(range(requests)), 0
+
+    async with aiohttp.ClientSession() as session:
+
+        async def ask() -> None:
+            nonlocal tokens
+            while left:
+                body = {
+                    "model": "clawback",
+                    "seed": left.pop(),
+                    "messages": [{"role": "user", "content": "Tell me about the otter."}],
+                }
+                async with session.post(url + "/v1/chat/completions", json=body) as answer:
+                    tokens += (await answer.json())["usage"]["completion_tokens"]
+
+        began = time.perf_counter()
+        await asyncio.gather(*(ask() for _ in range(at_once)))
+        return tokens / (time.perf_counter() - began)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks serving", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--upstream", type=float, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.upstream is not None:
+        run_upstream(options.upstream)
+        return 0
+    print(json.dumps(proxy(options.seconds) | engine(), indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
