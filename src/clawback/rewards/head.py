@@ -31,9 +31,9 @@ RIDGE = 40.0
 
 PERMUTATIONS = 2000
 TRUSTED_BELOW = 0.9
-"""Permutation p-value of the leave-one-out correlation under which a head is trusted: it does better than chance does half
-of the time. With 26 ratings, one in ten of them wrong, a test at 0.1 would throw away a third of the heads of true tastes
-(docs/studies/0001-keeping-facts.md). Ratings without any signal pass half of the time: the gate judges what comes of it."""
+"""Permutation p-value of the leave-one-out correlation up to which a head is trusted: unless the ratings contradict it. With
+four good ratings of 28 p says little, and what it would fall back to did worse on the same ratings at every p that was seen
+(docs/studies/0001-keeping-facts.md). Ratings without any signal pass, too: the gate judges what comes of them."""
 
 _SMALLEST_SPREAD = 1e-8
 _EVIDENCE_STEPS = 300
