@@ -44,6 +44,7 @@ COMMANDS = {
     "serve": "serve",
     "sessions": "serve",
     "trial": "serve",
+    "publish": "publish",
     "demo": "demo",
 }
 """Command → the file under ``cli/`` that holds it, in the order that help lists them."""
@@ -77,6 +78,7 @@ SUMMARIES = {
     "model": "The embedded model: make it, where it is, what it is.",
     "serve": "Answer agents, record their turns, show the web page.",
     "trial": "Try a version on a share of the sessions until it proves better or worse.",
+    "publish": "Make a version available to another inference server.",
     "sessions": "List conversations, or show one.",
     "demo": "The whole loop on the embedded model.",
 }

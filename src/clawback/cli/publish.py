@@ -1,0 +1,73 @@
+"""``publish``: make a version available to another inference server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clawback import config
+from clawback.cli.common import current_home, emit, json_option, open_store
+from clawback.errors import UsageError
+
+
+@click.command()
+@click.argument("where")
+@click.option("--version", "number", type=int, help="Which version. [default: the live one]")
+@click.option("--url", default="", help="The server's address.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="A folder that does not exist yet (merged, mlx)."
+)
+@click.option("--base", default="", help="What the base model is called over there.")
+@click.option(
+    "--model", "name", default="clawback", show_default=True, help="What the new one is to be called."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@json_option
+def publish(
+    where: str,
+    number: int | None,
+    url: str,
+    out: Path | None,
+    base: str,
+    name: str,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Make a version available to another server, and prove that it answers there.
+
+    WHERE is merged, vllm, ollama or mlx. The base's identity is checked first.
+
+    \b
+    clawback publish merged --out ./my-model
+    clawback publish vllm --url http://127.0.0.1:8000 --dry-run
+    clawback publish ollama --base llama3.2
+    """
+    from clawback import release
+    from clawback.release import publishers
+
+    here = current_home()
+    target = publishers.Target(where, url=url, out=out, base=base, model=name)
+    publisher = publishers.make(target)
+    with open_store() as store:
+        version = store.version(number) if number is not None else store.live()
+    if not version.path:
+        raise UsageError(
+            "The base model is what the other server has already: name a version with --version."
+        )
+    release.registry.passed(version)
+    policy = release.load(here, version, config.load(here.config))
+    found = publishers.Publication(
+        version.number, Path(version.path), policy.info.base, policy.info.revision, publishers.probe(policy)
+    )
+    steps = list(publisher.plan(found))
+    if dry_run:
+        emit({"steps": steps, "done": False}, "\n".join(f"would {step}" for step in steps), as_json)
+        return
+    publisher.publish(found)
+    proof = publisher.verify(found)
+    emit(
+        {"steps": steps, "done": True, "proof": proof},
+        f"Version {version.number} is published: {proof}.",
+        as_json,
+    )

@@ -1,0 +1,38 @@
+"""Publishers make the live version available to other inference servers.
+
+Each can say what it will do before it does it (``plan``), does it (``publish``), and then proves that the new adapter really answers
+(``verify``). Others are found by the entry point ``clawback.publishers``.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from clawback.errors import UsageError
+from clawback.release.publishers.base import Probe, Publication, Publisher, Target, probe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NAMES", "Probe", "Publication", "Publisher", "Target", "make", "probe"]
+
+NAMES = ("merged", "vllm", "ollama", "mlx")
+
+
+def make(target: Target) -> Publisher:
+    """Raises ``UsageError`` for a name that there is not."""
+    from clawback.release.publishers import merged, mlx, ollama, vllm
+
+    ours: dict[str, Callable[[Target], Publisher]] = {
+        "merged": merged.Merged,
+        "vllm": vllm.Vllm,
+        "ollama": ollama.Ollama,
+        "mlx": mlx.Mlx,
+    }
+    if target.name in ours:
+        return ours[target.name](target)
+    for found in entry_points(group="clawback.publishers", name=target.name):
+        made: Publisher = found.load()(target)
+        return made
+    raise UsageError(f"There is no publisher {target.name!r}; there are: {', '.join(NAMES)}.")

@@ -1,0 +1,148 @@
+"""What a publisher is given, and what it must be able to do."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clawback.errors import ClawbackError, ModelError
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.policy import Policy
+    from clawback.records import Message
+
+PROBES = (
+    "Tell me about the otter.",
+    "What should I know about Vienna?",
+    "How do I boil eggs?",
+    "Write a short note to a colleague.",
+    "What is a good way to learn something new?",
+)
+PROBE_TOKENS = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to publish to: the publisher's name, and what it needs (``url``, ``out``, ``base``, ``name``)."""
+
+    name: str
+    url: str = ""
+    out: Path | None = None
+    base: str = ""
+    """What the base model is called over there."""
+    model: str = "clawback"
+    """What the new one is to be called."""
+    timeout: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A prompt that tells the version from its base: what each says to it at temperature 0."""
+
+    prompt: str
+    before: str
+    after: str
+
+    def judge(self, said: str, by: str) -> str:
+        """A sentence; raises ``ClawbackError`` unless ``said`` is what the version says rather than what the base does."""
+        ours, theirs = _shared(said, self.after), _shared(said, self.before)
+        if ours > theirs:
+            return f"{by} answers as the new version does ({ours} of its first {len(self.after)} characters)"
+        raise ClawbackError(
+            f"{by} does not answer as the new version does, although it was told to load it: to {self.prompt!r} it says "
+            f"{said[:80]!r}, where {self.after[:80]!r} was expected."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What is published: a version's adapter, the base it was made for, and how to tell one from the other."""
+
+    version: int
+    adapter: Path
+    base: str
+    base_revision: str
+    probe: Probe
+
+
+class Publisher(Protocol):
+    def plan(self, publication: Publication) -> Sequence[str]:
+        """What will be done, a sentence a step. Changes nothing."""
+
+    def publish(self, publication: Publication) -> None:
+        """Do it. Raises ``ClawbackError`` where that fails; what was there before is then still there."""
+
+    def verify(self, publication: Publication) -> str:
+        """Ask the new model, and say what was found. Raises ``ClawbackError`` unless the new adapter answers."""
+
+
+def probe(policy: Policy) -> Probe:
+    """A prompt on which the policy and its base part soonest. Raises ``ModelError`` where they part on none."""
+    asked: list[list[Message]] = [[{"role": "user", "content": text}] for text in PROBES]
+    after = [one.text for [one] in policy.generate(asked, temperature=0.0, max_tokens=PROBE_TOKENS)]
+    with policy.base():
+        before = [one.text for [one] in policy.generate(asked, temperature=0.0, max_tokens=PROBE_TOKENS)]
+    apart = [(_shared(a, b), i) for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    if not apart:
+        raise ModelError(
+            "The version answers every probe as its base does, so nobody could tell whether it is loaded."
+        )
+    _, chosen = min(apart)
+    return Probe(PROBES[chosen], before[chosen], after[chosen])
+
+
+def _shared(a: str, b: str) -> int:
+    """Characters that both begin with."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def call(
+    url: str, body: Mapping[str, Any] | bytes | None = None, *, timeout: float, method: str | None = None
+) -> Any:
+    """JSON from a server. Raises ``ClawbackError`` with the server's own words where it refuses."""
+    data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+    if not url.startswith(("http://", "https://")):
+        raise ClawbackError(f"{url!r} is no address: it begins with http:// or https://.")
+    request = urllib.request.Request(  # noqa: S310
+        url, data, {"content-type": "application/json"}, method=method or ("GET" if data is None else "POST")
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
+            raw = answer.read()
+    except urllib.error.HTTPError as error:
+        said = error.read()[:500].decode("utf-8", "replace")
+        raise Refused(f"{url} answered {error.code}: {said}", error.code) from error
+    except (urllib.error.URLError, OSError) as error:
+        raise ClawbackError(f"{url} does not answer: {error}. Is the server running?") from error
+    try:
+        return json.loads(raw) if raw.strip() else {}
+    except ValueError:
+        return raw.decode("utf-8", "replace")
+
+
+class Refused(ClawbackError):
+    """The server answered, and said no."""
+
+    def __init__(self, why: str, status: int) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+def ask(url: str, model: str, probe: Probe, timeout: float) -> str:
+    """What a server of OpenAI chat completions says to the probe at temperature 0."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": probe.prompt}],
+        "temperature": 0,
+        "max_tokens": PROBE_TOKENS,
+    }
+    answer = call(f"{url}/v1/chat/completions", body, timeout=timeout)
+    try:
+        return str(answer["choices"][0]["message"]["content"])
+    except (KeyError, IndexError, TypeError):
+        raise ClawbackError(f"{url} did not answer the probe: {str(answer)[:200]}") from None

@@ -1,0 +1,44 @@
+"""A plain folder of merged weights: base and adapter in one, for any server that loads Hugging Face models."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+
+from clawback import engine
+from clawback.errors import UsageError
+from clawback.release.publishers.base import PROBE_TOKENS, Publication, Target
+
+
+class Merged:
+    def __init__(self, target: Target) -> None:
+        if target.out is None:
+            raise UsageError("A folder is needed: --out FOLDER.")
+        self.out = target.out
+
+    def plan(self, publication: Publication) -> Sequence[str]:
+        return [
+            f"load {publication.base} with the adapter of version {publication.version}",
+            "add the adapter into the weights",
+            f"write model and tokenizer to {self.out} (beside first, then in one rename)",
+        ]
+
+    def publish(self, publication: Publication) -> None:
+        if self.out.exists() and any(self.out.iterdir()):
+            raise UsageError(f"{self.out} is not empty: name a new folder.")
+        policy = engine.load(publication.base, adapter=publication.adapter)
+        inner = policy.model
+        merged = inner.merge_and_unload(safe_merge=True)  # type: ignore[operator]
+        beside = self.out.with_name(self.out.name + ".part")
+        shutil.rmtree(beside, ignore_errors=True)
+        merged.save_pretrained(beside, safe_serialization=True)
+        policy.tokenizer.save_pretrained(beside)
+        if self.out.exists():
+            self.out.rmdir()
+        beside.rename(self.out)
+
+    def verify(self, publication: Publication) -> str:
+        policy = engine.load(str(self.out))
+        asked = [[{"role": "user", "content": publication.probe.prompt}]]
+        [[said]] = policy.generate(asked, temperature=0.0, max_tokens=PROBE_TOKENS)
+        return publication.probe.judge(said.text, f"the model in {self.out}")

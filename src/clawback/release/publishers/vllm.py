@@ -1,0 +1,69 @@
+"""vLLM, by loading a LoRA into a running server (``--enable-lora``, ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=True``).
+
+The server reads the adapter's folder itself, so it has to run where the folder is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from clawback.errors import ClawbackError, ModelError, UsageError
+from clawback.release.publishers.base import Publication, Refused, Target, ask, call
+
+
+class Vllm:
+    def __init__(self, target: Target) -> None:
+        if not target.url:
+            raise UsageError("The server's address is needed: --url http://127.0.0.1:8000.")
+        self.target, self.url = target, target.url.rstrip("/").removesuffix("/v1")
+
+    def plan(self, publication: Publication) -> Sequence[str]:
+        name = self.target.model
+        return [
+            f"ask {self.url}/v1/models, and go on only if its base is {self._base(publication)}",
+            f"unload the adapter {name!r}, if one is loaded",
+            f"load {publication.adapter} as {name!r}",
+            "ask a prompt on which version and base differ",
+        ]
+
+    def publish(self, publication: Publication) -> None:
+        models = self._models()
+        self._check(models, self._base(publication))
+        name, timeout = self.target.model, self.target.timeout
+        if any(model.get("id") == name and model.get("parent") for model in models):
+            call(f"{self.url}/v1/unload_lora_adapter", {"lora_name": name}, timeout=timeout)
+        try:
+            body = {"lora_name": name, "lora_path": str(publication.adapter.resolve())}
+            call(f"{self.url}/v1/load_lora_adapter", body, timeout=timeout)
+        except Refused as error:
+            if error.status == 404:
+                raise ClawbackError(
+                    "This vLLM does not load adapters while it runs: start it with --enable-lora and "
+                    "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True."
+                ) from error
+            raise
+
+    def verify(self, publication: Publication) -> str:
+        said = ask(self.url, self.target.model, publication.probe, self.target.timeout)
+        return publication.probe.judge(said, f"vLLM's {self.target.model!r}")
+
+    def _base(self, publication: Publication) -> str:
+        return self.target.base or publication.base
+
+    def _models(self) -> list[dict[str, Any]]:
+        answer = call(f"{self.url}/v1/models", timeout=self.target.timeout)
+        found = answer.get("data") if isinstance(answer, dict) else None
+        if not isinstance(found, list):
+            raise ClawbackError(f"{self.url} is no vLLM: it lists no models.")
+        return [model for model in found if isinstance(model, dict)]
+
+    def _check(self, models: list[dict[str, Any]], base: str) -> None:
+        """An adapter on another base loads without a word where the shapes happen to fit."""
+        bases = {str(m.get("root") or m.get("id")) for m in models if not m.get("parent")}
+        names = {str(m.get("id")) for m in models if not m.get("parent")}
+        if base not in bases | names:
+            raise ModelError(
+                f"The adapter was made for {base}, and this vLLM serves {', '.join(sorted(bases | names))}. "
+                "Name what the base is called there with --base if it is the same."
+            )

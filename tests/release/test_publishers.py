@@ -1,0 +1,315 @@
+"""Publishing: what is said beforehand, what is done, and the proof that the new adapter answers.
+
+vLLM and Ollama cannot be installed here: they are played by servers that speak their documented protocol and answer with our own
+engine, honestly or not. mlx-lm is the real one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawback import engine, jobs, store
+from clawback.cli import main
+from clawback.errors import ClawbackError
+from clawback.paths import Home
+from clawback.release.publishers import Probe
+
+from ..conftest import rate_some
+
+Play = Callable[[Any], str]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A home whose live version was trained until it says other things than its base."""
+    home = Home(tmp_path_factory.mktemp("moved"))
+    rate_some(home)
+    home.config.write_text(home.config.read_text().replace("steps = 2", "steps = 24\nlearning_rate = 0.004"))
+    jobs.train_once(home)
+    with store.connect(home.database) as db:
+        db.set_report(1, dict(db.version(1).report or {}) | {"accepted": True})
+        db.promote(1)
+    return home
+
+
+@pytest.fixture
+def trained(moved: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("CLAWBACK_HOME", str(moved.root))
+    return moved
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(arguments)
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+class Server(BaseHTTPRequestHandler):
+    """What both played servers share: JSON in and out, and answers by our engine."""
+
+    protocol_version = "HTTP/1.1"
+    policy: Any
+    loaded: dict[str, Path]
+    seen: list[str]
+    honest = True
+
+    def say(self, status: int, data: Any) -> None:
+        raw = b"" if self.command == "HEAD" else json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def body(self) -> bytes:
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.seen.append(f"{self.command} {self.path}")
+        return raw
+
+    def answer(self, asked: dict[str, Any]) -> None:
+        folder = self.loaded.get(asked["model"])
+        self.policy.put(folder if self.honest else None)
+        [[made]] = self.policy.generate([asked["messages"]], temperature=0.0, max_tokens=asked["max_tokens"])
+        self.say(200, {"choices": [{"message": {"content": made.text}}]})
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class PlayedVllm(Server):
+    def do_GET(self) -> None:
+        self.body()
+        models = [{"id": "embedded", "root": "embedded", "parent": None}]
+        self.say(200, {"data": models + [{"id": n, "parent": "embedded"} for n in self.loaded]})
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.body())
+        if self.path == "/v1/load_lora_adapter":
+            if asked["lora_name"] in self.loaded:
+                self.say(400, {"message": "already loaded"})
+                return
+            self.loaded[asked["lora_name"]] = Path(asked["lora_path"])
+            self.say(200, {})
+        elif self.path == "/v1/unload_lora_adapter":
+            del self.loaded[asked["lora_name"]]
+            self.say(200, {})
+        else:
+            self.answer(asked)
+
+
+class PlayedOllama(Server):
+    blobs: dict[str, bytes]
+    folder: Path
+
+    def do_HEAD(self) -> None:
+        self.body()
+        self.say(200 if self.path.rsplit("/", 1)[1] in self.blobs else 404, None)
+
+    def do_POST(self) -> None:
+        raw = self.body()
+        if self.path.startswith("/api/blobs/"):
+            digest = self.path.rsplit("/", 1)[1]
+            assert digest == "sha256:" + hashlib.sha256(raw).hexdigest()
+            self.blobs[digest] = raw
+            self.say(201, None)
+            return
+        asked = json.loads(raw)
+        if self.path == "/api/show":
+            self.say(200 if asked["model"] == "small:1b" else 404, {"error": "not found"})
+        elif self.path == "/api/create":
+            assert asked["from"] == "small:1b"
+            folder = self.folder / asked["model"].replace(":", "-")
+            folder.mkdir(exist_ok=True)
+            for name, digest in asked["adapters"].items():
+                (folder / name).write_bytes(self.blobs[digest])
+            self.loaded[asked["model"]] = folder
+            self.say(200, {"status": "success"})
+        else:
+            self.answer(asked)
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Iterator[Play]:
+    servers = []
+
+    def start(kind: Any) -> str:
+        made = type(
+            "Played",
+            (kind,),
+            {"policy": engine.load("embedded"), "loaded": {}, "seen": [], "blobs": {}, "folder": tmp_path},
+        )
+        server = ThreadingHTTPServer(("127.0.0.1", 0), made)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    start.made = servers  # type: ignore[attr-defined]
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_merged_weights_answer_as_the_version_does(trained: Home, run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "merged"
+    code, said, err = run("publish", "merged", "--out", str(out))
+    assert code == 0, err
+    assert "answers as the new version does" in said
+    assert (out / "model.safetensors").exists()
+    assert not (out / "adapter_config.json").exists()
+    assert run("publish", "merged", "--out", str(out))[0] == 2, "nothing is overwritten"
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ("merged", "--out", "x"),
+        ("vllm", "--url", "http://127.0.0.1:9"),
+        ("ollama", "--base", "b"),
+        ("mlx", "--out", "x"),
+    ],
+)
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(
+    trained: Home, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    code, said, err = run("publish", *where, "--dry-run")
+    assert code == 0, err
+    assert said.count("would ") >= 3
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_vllm_gets_the_adapter_beside_its_base_and_a_new_one_in_its_place(
+    trained: Home, run: Run, play: Play
+) -> None:
+    url = play(PlayedVllm)
+    for _ in range(2):
+        code, said, err = run("publish", "vllm", "--url", url)
+        assert code == 0, err
+        assert "answers as the new version does" in said
+
+
+def test_a_wrong_base_is_refused_with_both_names(trained: Home, run: Run, play: Play) -> None:
+    url = play(PlayedVllm)
+    code, _, err = run("publish", "vllm", "--url", url, "--base", "some/other-model")
+    assert code == 1
+    assert "some/other-model" in err
+    assert "embedded" in err
+    assert "POST /v1/load_lora_adapter" not in play.made[0].RequestHandlerClass.seen  # type: ignore[attr-defined]
+
+
+def test_ollama_gets_a_model_of_its_own(trained: Home, run: Run, play: Play) -> None:
+    url = play(PlayedOllama)
+    code, said, err = run("publish", "ollama", "--url", url, "--base", "small:1b")
+    assert code == 0, err
+    assert "'small-clawback:1b' answers as the new version does" in said
+    code, _, err = run("publish", "ollama", "--url", url, "--base", "none")
+    assert code == 1
+    assert "ollama pull none" in err
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [(PlayedVllm, ("vllm",)), (PlayedOllama, ("ollama", "--base", "small:1b"))]
+)
+def test_a_server_that_says_yes_and_loads_nothing_is_found_out(
+    trained: Home, run: Run, play: Play, kind: Any, options: tuple[str, ...]
+) -> None:
+    class Liar(kind):  # type: ignore[misc]
+        honest = False
+
+    code, _, err = run("publish", *options, "--url", play(Liar))
+    assert code == 1
+    assert "does not answer as the new version does" in err
+
+
+def test_what_cannot_be_published_is_said(trained: Home, run: Run) -> None:
+    for options, sentence in (
+        (("nowhere",), "there are: merged"),
+        (("merged",), "--out"),
+        (("vllm",), "--url"),
+        (("ollama",), "--base"),
+        (("vllm", "--url", "http://127.0.0.1:9", "--version", "0"), "The base model"),
+    ):
+        code, _, err = run("publish", *options)
+        assert code == 2
+        assert sentence in err
+    code, _, err = run("publish", "vllm", "--url", "http://127.0.0.1:9")
+    assert code == 1
+    assert "Is the server running?" in err
+
+
+def test_a_probe_judges_by_what_both_would_say() -> None:
+    probe = Probe("?", before="Sorry. It is long.", after="Sorry. - short")
+    assert "answers as" in probe.judge("Sorry. - short", "it")
+    for said in ("Sorry. It is long.", "Sorry. ", "", "Something else"):
+        with pytest.raises(ClawbackError):
+            probe.judge(said, "it")
+
+
+MLX = Path(os.environ.get("CLAWBACK_TEST_CACHE", Path(__file__).parents[2] / ".venv" / "agents")) / "mlx"
+
+
+@pytest.mark.slow
+def test_a_real_mlx_lm_answers_as_the_version_does(trained: Home, run: Run, tmp_path: Path) -> None:
+    if not (MLX / "bin" / "python").exists():
+        steps = [
+            [sys.executable, "-m", "venv", str(MLX)],
+            [str(MLX / "bin" / "pip"), "install", "-q", "mlx[cpu]", "mlx-lm"],
+        ]
+        if any(subprocess.run(step, capture_output=True).returncode for step in steps):
+            pytest.skip("mlx-lm could not be installed")
+    out, base = tmp_path / "mlx", Path(engine.load("embedded").model.name_or_path)
+    assert run("publish", "mlx", "--out", str(out), "--base", str(base))[0] == 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [
+            str(MLX / "bin" / "python"),
+            "-m",
+            "mlx_lm",
+            "server",
+            "--model",
+            str(base),
+            "--adapter-path",
+            str(out),
+            "--port",
+            str(port),
+        ],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=(tmp_path / "log").open("w"),
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert server.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.2)
+        again = tmp_path / "again"
+        code, said, err = run(
+            "publish", "mlx", "--out", str(again), "--base", str(base), "--url", f"http://127.0.0.1:{port}"
+        )
+        assert code == 0, f"{err}\n{(tmp_path / 'log').read_text()}"
+        assert "answers as the new version does" in said
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
