@@ -6,6 +6,7 @@
 * **First token.** An upstream on loopback streams a fixed answer. A client opens many streams at once, straight to it and
   through the proxy with recording on, in turns; the figure is what the proxy adds to the time until the first byte.
 * **Requests a second** through the proxy, recording on, and whether every one of them is in the store (by count and by hash).
+* The same requests through **LiteLLM**'s proxy, which is not even asked to log them (its own venv, made on first use).
 * **Tokens a second** of the embedded engine: one request at a time, and 16 at once.
 """
 
@@ -16,6 +17,7 @@ import asyncio
 import hashlib
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -58,20 +60,23 @@ async def upstream(gap: float) -> asyncio.Server:
                     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
                 )
                 for piece in range(PIECES):
-                    delta = {"choices": [{"delta": {"content": f"{mine}.{piece} "}, "finish_reason": None}]}
-                    _chunk(writer, f"data: {json.dumps(delta)}\n\n".encode())
+                    _chunk(writer, _event({"content": f"{mine}.{piece} "}, None))
                     await writer.drain()
                     if gap:
                         await asyncio.sleep(gap)
-                _chunk(
-                    writer, b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
-                )
+                _chunk(writer, _event({}, "stop") + b"data: [DONE]\n\n")
                 _chunk(writer, b"")
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
     return await asyncio.start_server(answer, "127.0.0.1", 0, backlog=2048)
+
+
+def _event(delta: dict[str, str], reason: str | None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n".encode()
 
 
 def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
@@ -101,7 +106,7 @@ async def stream(session: Any, url: str, number: int) -> tuple[float, str]:
         first = time.perf_counter() - began
         raw += await answer.content.read()
     said = [json.loads(line[6:]) for line in raw.split(b"\n") if line.startswith(b"data: {")]
-    return first, "".join(d["choices"][0]["delta"].get("content", "") for d in said)
+    return first, "".join(c["delta"].get("content") or "" for d in said for c in d.get("choices", []))
 
 
 async def first_tokens(direct: str, proxied: str, rounds: int) -> tuple[list[float], list[float]]:
@@ -223,6 +228,56 @@ def _hash(texts: list[str]) -> str:
     return hashlib.blake2b("\0".join(sorted(texts)).encode()).hexdigest()
 
 
+def litellm(seconds: float) -> dict[str, Any]:
+    """LiteLLM's proxy before the same upstream, the same client. It is *not* asked to log to a database, which ours does."""
+    import urllib.request
+
+    from benchmarks.peers.venvs import cache_folder, python_of
+
+    program = Path(python_of("litellm", cache_folder())).with_name("litellm")
+    fast, port = started(sys.executable, "-m", "benchmarks.serving", "--upstream", "0")
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Path(folder) / "config.yaml"
+        model = {"model": "openai/m", "api_base": f"http://127.0.0.1:{port}/v1", "api_key": "none"}
+        settings.write_text(json.dumps({"model_list": [{"model_name": "m", "litellm_params": model}]}))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            number = free.getsockname()[1]
+        process = subprocess.Popen(
+            [str(program), "--config", str(settings), "--port", str(number), "--host", "127.0.0.1"],
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": folder,
+                "LITELLM_LOG": "ERROR",
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+                "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        url = f"http://127.0.0.1:{number}"
+        try:
+            for _ in range(300):
+                try:
+                    urllib.request.urlopen(url + "/health/liveliness", timeout=5).read()
+                    break
+                except OSError:
+                    if process.poll() is not None:
+                        raise RuntimeError("LiteLLM's proxy did not start") from None
+                    time.sleep(0.2)
+            began = time.perf_counter()
+            texts = asyncio.run(load(url, seconds))
+            took = time.perf_counter() - began
+        finally:
+            for one in (process, fast):
+                one.terminate()
+                one.wait(timeout=60)
+    return {
+        "litellm_requests_per_second": len(texts) / took,
+        "litellm_whole": sum(f".{PIECES - 1} " in t for t in texts) / max(1, len(texts)),
+    }
+
+
 def engine(requests: int = 48) -> dict[str, Any]:
     """Tokens a second over HTTP, one request at a time and ``AT_ONCE``."""
     with tempfile.TemporaryDirectory() as folder:
@@ -264,12 +319,16 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m benchmarks serving", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--no-peer", action="store_true", help="ours alone")
     parser.add_argument("--upstream", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.upstream is not None:
         run_upstream(options.upstream)
         return 0
-    print(json.dumps(proxy(options.seconds) | engine(), indent=2))
+    figures = proxy(options.seconds) | ({} if options.no_peer else litellm(options.seconds))
+    if "litellm_requests_per_second" in figures:
+        figures["ratio_to_litellm"] = figures["requests_per_second"] / figures["litellm_requests_per_second"]
+    print(json.dumps(figures | engine(), indent=2))
     return 0
 
 

@@ -1,6 +1,6 @@
 """A virtual environment for each peer, made once and kept in a cache folder.
 
-The peers get the versions of torch, transformers and PEFT that Clawback runs with here, so that the trainers are compared and
+The trainers get the versions of torch, transformers and PEFT that Clawback runs with here, so that the trainers are compared and
 not the libraries under them.
 """
 
@@ -13,7 +13,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-PEERS = {"reinforceclaw": ["reinforceclaw==0.1.0"], "trl": ["trl==1.16.*"]}
+PEERS = {"reinforceclaw": ["reinforceclaw==0.1.0"], "trl": ["trl==1.16.*"], "litellm": ["litellm[proxy]"]}
+TRAINERS = ("reinforceclaw", "trl")
 SHARED = ("torch", "transformers", "peft", "numpy")
 
 
@@ -24,7 +25,8 @@ def cache_folder() -> Path:
 
 def python_of(peer: str, cache: Path) -> Path:
     """The Python of a peer's venv, which is made now if it is not there or was made for other versions."""
-    wanted = [*PEERS[peer], *(f"{name}=={version(name).partition('+')[0]}" for name in SHARED)]
+    shared = SHARED if peer in TRAINERS else ()
+    wanted = [*PEERS[peer], *(f"{name}=={version(name).partition('+')[0]}" for name in shared)]
     folder = cache / "venvs" / f"{peer}-{hashlib.sha256(' '.join(wanted).encode()).hexdigest()[:10]}"
     python, done = folder / "bin" / "python", folder / ".installed"
     if not done.exists():

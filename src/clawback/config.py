@@ -62,7 +62,7 @@ class Gate(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     held_out: float = 0.125
     """Share of feedback kept out of training, for the gate alone."""
-    confidence: float = 0.85
+    confidence: float = 0.8
     """How sure the gate must be that the candidate is better than the live version."""
     max_kl: float = 8.0
     """Drift allowed on canary prompts, in nats an answer, from the base model."""

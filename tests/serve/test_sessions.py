@@ -128,3 +128,32 @@ def test_places_do_not_depend_on_how_a_text_is_cut_into_blocks() -> None:
     assert conversations.places(plain) == conversations.places(blocks)
     assert conversations.places(plain)[0][1] == conversations.place_after([user("Hi")], "Yes.", [])
     assert conversations.places(plain)[0][1] != conversations.place_after([user("Ho")], "Yes.", [])
+
+
+def test_a_survey_is_kept_by_version(trained: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (("4",), ("2", "--person", "b"), ("5", "--version", "0")):
+        assert main(("survey", *arguments)) == 0
+    capsys.readouterr()
+    assert main(("survey", "--json")) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(r["version"], r["answers"], r["mean"], r["error"]) for r in rows] == [
+        (0, 1, 5.0, None),
+        (1, 2, 3.0, 1.0),
+    ]
+    assert main(("survey", "6")) == 2
+    assert main(("survey", "3", "--version", "9")) == 2
+
+
+def test_what_agents_put_in_is_told_from_what_people_said() -> None:
+    messages = [
+        {"role": "system", "content": "You are an agent."},
+        user("<environment_context>\n  <cwd>/x</cwd>\n</environment_context>"),
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "<system-reminder>Mind.</system-reminder>Hello."}],
+        },
+        said("Yes?"),
+        {"role": "tool", "tool_call_id": "t", "content": "ok"},
+        user("Thanks. <<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>> and so on"),
+    ]
+    assert conversations.human(messages) == [user("Hello."), said("Yes?"), user("Thanks.")]

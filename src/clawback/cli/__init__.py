@@ -44,6 +44,7 @@ COMMANDS = {
     "serve": "serve",
     "sessions": "serve",
     "trial": "serve",
+    "survey": "serve",
     "publish": "publish",
     "demo": "demo",
 }
@@ -78,6 +79,7 @@ SUMMARIES = {
     "model": "The embedded model: make it, where it is, what it is.",
     "serve": "Answer agents, record their turns, show the web page.",
     "trial": "Try a version on a share of the sessions until it proves better or worse.",
+    "survey": "How you find a version after using it, from 1 to 5; how all versions stand.",
     "publish": "Make a version available to another inference server.",
     "sessions": "List conversations, or show one.",
     "demo": "The whole loop on the embedded model.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import statistics
 import time
 from dataclasses import asdict
 
@@ -185,3 +186,45 @@ def trial(version: int | None, share: float, alpha: float, stop: bool, as_json: 
         else ""
     )
     emit(data, "\n".join([*rows, end]), as_json)
+
+
+@click.command()
+@click.argument("score", type=click.IntRange(1, 5), required=False)
+@click.option("--version", "number", type=int, help="Which version. [default: the live one]")
+@click.option("--person", default="", help="Who says so, where several people use it.")
+@click.option("--note", default="", help="Why.")
+@json_option
+def survey(score: int | None, number: int | None, person: str, note: str, as_json: bool) -> None:
+    """How do you find the live version after using it for a while? 1 (poor) to 5 (excellent); without: what was said.
+
+    \b
+    clawback survey 4
+    clawback survey
+    """
+    with open_store() as store:
+        if score is not None:
+            store.add_survey(store.live().number if number is None else number, score, person, note)
+        found = store.surveys()
+    data = [
+        {
+            "version": version,
+            "answers": len(scores),
+            "mean": statistics.fmean(scores),
+            "error": standard_error(scores),
+        }
+        for version, scores in sorted(found.items())
+    ]
+    lines = [
+        f"version {row['version']:>3}  {row['mean']:.2f}{plus_minus(row['error'])}  of 5, {row['answers']} answers"
+        for row in data
+    ]
+    emit(data, "\n".join(lines) or "Nobody has been asked yet: clawback survey 4", as_json)
+
+
+def plus_minus(error: float | None) -> str:
+    return "" if error is None else f" ± {error:.2f}"
+
+
+def standard_error(scores: list[int]) -> float | None:
+    """Of the mean; None for fewer than two answers."""
+    return statistics.stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None

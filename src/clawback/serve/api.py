@@ -72,6 +72,7 @@ def routes(server: Server) -> list[Any]:
 
     return [
         route("/status", status),
+        route("/openapi.json", describe),
         route("/turns", turns),
         route("/turns/{id:int}", turn),
         Route("/turns/{id:int}/feedback", _writing(server, Given, give), methods=["POST"]),
@@ -108,6 +109,12 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
             "threshold": server.settings.training.threshold,
             "run": _run(run) if run else None,
         }
+
+
+def describe(server: Server, request: Request) -> Any:  # noqa: ARG001
+    from clawback.serve import schema
+
+    return schema.openapi()
 
 
 def turns(server: Server, request: Request) -> Any:

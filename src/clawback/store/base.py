@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from clawback.errors import StoreError
+from clawback.errors import NotFound, StoreError
 from clawback.store.schema import DAMAGED, _sentence
 
 
@@ -35,6 +35,8 @@ class Base:
     def _read(self, sql: str, *values: Any) -> list[sqlite3.Row]:
         try:
             return self._db.execute(sql, values).fetchall()
+        except OverflowError:
+            raise NotFound("There is nothing with so large a number.") from None
         except DAMAGED as error:
             raise StoreError(_sentence(self.path, error)) from error
 
@@ -54,6 +56,8 @@ class Base:
                 with suppress(sqlite3.OperationalError):
                     self._db.execute("ROLLBACK")
                 raise
+        except OverflowError:
+            raise NotFound("There is nothing with so large a number.") from None
         except DAMAGED as error:
             raise StoreError(_sentence(self.path, error)) from error
 

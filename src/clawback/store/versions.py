@@ -91,6 +91,24 @@ class Versions(Base):
             db.execute("UPDATE runs SET version = ? WHERE id = ?", (made.number, version.run_id))
             return made
 
+    def add_survey(self, version: int, score: int, person: str = "", text: str = "") -> None:
+        """How somebody found a version after using it: 1 to 5. Raises ``NotFound``, ``UsageError``."""
+        if not 1 <= score <= 5:
+            raise UsageError(f"A survey's score is from 1 to 5, not {score}.")
+        with self._write() as db:
+            self.version(version)
+            db.execute(
+                "INSERT INTO surveys (version, score, person, text, created_at) VALUES (?, ?, ?, ?, ?)",
+                (version, score, person, text, now()),
+            )
+
+    def surveys(self) -> dict[int, list[int]]:
+        """Version → its scores, oldest first."""
+        found: dict[int, list[int]] = {}
+        for row in self._read("SELECT version, score FROM surveys ORDER BY id"):
+            found.setdefault(int(row[0]), []).append(int(row[1]))
+        return found
+
     def forget_training(self, *, feedback: bool) -> None:
         """Remove every run and every version but the base model, which must be live; with ``feedback`` all that was
         said about turns as well. Numbers are not used again. Raises ``Busy`` while a run is under way."""

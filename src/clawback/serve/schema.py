@@ -1,0 +1,120 @@
+"""``GET /api/openapi.json``: what the API takes, for clients and for fuzzers. Bodies are the very types that requests are decoded into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from clawback import __version__
+from clawback.serve import api
+
+_INT: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 2**31}
+_TEXT: dict[str, Any] = {"type": "string", "maxLength": 500}
+_QUERIES: dict[str, dict[str, Any]] = {
+    "/turns": {
+        "limit": _INT,
+        "before": _INT,
+        "session": _TEXT,
+        "search": _TEXT,
+        "rated": {"enum": ["yes", "no"]},
+        "kind": {"enum": ["main", "side"]},
+    },
+    "/sessions": {"limit": _INT},
+}
+_READS = (
+    "/status",
+    "/turns",
+    "/turns/{id}",
+    "/sessions",
+    "/sessions/{name}",
+    "/versions",
+    "/runs",
+    "/learning",
+    "/health",
+)
+_WRITES: dict[str, Any] = {
+    "/turns/{id}/feedback": api.Given,
+    "/preferences": api.Preferred,
+    "/pairs": api.Pair,
+    "/rollback": api.Wanted,
+    "/versions/{id}/promote": None,
+}
+"""``/train`` starts a process, so it is left to its own description below."""
+
+
+def openapi() -> dict[str, Any]:
+    """OpenAPI 3.1."""
+    bodies = [shape for shape in _WRITES.values() if shape]
+    _, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
+    paths: dict[str, Any] = {}
+    for path in _READS:
+        paths.setdefault(f"/api{path}", {})["get"] = _operation(path, None)
+    for path, shape in _WRITES.items():
+        paths.setdefault(f"/api{path}", {})["post"] = _operation(path, shape)
+    for path, needs in (
+        ("/v1/chat/completions", "messages"),
+        ("/v1/messages", "messages"),
+        ("/v1/responses", "input"),
+    ):
+        paths[path] = {"post": _question(needs)}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Clawback", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+_ANSWERS = {str(code): {"description": text} for code, text in {
+    200: "JSON", 400: "what is wrong, in a sentence", 401: "a token is needed", 404: "there is no such thing",
+    408: "too slow", 409: "busy", 413: "too large", 503: "it cannot be done now",
+}.items()}  # fmt: skip
+
+
+def _operation(path: str, shape: Any) -> dict[str, Any]:
+    named = [part.strip("{}") for part in path.split("/") if part.startswith("{")]
+    parameters = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": _INT if name == "id" else _TEXT | {"minLength": 1},
+        }
+        for name in named
+    ]
+    parameters += [{"name": n, "in": "query", "schema": s} for n, s in _QUERIES.get(path, {}).items()]
+    made: dict[str, Any] = {"parameters": parameters, "responses": _ANSWERS}
+    if shape:
+        made["requestBody"] = _body({"$ref": f"#/components/schemas/{shape.__name__}"})
+    return made
+
+
+def _question(needs: str) -> dict[str, Any]:
+    message = {
+        "type": "object",
+        "properties": {
+            "role": {"enum": ["system", "user", "assistant", "tool"]},
+            "content": {"type": "string"},
+        },
+        "required": ["role", "content"],
+    }
+    fields: dict[str, Any] = {
+        "model": {"enum": ["clawback", "clawback-base"]},
+        "max_tokens": {"type": "integer", "minimum": 1, "maximum": 4},
+        "max_output_tokens": {"type": "integer", "minimum": 1, "maximum": 4},
+        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+        "stream": {"type": "boolean"},
+        "seed": {"type": "integer"},
+        needs: {"type": "array", "items": message, "minItems": 1},
+    }
+    schema = {"type": "object", "properties": fields, "required": [needs, "max_tokens", "max_output_tokens"]}
+    return {"responses": _ANSWERS, "requestBody": _body(schema)}
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
