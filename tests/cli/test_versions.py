@@ -102,7 +102,7 @@ def test_the_gates_verdict_is_the_exit_code(capsys: pytest.CaptureFixture[str], 
     assert out.startswith("Rejected: not shown to be better")
     code, _, err = run(capsys, "rollback", "1")
     assert code == 2
-    assert "rejected by the gate" in err
+    assert "was rejected" in err
 
 
 @pytest.mark.parametrize(
