@@ -16,7 +16,7 @@ import uvicorn
 from clawback import config
 from clawback.paths import Home
 from clawback.serve import app as serving
-from clawback.serve import guard, protocol
+from clawback.serve import guard, protocol, wire
 
 
 class Running:
@@ -70,12 +70,7 @@ class Upstream:
         if scope["type"] == "lifespan":
             while True:
                 await send({"type": (await receive())["type"] + ".complete"})
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
+        body = await wire.body(receive)
         if scope["path"] != "/healthz":
             headers = {k.decode(): v.decode() for k, v in scope["headers"]}
             address = scope["raw_path"].decode() + (

@@ -141,8 +141,25 @@ def test_tool_calls_are_read_in_every_dialect_however_the_stream_is_cut(
     answer = httpx.post(proxy.url + path, json=asked | {"stream": True, "tools": []})
     assert answer.content == raw
     [turn] = turns(home)
-    assert (turn.prompt, turn.response) == ("List it.", "Let me look.")
+    assert (turn.prompt, turn.response, turn.kind) == ("List it.", "Let me look.", "main")
     assert [dict(c) for c in turn.calls] == [{"id": "t1", "name": "Bash", "arguments": '{"command": "ls"}'}]
+
+
+def test_what_a_model_writes_about_streams_does_not_end_its_turn(
+    proxy: Running, upstream: Upstream, home: Home
+) -> None:
+    words = [
+        "say ",
+        "[DONE]",
+        " and message_stop",
+        "\ndata: [DONE]\n",
+        "\nevent: response.completed\n",
+        "there.",
+    ]
+    raw = sse(*(chunk(word) for word in words), chunk("", "stop"), "[DONE]")
+    upstream.says(*[raw[i : i + 50] for i in range(0, len(raw), 50)], kind="text/event-stream")
+    httpx.post(f"{proxy.url}/v1/chat/completions", json=ASKED | {"stream": True})
+    assert [(t.response, t.kind) for t in turns(home)] == [("".join(words), "main")]
 
 
 def test_secrets_and_pictures_are_not_stored(proxy: Running, upstream: Upstream, home: Home) -> None:

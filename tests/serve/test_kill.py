@@ -20,6 +20,7 @@ import pytest
 
 from clawback import store
 from clawback.paths import Home
+from clawback.serve import wire
 
 from .conftest import Running
 
@@ -34,12 +35,7 @@ class Echo:
         if scope["type"] == "lifespan":
             while True:
                 await send({"type": (await receive())["type"] + ".complete"})
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
+        body = await wire.body(receive)
         said = json.loads(body)["messages"][-1]["content"] if body else ""
         await send(
             {

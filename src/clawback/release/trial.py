@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -99,13 +99,13 @@ def side(trial: Trial, session: str) -> int:
     return trial.candidate if int.from_bytes(word) / 2**64 < trial.share else trial.live
 
 
-def version_for(store: Store, session: str) -> Version:
-    """Who answers a session: by the trial, where one is on; a damaged candidate never does."""
+def version_for(store: Store, session: str, check: Callable[[Version], None] = registry.check) -> Version:
+    """Who answers a session: by the trial, where one is on; a candidate that ``check`` finds damaged never does."""
     trial = running(store)
     if trial and side(trial, session) == trial.candidate:
         version = store.version(trial.candidate)
         try:
-            registry.check(version)
+            check(version)
         except ModelError:
             return store.live()
         return version

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from clawback import config, release, store
@@ -37,6 +38,7 @@ class Server:
         self.forward = Forward(upstream, self.recorder) if upstream else None
         self.local = Local(home)
         self.db: store.Store
+        self.checked: dict[int, tuple[tuple[str, int, int], ...]] = {}
 
     @asynccontextmanager
     async def running(self, _: Any = None) -> AsyncIterator[None]:
@@ -64,10 +66,15 @@ class Server:
         while True:
             await asyncio.sleep(SETTLE_SECONDS)
             try:
-                if ended := release.trial.settle(self.db, self.home, time.time()):
-                    log.warning("the trial is over: version %s is live", ended[1].number)
+                await asyncio.to_thread(self._look)
             except ClawbackError as error:
                 log.error("the trial could not be settled: %s", error)
+
+    def _look(self) -> None:
+        """Off the event loop, with a connection of its own: adding a trial up reads every session of it."""
+        with store.connect(self.home.database) as db:
+            if ended := release.trial.settle(db, self.home, time.time()):
+                log.warning("the trial is over: version %s is live", ended[1].number)
 
     # ------------------------------------------------------------------------------------------- the model
 
@@ -105,10 +112,22 @@ class Server:
         """Raises ``NotFound`` for a version that there is not, and ``ModelError`` for one that is damaged."""
         number = named(model)
         version = (
-            self.db.version(number) if number is not None else release.trial.version_for(self.db, session)
+            self.db.version(number)
+            if number is not None
+            else release.trial.version_for(self.db, session, self.check)
         )
-        release.check(version)
+        self.check(version)
         return version
+
+    def check(self, version: Version) -> None:
+        """``release.check``, which reads the whole adapter, only where its files are not those that were checked before."""
+        if not version.path:
+            return
+        files = sorted(Path(version.path).glob("*"))
+        seen = tuple((file.name, *_stamp(file)) for file in files)
+        if self.checked.get(version.number) != seen:
+            release.check(version)
+            self.checked[version.number] = seen
 
     async def _answer(self, scope: Any, receive: Any, send: Any, dialect: Dialect) -> None:
         try:
@@ -145,8 +164,12 @@ class Server:
             log.debug("turn %s by version %s", number, version.number)
 
         if not asked.stream:
-            async for _ in pieces:
-                pass
+            try:
+                async for _ in pieces:
+                    pass
+            except ClawbackError as error:
+                await wire.refuse(send, scope, 503, str(error))
+                return
             await record()
             data = json.dumps(dialect.write(answer.reply()), ensure_ascii=False).encode()
             await wire.respond(send, 200, data, more=marks)
@@ -187,6 +210,11 @@ class Server:
     async def greet(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002
         """Agents knock before they come in (``HEAD /``, ``HEAD /api/hello``)."""
         await wire.respond(send, 200, b"")
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    seen = file.stat()
+    return seen.st_mtime_ns, seen.st_size
 
 
 def _object(raw: bytes) -> dict[str, Any]:

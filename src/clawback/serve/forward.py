@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,8 +34,12 @@ _NOT_RETURNED = {
     "date",
     "server",
 }
-_ENDS = (b"[DONE]", b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
-"""What the last event of a stream holds, by dialect."""
+_LAST = re.compile(
+    rb"(?:\A|\n)(?:data: ?\[DONE\]|(?:event: ?|data: ?\{\"type\": ?\")(?:message_stop|response\.(?:completed|incomplete|failed)))"
+)
+"""Where the last event of a stream begins, by dialect. At the start of a line, where no text of a model can stand."""
+_OVERLAP = 64
+"""Bytes that are looked at again, for what was cut in two."""
 MOST_READ = 64 * 2**20
 """Bytes of a response that are read along; a longer one passes, and is not recorded."""
 CONNECT_SECONDS = 10.0
@@ -111,7 +116,7 @@ class Forward:
         if length is not None:
             headers.append((b"content-length", length.encode()))
         gone = asyncio.ensure_future(wire.gone(receive))
-        heard, recorded = bytearray(), False
+        heard, recorded, last = bytearray(), False, -1
         try:
             scope["clawback.started"] = True
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
@@ -124,9 +129,11 @@ class Forward:
                         reads = False
                         heard.clear()
                         log.warning("a response is too large to be recorded")
-                    elif (stream and any(end in heard[-len(chunk) - 32 :] for end in _ENDS)) or (
-                        length is not None and len(heard) >= int(length)
-                    ):
+                    elif stream and last < 0:
+                        found = _LAST.search(heard, max(0, len(heard) - len(chunk) - _OVERLAP))
+                        last = found.end() if found else -1
+                    whole = last >= 0 and any(end in heard[last:] for end in (b"\n\n", b"\r\n\r\n"))
+                    if reads and (whole or (length is not None and len(heard) >= int(length))):
                         recorded = True
                         await self._record(scope, dialect, body, bytes(heard), stream)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
