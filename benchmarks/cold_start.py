@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from clawback.capture import claude_code
+from clawback.capture import script
 from clawback.paths import Home
 from clawback.store.schema import open_database
 
@@ -58,7 +58,7 @@ def ours(folder: Path, turns: int) -> dict[str, Command]:
     home.create()
     home.config.write_text("[training]\nbackground = false\n")
     fill(home, turns)
-    hook = claude_code.hook_command(home).split()
+    hook = [str(script.write(home)), "claude-code"]
     return {
         "python -c pass": ([sys.executable, "-c", "pass"], env, b""),
         "clawback good": ([str(Path(sys.executable).with_name("clawback")), "good"], env, b""),

@@ -85,6 +85,18 @@ class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Turns larger than this are shortened from the front before they are stored."""
 
 
+class Capture(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What agents are told, and what becomes of turns that nobody rated."""
+
+    ask: bool = False
+    """A line after each response that invites to rate it."""
+    unrated: Literal["keep", "drop"] = "keep"
+    """``drop``: turns that nobody rated lose what was said in them when they have faded. Never a bad rating."""
+    fade_days: int = 30
+    admin: tuple[Literal["train", "rollback", "reset"], ...] = ()
+    """What may be ordered from an agent or a chat channel (``/rl train``). Whoever can speak to us there may then do it."""
+
+
 class Trial(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether what the gate accepts is tried on some sessions first (where Clawback's own server answers)."""
 
@@ -111,6 +123,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schedule: Schedule = Schedule()
     gate: Gate = Gate()
     generation: Generation = Generation()
+    capture: Capture = Capture()
     privacy: Privacy = Privacy()
     serve: Serve = Serve()
     trial: Trial = Trial()

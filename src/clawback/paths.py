@@ -54,3 +54,22 @@ def home() -> Home:
     """The home that the environment names."""
     named = os.environ.get("CLAWBACK_HOME")
     return Home(Path(named).expanduser() if named else Path.home() / ".clawback")
+
+
+def secret(path: Path) -> str:
+    """The random token in that file (0600), made on first use."""
+    try:
+        found = path.read_text("ascii").strip()
+        if len(found) >= 32:
+            return found
+    except (FileNotFoundError, UnicodeDecodeError):
+        pass
+    import secrets
+
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = secrets.token_urlsafe(32)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(made + "\n")
+    beside.replace(path)
+    return made

@@ -12,10 +12,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hyp_settings
 from hypothesis import strategies as st
 
-from clawback.capture import claude_code
+from clawback.capture import script
+from clawback.capture.adapter import State
+from clawback.capture.claude_code import ClaudeCode
 from clawback.errors import ConfigError
 from clawback.paths import Home
 
+agent = ClaudeCode()
 OTHERS = {"matcher": "", "hooks": [{"type": "command", "command": "say done"}]}
 
 
@@ -44,20 +47,20 @@ def test_removing_leaves_the_file_byte_for_byte_as_it_was(
 ) -> None:
     if before is not None:
         file.write_bytes(before)
-    claude_code.install(home, file)
-    assert claude_code.status(home, file) == claude_code.State(True, file)
+    agent.install(home, file)
+    assert agent.status(home, file) == State(True, file)
     assert (file.parent / "commands" / "rl.md").exists()
-    claude_code.install(home, file)
-    claude_code.uninstall(home, file)
+    agent.install(home, file)
+    agent.uninstall(home, file)
     assert (file.read_bytes() if file.exists() else None) == before
     assert sorted(p.name for p in file.parent.iterdir()) == ([] if before is None else ["settings.json"])
 
 
 def test_installing_twice_is_installing_once(home: Home, file: Path) -> None:
     file.write_text(json.dumps({"hooks": {"Stop": [OTHERS]}}))
-    assert claude_code.install(home, file)
+    assert agent.install(home, file)
     once = file.read_bytes()
-    assert claude_code.install(home, file) == []
+    assert agent.install(home, file) == []
     assert file.read_bytes() == once
     stop = json.loads(once)["hooks"]["Stop"]
     assert stop[0] == OTHERS
@@ -66,12 +69,12 @@ def test_installing_twice_is_installing_once(home: Home, file: Path) -> None:
 
 def test_what_was_changed_since_stays(home: Home, file: Path) -> None:
     file.write_text('{"model": "opus"}')
-    claude_code.install(home, file)
+    agent.install(home, file)
     now = json.loads(file.read_text())
     now["hooks"]["Stop"].insert(0, OTHERS)
     now["model"] = "sonnet"
     file.write_text(json.dumps(now))
-    claude_code.uninstall(home, file)
+    agent.uninstall(home, file)
     assert json.loads(file.read_text()) == {"model": "sonnet", "hooks": {"Stop": [OTHERS]}}
 
 
@@ -79,7 +82,7 @@ def test_what_was_changed_since_stays(home: Home, file: Path) -> None:
 def test_settings_that_cannot_be_read_are_left_alone(home: Home, file: Path, broken: bytes) -> None:
     file.write_bytes(broken)
     with pytest.raises(ConfigError, match="left alone"):
-        claude_code.install(home, file)
+        agent.install(home, file)
     assert file.read_bytes() == broken
 
 
@@ -87,21 +90,21 @@ def test_a_persons_own_rl_command_is_kept(home: Home, file: Path) -> None:
     page = file.parent / "commands" / "rl.md"
     page.parent.mkdir()
     page.write_text("mine")
-    claude_code.install(home, file)
-    claude_code.uninstall(home, file)
+    agent.install(home, file)
+    agent.uninstall(home, file)
     assert page.read_text() == "mine"
 
 
 def test_a_hook_whose_program_is_gone_is_named(
     home: Home, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claude_code.sys, "executable", "/nowhere/python")
-    claude_code.install(home, file)
-    assert "/nowhere/python, which is gone" in claude_code.status(home, file).problem
+    monkeypatch.setattr(script.sys, "executable", "/nowhere/python")
+    agent.install(home, file)
+    assert "/nowhere/python, which is gone" in agent.status(home, file).problem
 
 
 def test_the_command_that_is_installed_runs(home: Home, file: Path) -> None:
-    claude_code.install(home, file)
+    agent.install(home, file)
     command = json.loads(file.read_text())["hooks"]["UserPromptSubmit"][0]["hooks"][0]["command"]
     event = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": "/rl status"}
     done = subprocess.run(
@@ -129,8 +132,8 @@ def test_any_settings_come_back_the_same(tmp_path: Path, content: dict[str, Any]
     before = json.dumps(content, indent=indent).encode()
     path.write_bytes(before)
     try:
-        claude_code.install(home, path)
-        claude_code.uninstall(home, path)
+        agent.install(home, path)
+        agent.uninstall(home, path)
     except ConfigError:
         pass  # not what Claude Code's settings look like: left alone
     assert path.read_bytes() == before

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from clawback import store
-from clawback.capture import hook
+from clawback.capture import door, hook
 from clawback.paths import Home
 
 
 def fire(home: Home, event: Any) -> dict[str, Any] | None:
     payload = event if isinstance(event, bytes) else json.dumps(event).encode()
-    return hook.handle(home, payload)
+    return hook.handle(home, "claude-code", payload)
 
 
 def submit(home: Home, prompt: str, session: str = "s", **more: Any) -> dict[str, Any] | None:
@@ -97,15 +97,15 @@ def test_rl_is_answered_without_the_model(home: Home) -> None:
         "/rl undo": "taken back (critique",
         "/rl status": "the base model is live",
         "/rl": "the base model is live",
-        "/rl nonsense": "use /rl good",
-        "/rl rate eleven": "use /rl good",
+        "/rl nonsense": "use good, bad",
+        "/rl rate eleven": "use good, bad",
         "/rl rate 11": "from 1 to 10",
     }
     for command, reply in replies.items():
         answer = submit(home, command)
         assert answer is not None
         assert answer["decision"] == "block", "only this keeps it out of the model's context"
-        assert reply in answer["reason"], command
+        assert reply in answer["reason"].lower(), command
     for prompt in ("rl is short for reinforcement learning", "what is /rl good for?", "/rlx"):
         assert submit(home, prompt) is None
 
@@ -156,7 +156,7 @@ def test_settings_of_privacy_count(home: Home) -> None:
 
 
 def test_a_long_conversation_keeps_its_newest_part(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook, "CONTEXT_CHARACTERS", 100)
+    monkeypatch.setattr(door, "CONTEXT_CHARACTERS", 100)
     for number in range(12):
         submit(home, f"question {number:02}", prompt_id=str(number))
         stop(home, f"answer {number:02}", prompt_id=str(number))
@@ -308,7 +308,7 @@ def test_thousands_of_mutated_events_neither_crash_nor_store_half(home: Home) ->
     for _ in range(3000):
         payload = mutate(rng, rng.choice(base).encode())
         try:
-            hook.handle(home, payload)
+            hook.handle(home, "claude-code", payload)
         except hook.Unusable as reason:
             assert "text" not in str(reason).replace("not text", "")
     with store.connect(home.database) as db:

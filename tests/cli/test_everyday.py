@@ -162,10 +162,20 @@ def test_init_and_remove_leave_the_agents_settings_as_they_were(
 def test_the_wizard_shows_what_it_will_change_and_takes_no_for_an_answer(tmp_path: Path) -> None:
     settings = tmp_path / "settings.json"
     parent, child = pty.openpty()
-    command = [sys.executable, "-m", "clawback", "init", "--settings", str(settings)]
+    command = [
+        sys.executable,
+        "-m",
+        "clawback",
+        "init",
+        "--agent",
+        "claude-code",
+        "--no-service",
+        "--settings",
+        str(settings),
+    ]
     process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child)
     os.close(child)
-    os.write(parent, b"claude-code\nembedded\nbalanced\nn\n")
+    os.write(parent, b"embedded\nbalanced\nn\n")
     shown = b""
     try:
         while chunk := os.read(parent, 4096):

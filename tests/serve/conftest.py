@@ -13,10 +13,10 @@ import httpx
 import pytest
 import uvicorn
 
-from clawback import config
+from clawback import config, paths
 from clawback.paths import Home
 from clawback.serve import app as serving
-from clawback.serve import guard, protocol, wire
+from clawback.serve import protocol, wire
 
 
 class Running:
@@ -114,7 +114,7 @@ def proxy(home: Home, upstream: Upstream, running: Callable[[Any], Running]) -> 
 
 @pytest.fixture
 def secret(home: Home) -> dict[str, str]:
-    return {"authorization": f"Bearer {guard.token(home.root / 'token')}"}
+    return {"authorization": f"Bearer {paths.secret(home.root / 'token')}"}
 
 
 def sse(*events: Any) -> bytes:

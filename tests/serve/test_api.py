@@ -8,17 +8,16 @@ from typing import Any
 import httpx
 import pytest
 
-from clawback import store
+from clawback import paths, store
 from clawback.paths import Home
 from clawback.serve import app as serving
-from clawback.serve import guard
 
 from .conftest import Running
 
 
 class Api:
     def __init__(self, url: str, home: Home) -> None:
-        headers = {"authorization": f"Bearer {guard.token(home.root / 'token')}"}
+        headers = {"authorization": f"Bearer {paths.secret(home.root / 'token')}"}
         self.client = httpx.Client(base_url=url + "/api", headers=headers, timeout=60)
 
     def get(self, path: str, status: int = 200) -> Any:

@@ -16,9 +16,10 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from clawback import paths
 from clawback.paths import Home
 from clawback.serve import app as serving
-from clawback.serve import guard, schema
+from clawback.serve import schema
 
 from .conftest import Running
 
@@ -34,7 +35,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
     home.create()
     home.config.write_text("[training]\nbackground = false\n")
     server = Running(serving.make(home))
-    headers = {"authorization": f"Bearer {guard.token(home.root / 'token')}"}
+    headers = {"authorization": f"Bearer {paths.secret(home.root / 'token')}"}
     for word in ("One?", "Two?", "Three?"):
         httpx.post(
             server.url + "/v1/chat/completions",

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from clawback import config
+from clawback import config, paths
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import guard, page, protocol
@@ -159,9 +159,9 @@ def test_a_connection_that_says_nothing_is_closed(
 
 
 def test_the_token_is_the_owners_alone_and_stays(tmp_path: Path) -> None:
-    made = guard.token(tmp_path / "token")
+    made = paths.secret(tmp_path / "token")
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
     assert len(made) >= 43
-    assert guard.token(tmp_path / "token") == made
+    assert paths.secret(tmp_path / "token") == made
     (tmp_path / "token").write_text("short")
-    assert len(guard.token(tmp_path / "token")) >= 43
+    assert len(paths.secret(tmp_path / "token")) >= 43

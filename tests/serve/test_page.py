@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from clawback import store
+from clawback import paths, store
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.serve import app as serving
-from clawback.serve import guard
 
 from .conftest import Running
 
@@ -41,7 +40,7 @@ def page(request: pytest.FixtureRequest, trained: Home, running: Callable[[Any],
         said: list[str] = []
         made.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
         made.on("pageerror", lambda error: said.append(str(error)))
-        made.goto(f"{server.url}/#token={guard.token(trained.root / 'token')}")
+        made.goto(f"{server.url}/#token={paths.secret(trained.root / 'token')}")
         made.wait_for_selector("text=What was it worth?")
         yield made
         assert said == [], "nothing went wrong in the browser"

@@ -46,6 +46,7 @@ COMMANDS = {
     "trial": "serve",
     "survey": "serve",
     "publish": "publish",
+    "service": "service",
     "demo": "demo",
 }
 """Command → the file under ``cli/`` that holds it, in the order that help lists them."""
@@ -81,6 +82,7 @@ SUMMARIES = {
     "trial": "Try a version on a share of the sessions until it proves better or worse.",
     "survey": "How you find a version after using it, from 1 to 5; how all versions stand.",
     "publish": "Make a version available to another inference server.",
+    "service": "Keep the server running in the background.",
     "sessions": "List conversations, or show one.",
     "demo": "The whole loop on the embedded model.",
 }

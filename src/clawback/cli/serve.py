@@ -5,14 +5,18 @@ from __future__ import annotations
 import socket
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
 import click
 
 from clawback import config
+from clawback.capture import script
 from clawback.cli.common import current_home, emit, json_option, open_store, shorten
 from clawback.cli.look import marks, when
 from clawback.errors import ClawbackError, MissingExtra, UsageError
+from clawback.paths import Home, secret
 
 IDLE_SECONDS = 30
 CLOSING_SECONDS = 10
@@ -40,7 +44,7 @@ def serve(port: int | None, host: str | None, upstream: str | None, log_level: s
     try:
         import uvicorn
 
-        from clawback.serve import app, guard, protocol
+        from clawback.serve import app, protocol
     except ImportError as error:
         raise MissingExtra("The server needs more parts: pip install 'clawback[serve]'.") from error
     here = current_home()
@@ -54,10 +58,10 @@ def serve(port: int | None, host: str | None, upstream: str | None, log_level: s
         )
     listening = listen(settings.host, settings.port)
     number = listening.getsockname()[1]
-    secret = guard.token(here.root / "token")
+    token = secret(here.root / "token")
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     click.echo(f"Clawback answers on http://{shown}:{number}  (Ctrl-C ends it)")
-    click.echo(f"The page:            http://{shown}:{number}/#token={secret}")
+    click.echo(f"The page:            http://{shown}:{number}/#token={token}")
     who = (
         f"passed on to {settings.upstream}"
         if settings.upstream
@@ -75,9 +79,23 @@ def serve(port: int | None, host: str | None, upstream: str | None, log_level: s
             http=protocol.Limited,
         )
     )
-    server.run(sockets=[listening])
+    with announced(here, number):
+        server.run(sockets=[listening])
     if not server.started:
         raise ClawbackError("The server could not start; the lines above say why.")
+
+
+@contextmanager
+def announced(here: Home, port: int) -> Iterator[None]:
+    """Agents' hooks find the server by this file; the newest server is the one that they find."""
+    file = here.root / script.SERVER
+    file.write_text(f"{port}\n", "ascii")
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            if int(file.read_text("ascii")) == port:
+                file.unlink()
 
 
 def listen(host: str, port: int) -> socket.socket:

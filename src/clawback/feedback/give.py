@@ -24,12 +24,17 @@ def rate(
 
 
 def score(
-    store: Store, turn_id: int, of_ten: int, *, note: str = "", source: str = "cli", event_id: str = ""
+    store: Store, turn_id: int, number: int, *, note: str = "", source: str = "cli", event_id: str = ""
 ) -> Feedback:
+    """1 (awful) to 10 (perfect)."""
+    return rate(store, turn_id, of_ten(number), note=note, source=source, event_id=event_id)
+
+
+def of_ten(number: int) -> float:
     """1 (awful, -1) to 10 (perfect, +1), evenly spaced; 5 and 6 are near zero."""
-    if not 1 <= of_ten <= 10:
-        raise UsageError(f"A score is from 1 to 10, not {of_ten}.")
-    return rate(store, turn_id, (2 * of_ten - 11) / 9, note=note, source=source, event_id=event_id)
+    if not 1 <= number <= 10:
+        raise UsageError(f"A score is from 1 to 10, not {number}.")
+    return (2 * number - 11) / 9
 
 
 def prefer(

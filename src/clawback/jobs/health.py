@@ -30,7 +30,8 @@ def check(home: Home) -> list[Finding]:
         _settings,
         _database,
         _versions,
-        _hooks,
+        _agents,
+        _server,
         _training_parts,
         _model,
         _lock,
@@ -86,16 +87,58 @@ def _versions(home: Home) -> Iterator[Finding]:
         yield _well(f"the live version ({live.number}) is whole")
 
 
-def _hooks(home: Home) -> Iterator[Finding]:
-    from clawback.capture import claude_code
+def _agents(home: Home) -> Iterator[Finding]:
+    from clawback.capture import adapter
 
-    state = claude_code.status(home)
-    if not state.installed:
-        yield _well("no agent's hooks are installed (`clawback init` does that)")
-    elif state.problem:
-        yield {"ok": False, "what": state.problem, "fix": "Run `clawback init` again."}
+    installed = 0
+    for name in adapter.names():
+        agent = adapter.find(name)
+        state = agent.status(home)
+        installed += state.installed
+        if state.problem:
+            fix = f"Run `clawback init --agent {name}` again, or do what it says."
+            yield {"ok": False, "what": f"{agent.title}: {state.problem}", "fix": fix}
+        elif state.installed:
+            yield _well(f"{agent.title} is set up ({state.settings})")
+    if not installed:
+        yield _well("no agent is set up (`clawback init` does that)")
+
+
+def _server(home: Home) -> Iterator[Finding]:
+    import socket
+
+    from clawback.capture import script
+    from clawback.jobs import service
+
+    told = home.root / script.SERVER
+    port = config.load(home.config).serve.port
+    announced = told.read_text("ascii").strip() if told.exists() else ""
+    if announced.isdecimal():
+        port = int(announced)
+    with socket.socket() as trying:
+        trying.settimeout(1)
+        taken = trying.connect_ex(("127.0.0.1", port)) == 0
+    state = service.status(home)
+    if announced and not taken:
+        yield {
+            "ok": False,
+            "what": f"the server was on port {port} and died without a word",
+            "fix": f"Start it again (`clawback serve`), or remove {told}. Hooks work meanwhile, only slower.",
+        }
+    elif not announced and taken:
+        yield {
+            "ok": False,
+            "what": f"something else listens on port {port}, so `clawback serve` cannot start",
+            "fix": "End it, or take another: port = … under [serve] in config.toml.",
+        }
+    elif state.installed and not state.running:
+        yield {
+            "ok": False,
+            "what": f"the service does not run: {state.note}",
+            "fix": "`clawback service install`",
+        }
     else:
-        yield _well(f"Claude Code's hooks are installed ({state.settings})")
+        yield _well(f"the server runs on port {port}" if taken else f"port {port} is free for the server")
 
 
 def _training_parts(home: Home) -> Iterator[Finding]:  # noqa: ARG001

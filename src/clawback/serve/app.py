@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from clawback import config, release, store
+from clawback import config, jobs, release, store
 from clawback.capture.redact import redact
 from clawback.errors import ClawbackError, NotFound, UsageError
-from clawback.paths import Home
+from clawback.paths import Home, secret
 from clawback.records import Turn, Version
 from clawback.serve import guard, wire
 from clawback.serve.dialects import BY_PATH, Dialect
@@ -62,19 +62,22 @@ class Server:
             self.db.close()
 
     async def _settle(self) -> None:
-        """Look now and then whether a trial has decided."""
+        """Look now and then whether a trial has decided, and whether a run is due."""
         while True:
             await asyncio.sleep(SETTLE_SECONDS)
             try:
                 await asyncio.to_thread(self._look)
             except ClawbackError as error:
-                log.error("the trial could not be settled: %s", error)
+                log.error("a look at trial and schedule failed: %s", error)
 
     def _look(self) -> None:
         """Off the event loop, with a connection of its own: adding a trial up reads every session of it."""
         with store.connect(self.home.database) as db:
             if ended := release.trial.settle(db, self.home, time.time()):
                 log.warning("the trial is over: version %s is live", ended[1].number)
+        # What came together in quiet hours, or while the machine was busy, is trained on when they are over.
+        if jobs.maybe_train(self.home):
+            log.warning("training started in the background")
 
     # ------------------------------------------------------------------------------------------- the model
 
@@ -232,22 +235,27 @@ def make(home: Home, settings: config.Serve | None = None) -> Any:
     from starlette.applications import Starlette
     from starlette.routing import Mount, Route
 
-    from clawback.serve import api, page
+    from clawback.serve import api, hooks, page
 
     server = Server(home, settings)
     app = Starlette(
         routes=[
             Route("/healthz", _Asgi(server.health), methods=["GET", "HEAD"]),
             Route("/api/hello", _Asgi(server.greet), methods=["HEAD", "GET"]),
-            Mount("/api", routes=api.routes(server)),
+            Mount("/api", routes=[*api.routes(server), *hooks.routes(server)]),
             Route("/metrics", api.metrics(server)),
             Route("/v1/{rest:path}", _Asgi(server.model)),
             *page.routes(),
         ],
         lifespan=server.running,
     )
-    secret = guard.token(home.root / "token")
-    return guard.Guard(app, token=secret, host=server.serve.host, names=server.serve.names)
+    return guard.Guard(
+        app,
+        token=secret(home.root / "token"),
+        hook_token=secret(home.root / "hook-token"),
+        host=server.serve.host,
+        names=server.serve.names,
+    )
 
 
 class _Asgi:

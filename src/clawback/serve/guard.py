@@ -3,7 +3,7 @@
 * **Host** must be an address that we listen on, so that a web page cannot reach us under a name of its own (DNS rebinding).
 * **Origin**, which browsers send, must be our own page: no other site can make a browser act here.
 * **The token** is asked for by everything under ``/api/`` (it reads turns or changes state) and ``/metrics``; and by ``/v1/``,
-  too, where we listen on more than loopback.
+  too, where we listen on more than loopback. Agents' hooks have a token of their own, good for ``/api/hooks/`` alone.
 * **Limits**: size of the body, and how long it may take to arrive. (Those of the headers are in ``protocol``.)
 """
 
@@ -12,9 +12,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import os
-import secrets
-from pathlib import Path
 from typing import Any
 
 from clawback.capture.redact import redact
@@ -41,28 +38,13 @@ _PAGE = [
 ]
 
 
-def token(path: Path) -> str:
-    """The token in that file (0600), made on first use."""
-    try:
-        found = path.read_text("ascii").strip()
-        if len(found) >= 32:
-            return found
-    except (FileNotFoundError, UnicodeDecodeError):
-        pass
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    made = secrets.token_urlsafe(32)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(made + "\n")
-    beside.replace(path)
-    return made
-
-
 class Guard:
     """ASGI middleware around the whole app."""
 
-    def __init__(self, app: Any, *, token: str, host: str, names: tuple[str, ...] = ()) -> None:
-        self.app, self.token = app, token.encode()
+    def __init__(
+        self, app: Any, *, token: str, hook_token: str, host: str, names: tuple[str, ...] = ()
+    ) -> None:
+        self.app, self.token, self.hook_token = app, token.encode(), hook_token.encode()
         self.open = host in ("127.0.0.1", "localhost", "::1")
         shown = f"[{host}]" if ":" in host else host
         self.hosts = {*(name.lower() for name in names), *LOOPBACK, shown}
@@ -116,15 +98,16 @@ class Guard:
             return 403, "Requests from other sites are refused."
         path = scope["path"]
         asked = path.startswith(("/api/", "/metrics")) or (path.startswith("/v1/") and not self.open)
-        if asked and not self._known(headers):
+        tokens = [self.token, self.hook_token] if path.startswith("/api/hooks/") else [self.token]
+        if asked and not self._known(headers, tokens):
             return 401, "A token is needed: Authorization: Bearer … (the content of $CLAWBACK_HOME/token)."
         return None
 
-    def _known(self, headers: dict[str, str]) -> bool:
+    def _known(self, headers: dict[str, str], tokens: list[bytes]) -> bool:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         given = [headers.get("x-clawback-token", ""), headers.get("x-api-key", "")]
         given += [bearer.strip()] if scheme.lower() == "bearer" else []
-        return any(hmac.compare_digest(one.encode("utf-8", "replace"), self.token) for one in given)
+        return any(hmac.compare_digest(one.encode("utf-8", "replace"), t) for one in given for t in tokens)
 
 
 async def _whole(receive: Any) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from clawback.store.base import Base
-from clawback.store.feedback import FeedbackTable
+from clawback.store.posts import Posts
 from clawback.store.runs import Runs
 from clawback.store.schema import open_database
 from clawback.store.sessions import Sessions
@@ -15,7 +15,7 @@ from clawback.store.versions import Versions
 __all__ = ["Store", "connect"]
 
 
-class Store(Turns, Sessions, FeedbackTable, Runs, Versions, Base):
+class Store(Turns, Sessions, Posts, Runs, Versions, Base):
     """One connection to the database. A context manager; not for use by two threads at once.
 
     Each call that writes is one transaction, and has reached the disk when it returns.

@@ -144,6 +144,16 @@ class Turns(Base):
         )
         return str(rows[0]["text"]) if rows else None
 
+    def newest_prompt(self, agent: str, session: str) -> tuple[str, str] | None:
+        """Id and text of the last prompt of a session, answered or not."""
+        rows = self._read(
+            "SELECT prompt_id, text FROM prompts WHERE agent = ? AND session = ?"
+            " ORDER BY created_at DESC, rowid DESC LIMIT 1",
+            agent,
+            session,
+        )
+        return (str(rows[0][0]), str(rows[0][1])) if rows else None
+
 
 def _pack(code: str, numbers: Sequence[float] | None) -> bytes | None:
     return None if numbers is None else array(code, numbers).tobytes()

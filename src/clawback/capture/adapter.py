@@ -1,0 +1,111 @@
+"""What an agent needs to be one of ours: to be set up, to be taken out again, and its events read.
+
+A new agent is one file with a class like this, found under the entry point ``clawback.agents``; docs/agents.md shows one whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from clawback.capture.door import Unusable
+from clawback.capture.events import Event
+from clawback.errors import UsageError
+from clawback.paths import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BUILT_IN = {
+    "claude-code": "ClaudeCode",
+    "codex": "Codex",
+    "openclaw": "OpenClaw",
+    "gemini-cli": "GeminiCli",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Whether we are in an agent's settings, and what is wrong there ("" when nothing is)."""
+
+    installed: bool
+    settings: Path
+    problem: str = ""
+
+
+class Agent(Protocol):
+    """Every path can be named (``settings``) in place of the agent's usual one."""
+
+    name: str
+    title: str
+    """What people call it."""
+    usage: str
+    """How its person rates, in a few words."""
+
+    def found(self) -> bool:
+        """Is the agent on this machine?"""
+        ...
+
+    def plan(self, home: Home, settings: Path | None = None) -> Sequence[str]:
+        """What ``install`` will change, a line a file, for a person to read first."""
+        ...
+
+    def install(self, home: Home, settings: Path | None = None) -> list[Path]:
+        """Put our part in, keeping all that is there; the files that changed. Again changes nothing.
+
+        Raises ``ConfigError`` for settings that cannot be understood, and leaves those alone.
+        """
+        ...
+
+    def uninstall(self, home: Home, settings: Path | None = None) -> list[Path]:
+        """Take out exactly what was put in; the files that changed. Files that nobody else touched are then as they were."""
+        ...
+
+    def status(self, home: Home, settings: Path | None = None) -> State: ...
+
+    def parse(self, event: Mapping[str, Any]) -> Event | None:
+        """An event as the agent sends it → ours; None for one that does not matter. Raises ``Unusable``."""
+        ...
+
+    def reply(self, sentence: str) -> dict[str, Any]:
+        """What the agent must read to show the sentence and ask no model."""
+        ...
+
+    def ask(self, home: Home, event: Event) -> dict[str, Any] | None:
+        """What the agent may read after any other event, such as a line that invites to rate."""
+        ...
+
+
+def names() -> list[str]:
+    """Every agent that can be set up."""
+    from importlib.metadata import entry_points
+
+    return [*BUILT_IN, *sorted(point.name for point in entry_points(group="clawback.agents"))]
+
+
+def find(name: str) -> Agent:
+    """Raises ``UsageError`` for an agent that nobody provides."""
+    if name in BUILT_IN:
+        from importlib import import_module
+
+        module = import_module(f"clawback.capture.{name.replace('-', '_')}")
+        made: Callable[[], Agent] = getattr(module, BUILT_IN[name])
+        return made()
+    from importlib.metadata import entry_points  # takes milliseconds, which hooks of ours need not spend
+
+    for point in entry_points(group="clawback.agents", name=name):
+        return cast("Agent", point.load()())
+    raise UsageError(f"There is no agent {name!r}; there are: {', '.join(names())}.")
+
+
+def text(event: Mapping[str, Any], key: str, limit: int = 16_000_000) -> str:
+    """A field as text that can be stored ("" when absent). Raises ``Unusable`` for another type or more than the limit."""
+    value = event.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > limit:
+        raise Unusable(f"{key} is not text of at most {limit:,} characters")
+    # Half a surrogate pair is valid JSON but no text.
+    return value.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,138 @@
+"""Codex (command line and desktop app share ``$CODEX_HOME``): hooks where the person trusts them, ``notify`` where not.
+
+Codex skips hooks that its person has not reviewed, silently. The trust is theirs to give, in Codex itself; we write no
+mark of it. ``notify`` needs none: it tells of answers, but cannot answer ``rl: good`` in the model's place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clawback.capture import script, settings_file
+from clawback.capture.adapter import text
+from clawback.capture.door import Unusable
+from clawback.capture.events import Answer, Event, Prompt, SideAnswer
+from clawback.capture.hooked import HookedAgent
+from clawback.errors import ConfigError
+from clawback.feedback import command
+from clawback.paths import Home
+
+UNTRUSTED = (
+    "Codex skips the hooks until you have trusted them: start `codex`, choose “Review hooks” (or `/hooks`) and trust those that run "
+    "clawback-hook. Until then only answers are recorded, by `notify`"
+)
+
+
+class Codex(HookedAgent):
+    name = "codex"
+    title = "Codex"
+    usage = "rl: good, rl: bad or rl: rate 1-10"
+    events = ("UserPromptSubmit", "Stop", "SubagentStop")
+
+    def file(self) -> Path:
+        return self.folder() / "hooks.json"
+
+    @staticmethod
+    def folder() -> Path:
+        return Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
+
+    # ------------------------------------------------------------------------------------------------- notify
+
+    def plan(self, home: Home, settings: Path | None = None) -> Sequence[str]:
+        path = self.settings(settings).parent / "config.toml"
+        return [*super().plan(home, settings), f"{path}: `notify`, where it is not set"]
+
+    def install(self, home: Home, settings: Path | None = None) -> list[Path]:
+        changed = super().install(home, settings)
+        path = self.settings(settings).parent / "config.toml"
+        before = path.read_bytes() if path.exists() else b""
+        if "notify" in _toml(path, before):
+            return changed
+        # Before the first table, for a key after it would belong to that; the rest of the file stays as it is.
+        line = f"notify = {json.dumps([str(script.path(home)), 'codex'])}\n".encode()
+        return changed + ([path] if settings_file.change(home, self.name, path, line + before) else [])
+
+    def uninstall(self, home: Home, settings: Path | None = None) -> list[Path]:
+        path = self.settings(settings).parent / "config.toml"
+        changed = super().uninstall(home, settings)
+        if path.exists():
+            if settings_file.put_back(home, self.name, path):
+                changed.append(path)
+            else:
+                now = path.read_bytes()
+                rest = b"".join(line for line in now.splitlines(keepends=True) if not _our_line(line))
+                if rest != now:
+                    settings_file.replace(path, rest)
+                    changed.append(path)
+        settings_file.forget(home, self.name, path)
+        return changed
+
+    def trouble(self, home: Home, path: Path) -> str:  # noqa: ARG002
+        config = path.parent / "config.toml"
+        held = _toml(config, config.read_bytes() if config.exists() else b"").get("hooks")
+        states = held.get("state") if isinstance(held, dict) else None
+        trusted = [key for key in states if str(path) in key] if isinstance(states, dict) else []
+        return "" if trusted else UNTRUSTED
+
+    # ------------------------------------------------------------------------------------------------- events
+
+    def parse(self, event: Mapping[str, Any]) -> Event | None:
+        if event.get("type") == "agent-turn-complete":
+            return _notified(event)
+        name, session = text(event, "hook_event_name", 100), text(event, "session_id", 200)
+        if not session:
+            raise Unusable("no session_id")
+        if name == "UserPromptSubmit":
+            if text(event, "agent_id", 200):
+                return None  # what one agent asks another
+            return Prompt(session, text(event, "prompt"), text(event, "turn_id", 200))
+        said, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)
+        if name == "Stop" and not text(event, "agent_id", 200):
+            model = text(event, "model", 200)
+            return Answer(session, said, text(event, "turn_id", 200), cwd=cwd, model=model)
+        if name in ("Stop", "SubagentStop"):
+            return SideAnswer(session, said, text(event, "agent_id", 200) or text(event, "turn_id", 200), cwd)
+        return None
+
+
+def _notified(event: Mapping[str, Any]) -> Event | None:
+    """What ``notify`` tells. Sub-agents name no client; threads that only make a title have an answer of nothing but that."""
+    session, turn = text(event, "thread-id", 200), text(event, "turn-id", 200)
+    if not session:
+        raise Unusable("no thread-id")
+    asked, said = event.get("input-messages"), text(event, "last-assistant-message")
+    last = asked[-1] if isinstance(asked, list) and asked and isinstance(asked[-1], str) else ""
+    if not text(event, "client", 200) or _is_title(said) or not last.strip():
+        return None
+    if command.parse(last) is not None:
+        return Prompt(
+            session, last, turn
+        )  # the model was asked, for want of trust; the rating counts all the same
+    return Answer(session, said, turn, prompt=last, cwd=text(event, "cwd", 4096))
+
+
+def _is_title(said: str) -> bool:
+    try:
+        made = json.loads(said)
+    except ValueError:
+        return False
+    return isinstance(made, dict) and set(made) == {"title"}
+
+
+def _our_line(line: bytes) -> bool:
+    return line.startswith(b"notify") and script.NAME.encode() in line
+
+
+def _toml(path: Path, data: bytes) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is not valid TOML ({error}), so it was left alone. Correct it and try again."
+        ) from error

@@ -1,0 +1,261 @@
+"""The one door: what an agent tells becomes rows, and a command becomes a sentence. Every adapter's events come through here.
+
+A rating reaches the answer that it was meant for, or none. An answer is known by the places where it stands: the
+prompt that it answers, the message that shows it. What is said about a place before its answer is here waits for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from clawback.capture.events import Answer, Event, Prompt, Reaction, SideAnswer
+from clawback.paths import Home
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+BUSY_SECONDS = 2.0
+"""How long an agent's event waits for another writer before it gets out of the way."""
+CONTEXT_CHARACTERS = 400_000
+"""How much of the conversation before a prompt is kept with the turn, newest first."""
+SIGNS = {"👍": 1, "👎": -1, "❤": 1, "❤️": 1, "🎉": 1, "+1": 1, "-1": -1, "thumbsup": 1, "thumbsdown": -1}
+"""Reactions that rate, by sign or by name."""
+
+
+class Unusable(Exception):
+    """The event does not say what it should; the message never holds any of its content."""
+
+
+def take(here: Home, agent: str, event: Event) -> str | None:
+    """Act on one event. What is returned answers a command: it is to be shown to the person, and no model asked.
+
+    Raises ``Unusable`` for an answer to nothing, ``ClawbackError`` where the store cannot be used.
+    """
+    if isinstance(event, Prompt):
+        return _prompt(here, agent, event)
+    if isinstance(event, Answer):
+        _answer(here, agent, event)
+    elif isinstance(event, SideAnswer):
+        _side(here, agent, event)
+    else:
+        _reaction(here, agent, event)
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------ prompts
+
+
+def _prompt(here: Home, agent: str, event: Prompt) -> str | None:
+    from clawback.feedback import command
+
+    words = command.parse(event.text)
+    if words is not None:
+        return "Clawback: " + _command(here, agent, event, words)
+    with connect(here) as store, store.together():
+        store.put_prompt(agent, event.session, event.id, clean(here, event.text))
+        if not event.id:
+            store.drop_post(_of_prompt(agent, event.session, ""))
+    return None
+
+
+def _command(here: Home, agent: str, event: Prompt, words: list[str]) -> str:
+    """The last answer of the conversation is meant; one that is still on its way is waited for, not mistaken."""
+    from clawback.errors import ClawbackError
+    from clawback.feedback import command
+
+    event_id = f"{agent}:rl:{event.session}:{event.id}" if event.id else ""
+    try:
+        with connect(here) as store:
+            turn, place = None, ""
+            if (asked := store.newest_prompt(agent, event.session)) is not None:
+                if not asked[1] and words[0] != "status":
+                    return (
+                        "The last answer was to a notice that the agent wrote to itself, which is not kept. "
+                        "`clawback good --turn N` rates an earlier one."
+                    )
+                place = _of_prompt(agent, event.session, asked[0])
+                turn = store.at_post(place)
+            elif last := store.last_turn(session=f"{agent}:{event.session}"):
+                turn = last.id
+            said = command.run(
+                store,
+                [clean(here, word) for word in words],
+                turn,
+                place=place,
+                source=agent,
+                event_id=event_id,
+            )
+            began = train_if_due(here, store) if said.rated else ""
+    except ClawbackError as error:
+        return str(error)
+    return " ".join(filter(None, [said.text, began]))
+
+
+# ------------------------------------------------------------------------------------------------------ answers
+
+
+def _answer(here: Home, agent: str, event: Answer) -> None:
+    """With the prompt that was kept it makes a turn; a server that recorded the same answer has made it already."""
+    if not event.text.strip():
+        return
+    with connect(here) as store:
+        prompt = event.prompt
+        if prompt is None:
+            prompt = store.prompt(agent, event.session, event.prompt_id)
+        if prompt is None:
+            raise Unusable(
+                "an answer without a prompt (was the agent set up half-way through a conversation?)"
+            )
+        if not prompt:
+            return
+        with store.together():
+            number = _recorded(store, here, event) or _stored(store, here, agent, event, prompt)
+            places = [_of_prompt(agent, event.session, event.prompt_id)]
+            places += [_of_message(agent, event.message)] if event.message else []
+            waited = [given for place in places for given in store.put_post(place, number)]
+        if waited:
+            train_if_due(here, store)
+
+
+def _recorded(store: Store, here: Home, event: Answer) -> int | None:
+    """The turn that our own server recorded of this very answer, with the tokens as they were sampled."""
+    last = store.last_turn(session=event.session)
+    return last.id if last and last.response.strip() == clean(here, event.text).strip() else None
+
+
+def _stored(store: Store, here: Home, agent: str, event: Answer, prompt: str) -> int:
+    from clawback.records import Message, Turn
+
+    name, response, prompt = f"{agent}:{event.session}", clean(here, event.text), clean(here, prompt)
+    messages: list[Message] = [*_conversation(store, name), {"role": "user", "content": prompt}]
+    turn = Turn(
+        session=name,
+        messages=tuple(messages),
+        response=response,
+        agent=agent,
+        model=event.model,
+        cwd=event.cwd,
+        event_id=f"{name}:{event.prompt_id}:{fingerprint(prompt + chr(0) + response)}",
+    )
+    return store.add_turn(turn).id
+
+
+def _conversation(store: Store, session: str) -> list[Any]:
+    """What was said before in the session, newest first until the limit, then in order."""
+    last = store.last_turn(session=session)
+    if last is None:
+        return []
+    messages = [*last.messages, {"role": "assistant", "content": last.response}]
+    room = CONTEXT_CHARACTERS
+    for start in range(len(messages) - 1, -1, -1):
+        room -= len(str(messages[start].get("content", "")))
+        if room < 0:
+            return messages[start + 1 :]
+    return messages
+
+
+def _side(here: Home, agent: str, event: SideAnswer) -> None:
+    if not event.text.strip():
+        return
+    from clawback.records import Turn
+
+    name = f"{agent}:{event.session}"
+    with connect(here) as store:
+        response = clean(here, event.text)
+        store.add_turn(
+            Turn(
+                session=name,
+                messages=(),
+                response=response,
+                agent=agent,
+                kind="side",
+                cwd=event.cwd,
+                event_id=f"{name}:side:{event.id}:{fingerprint(response)}",
+            )
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- reactions
+
+
+def _reaction(here: Home, agent: str, event: Reaction) -> None:
+    from clawback.records import Feedback
+
+    source = f"{agent}:{event.by}" if event.by else agent
+    event_id = f"{agent}:reaction:{event.id or f'{event.message}:{event.by}:{event.value}'}"
+    place = _of_message(agent, event.message)
+    with connect(here) as store:
+        if event.value == 0:
+            store.undo_event(event_id)
+            return
+        turn = store.at_post(place)
+        given = Feedback(turn or 0, "rating", float(event.value), source=source, event_id=event_id)
+        if turn is None:
+            store.put_early(place, given)
+        else:
+            store.add_feedback(given)
+            train_if_due(here, store)
+
+
+# ------------------------------------------------------------------------------------------------------- shared
+
+
+def _of_prompt(agent: str, session: str, prompt_id: str) -> str:
+    return f"{agent}:prompt:{session}:{prompt_id}"
+
+
+def _of_message(agent: str, message: str) -> str:
+    return f"{agent}:message:{message}"
+
+
+def connect(here: Home) -> Store:
+    from clawback import store
+
+    here.create()
+    return store.connect(here.database, busy_seconds=BUSY_SECONDS)
+
+
+def clean(here: Home, said: str) -> str:
+    """The text as it may be stored: without secrets, and not longer than the settings allow."""
+    redacting, limit = True, 2_000_000
+    try:
+        # Reading settings costs more than all the rest; only who changed these has to pay for it.
+        if b"[privacy]" in here.config.read_bytes():
+            from clawback import config
+
+            privacy = config.load(here.config).privacy
+            redacting, limit = privacy.redact, privacy.max_turn_bytes
+    except FileNotFoundError:
+        pass
+    if redacting:
+        from clawback.capture.redact import redact
+
+        said = redact(said)
+    return said if len(said) <= limit else said[len(said) - limit :]
+
+
+def fingerprint(said: str) -> str:
+    return hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
+
+
+def train_if_due(here: Home, store: Store) -> str:
+    """Start a run where enough is fresh, and say so; else ""."""
+    from clawback.feedback import training_due
+
+    if not training_due(store, here):
+        return ""
+    # The room that starts processes is above this one: it is called as the command that a person would type.
+    import os
+    import subprocess
+    import sys
+
+    subprocess.Popen(
+        [sys.executable, "-m", "clawback.jobs.worker", str(here.root), "--if-due"],
+        env={**os.environ, "CLAWBACK_HOME": str(here.root)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    return "Training starts in the background."

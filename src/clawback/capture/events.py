@@ -1,0 +1,58 @@
+"""What agents tell us, in our own words. Each agent's adapter turns its events into these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The person asked something, or gave a command of ours (``/rl good``).
+
+    ``text`` is "" for what an agent asks itself: nobody's turn.
+    """
+
+    session: str
+    text: str
+    id: str = ""
+    """The agent's name for it: the answer to it brings the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The agent's answer to the prompt of that id, shown to the person."""
+
+    session: str
+    text: str
+    prompt_id: str = ""
+    prompt: str | None = None
+    """Where the event brings it along; else it is the one that was kept."""
+    cwd: str = ""
+    model: str = ""
+    message: str = ""
+    """The agent's name for the message in which it appeared, where reactions can point at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideAnswer:
+    """A sub-agent's answer: recorded, never trained on."""
+
+    session: str
+    text: str
+    id: str = ""
+    cwd: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """👍 (+1) or 👎 (−1) on a message; 0 when it was taken away again."""
+
+    session: str
+    message: str
+    value: int
+    by: str
+    """Who reacted: one person's newer reaction takes the place of the older."""
+    id: str = ""
+
+
+Event = Prompt | Answer | SideAnswer | Reaction

@@ -1,0 +1,38 @@
+"""Gemini CLI: hooks in its ``settings.json``. An agent added by one file: docs/agents.md goes through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clawback.capture.adapter import text
+from clawback.capture.door import Unusable
+from clawback.capture.events import Answer, Event, Prompt
+from clawback.capture.hooked import HookedAgent
+
+
+class GeminiCli(HookedAgent):
+    name = "gemini-cli"
+    title = "Gemini CLI"
+    usage = "rl: good, rl: bad or rl: rate 1-10"
+    events = ("BeforeAgent", "AfterAgent")
+    timeout = 10_000  # milliseconds here
+
+    def file(self) -> Path:
+        return Path.home() / ".gemini" / "settings.json"
+
+    def reply(self, sentence: str) -> dict[str, Any]:
+        return {"decision": "deny", "reason": sentence}
+
+    def parse(self, event: Mapping[str, Any]) -> Event | None:
+        """Events do not name the prompt that they are about; ``AfterAgent`` brings prompt and answer together."""
+        session, asked = text(event, "session_id", 200), text(event, "prompt")
+        if not session:
+            raise Unusable("no session_id")
+        if event.get("hook_event_name") == "BeforeAgent":
+            return Prompt(session, asked)
+        if event.get("hook_event_name") == "AfterAgent":
+            said = text(event, "prompt_response")
+            return Answer(session, said, prompt=asked, cwd=text(event, "cwd", 4096))
+        return None

@@ -1,0 +1,196 @@
+"""Agents whose hooks stand in a JSON file, in the shape that Claude Code gave them: ``{"hooks": {EVENT: [{"hooks": [ENTRY]}]}}``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clawback.capture import script, settings_file
+from clawback.capture.adapter import State
+from clawback.capture.events import Answer, Event
+from clawback.errors import ConfigError
+from clawback.paths import Home
+
+MARKS = (script.NAME, "clawback.capture.hook")
+"""Every command of ours holds one of these, and nobody else's does (the second: of versions before 0.2)."""
+INVITATION = "Clawback: was that good? {usage}"
+
+
+class HookedAgent(ABC):
+    """Installs the hooks, takes them out, says how they are. An agent adds where its file is and how its events read."""
+
+    name: str
+    title: str
+    usage: str
+    events: tuple[str, ...]
+    timeout: int = 10
+    """In the agent's own unit."""
+
+    @abstractmethod
+    def file(self) -> Path:
+        """Where the agent keeps its hooks."""
+
+    @abstractmethod
+    def parse(self, event: Mapping[str, Any]) -> Event | None: ...
+
+    def pages(self, path: Path) -> dict[Path, bytes]:  # noqa: ARG002
+        """Further files of ours that belong to the settings at ``path``: a page that makes ``/rl`` known, say."""
+        return {}
+
+    def more(self, settings: dict[str, Any], home: Home) -> None:  # noqa: B027
+        """Further settings of ours, where nobody else has set them."""
+
+    def without_more(self, settings: dict[str, Any]) -> None:  # noqa: B027
+        """Take those out again."""
+
+    def trouble(self, home: Home, path: Path) -> str:  # noqa: ARG002
+        """What only this agent can have wrong, or ""."""
+        return ""
+
+    # -------------------------------------------------------------------------------------- the agent's interface
+
+    def settings(self, named: Path | None) -> Path:
+        """The file that is meant. Links are followed."""
+        return (named or self.file()).expanduser().resolve()
+
+    def found(self) -> bool:
+        import shutil
+
+        return self.file().parent.is_dir() or shutil.which(self.name.split("-")[0]) is not None
+
+    def plan(self, home: Home, settings: Path | None = None) -> Sequence[str]:
+        path = self.settings(settings)
+        lines = [f"{path}: hooks for {', '.join(self.events)}, which run {self.command(home)}"]
+        return [*lines, *(f"{page}: the /rl command" for page in self.pages(path))]
+
+    def install(self, home: Home, settings: Path | None = None) -> list[Path]:
+        path = self.settings(settings)
+        before = path.read_bytes() if path.exists() else None
+        held = self._without_ours(self._parse(path, before))
+        entry = {"type": "command", "command": self.command(home), "timeout": self.timeout}
+        hooks = held.setdefault("hooks", {})
+        for event in self.events:
+            hooks.setdefault(event, []).append({"hooks": [entry]})
+        self.more(held, home)
+        script.write(home)
+        changed = (
+            [path]
+            if settings_file.change(home, self.name, path, settings_file.json_text(held, before))
+            else []
+        )
+        return changed + [p for p, content in self.pages(path).items() if settings_file.add_file(p, content)]
+
+    def uninstall(self, home: Home, settings: Path | None = None) -> list[Path]:
+        changed = []
+        found = [self.settings(settings)] if settings else self.known(home) or [self.settings(None)]
+        for path in found:
+            changed += [p for p, content in self.pages(path).items() if settings_file.remove_file(p, content)]
+            if path.exists() and self._take_out(home, path):
+                changed.append(path)
+            settings_file.forget(home, self.name, path)
+        return changed
+
+    def status(self, home: Home, settings: Path | None = None) -> State:
+        path = self.settings(settings) if settings else next(iter(self.known(home)), self.settings(None))
+        if not path.exists():
+            return State(False, path)
+        commands = self._ours(self._parse(path, path.read_bytes()))
+        if not commands:
+            return State(False, path)
+        if missing := [event for event in self.events if event not in commands]:
+            return State(True, path, f"{path} lacks the hooks for {', '.join(missing)}")
+        named = Path(shlex.split(next(iter(commands.values())))[0])
+        if named != script.path(home):
+            gone = "" if named.exists() else ", which is gone"
+            return State(True, path, f"the hooks in {path} run {named}{gone}, not the one of this home")
+        return State(True, path, script.trouble(home) or self.trouble(home, path))
+
+    def reply(self, sentence: str) -> dict[str, Any]:
+        # "block" alone keeps command and reply out of the model's context.
+        return {"decision": "block", "reason": sentence}
+
+    def ask(self, home: Home, event: Event) -> dict[str, Any] | None:
+        """After an answer a line that invites to rate, where the person wants one. It holds nothing up."""
+        if not isinstance(event, Answer) or not _asking(home):
+            return None
+        return {"systemMessage": INVITATION.format(usage=self.usage)}
+
+    # ------------------------------------------------------------------------------------------- the JSON file
+
+    def command(self, home: Home) -> str:
+        return shlex.join([str(script.path(home)), self.name])
+
+    def known(self, home: Home) -> list[Path]:
+        """Every file that we put hooks into."""
+        return [path for path in settings_file.known(home, self.name) if path.suffix == ".json"]
+
+    def _parse(self, path: Path, data: bytes | None) -> dict[str, Any]:
+        settings = settings_file.read_json(path, data)
+        hooks = settings.get("hooks", {})
+        if not isinstance(hooks, dict) or not all(isinstance(hooks.get(e, []), list) for e in self.events):
+            raise ConfigError(f"{path} does not look like {self.title}'s settings, so it was left alone.")
+        return settings
+
+    def _take_out(self, home: Home, path: Path) -> bool:
+        """Put the settings back as they were, or, changed since, without our entries."""
+        if settings_file.put_back(home, self.name, path):
+            return True
+        now = path.read_bytes()
+        settings = self._parse(path, now)
+        rest = self._without_ours(json.loads(json.dumps(settings)))
+        if rest == settings:
+            return False
+        settings_file.replace(path, settings_file.json_text(rest, now))
+        return True
+
+    def _without_ours(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The same settings, our hooks left out, and with them the groups and events that held nothing else."""
+        hooks = settings.get("hooks", {})
+        for event in list(hooks):
+            if not isinstance(hooks[event], list):
+                continue
+            groups = []
+            for group in hooks[event]:
+                inner = group.get("hooks") if isinstance(group, dict) else None
+                if isinstance(inner, list) and any(is_ours(h) for h in inner):
+                    inner = [h for h in inner if not is_ours(h)]
+                    group = {**group, "hooks": inner}
+                    if not inner:
+                        continue
+                groups.append(group)
+            if groups or not hooks[event]:
+                hooks[event] = groups
+            else:
+                del hooks[event]
+        self.without_more(settings)
+        return settings
+
+    def _ours(self, settings: dict[str, Any]) -> dict[str, str]:
+        """Event → the command of ours that it runs."""
+        found = {}
+        for event, groups in settings.get("hooks", {}).items():
+            for group in groups if isinstance(groups, list) else []:
+                inner = group.get("hooks") if isinstance(group, dict) else None
+                for hook in inner if isinstance(inner, list) else []:
+                    if is_ours(hook):
+                        found[event] = str(hook["command"])
+        return found
+
+
+def is_ours(entry: Any) -> bool:
+    return isinstance(entry, dict) and any(mark in str(entry.get("command", "")) for mark in MARKS)
+
+
+def _asking(home: Home) -> bool:
+    try:
+        if b"[capture]" not in home.config.read_bytes():
+            return False
+    except FileNotFoundError:
+        return False
+    from clawback import config
+
+    return config.load(home.config).capture.ask

@@ -1,0 +1,170 @@
+"""OpenClaw: our plugin (``integrations/openclaw``) tells of answers, commands and reactions over HTTP; this sets it up and reads it.
+
+The plugin starts no program and reads no environment: where our server is and the token for it stand in OpenClaw's own settings, where
+we put them. Its events are already in our words.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clawback.capture import settings_file
+from clawback.capture.adapter import State, text
+from clawback.capture.door import Unusable
+from clawback.capture.events import Answer, Event, Prompt, Reaction
+from clawback.errors import ConfigError
+from clawback.paths import Home, secret
+
+ID = "clawback"
+
+
+class OpenClaw:
+    name = "openclaw"
+    title = "OpenClaw"
+    usage = "/rl good, /rl bad, or 👍 / 👎 on the message"
+
+    def file(self) -> Path:
+        named = os.environ.get("OPENCLAW_CONFIG_PATH")
+        folder = os.environ.get("OPENCLAW_STATE_DIR")
+        return (
+            Path(named)
+            if named
+            else (Path(folder) if folder else Path.home() / ".openclaw") / "openclaw.json"
+        )
+
+    def found(self) -> bool:
+        import shutil
+
+        return self.file().exists() or shutil.which("openclaw") is not None
+
+    def plan(self, home: Home, settings: Path | None = None) -> Sequence[str]:  # noqa: ARG002
+        return [
+            f"{self._settings(settings)}: the plugin {plugin_folder()}, with the address of `clawback serve`"
+        ]
+
+    def install(self, home: Home, settings: Path | None = None) -> list[Path]:
+        from clawback import config
+
+        path = self._settings(settings)
+        before = path.read_bytes() if path.exists() else None
+        held = settings_file.read_json(path, before)
+        serve = config.load(home.config).serve
+        plugins = _table(held, "plugins", path)
+        paths = _table(plugins, "load", path).setdefault("paths", [])
+        if not isinstance(paths, list):
+            raise ConfigError(f"{path}: plugins.load.paths is no list, so it was left alone.")
+        ours = str(plugin_folder())
+        paths[:] = [p for p in paths if not _is_ours(p)] + [ours]
+        entry = _table(_table(plugins, "entries", path), ID, path)
+        entry["enabled"] = True
+        # Without this OpenClaw tells a plugin nothing of what is said.
+        _table(entry, "hooks", path)["allowConversationAccess"] = True
+        given = _table(entry, "config", path)
+        given["url"] = f"http://127.0.0.1:{serve.port}"
+        given["token"] = secret(home.root / "hook-token")
+        allowed = plugins.get("allow")
+        if isinstance(allowed, list) and ID not in allowed:
+            allowed.append(ID)
+        after = settings_file.json_text(held, before)
+        return [path] if settings_file.change(home, self.name, path, after) else []
+
+    def uninstall(self, home: Home, settings: Path | None = None) -> list[Path]:
+        changed = []
+        for path in [self._settings(settings)] if settings else settings_file.known(home, self.name):
+            if settings_file.put_back(home, self.name, path) or (path.exists() and _take_out(path)):
+                changed.append(path)
+            settings_file.forget(home, self.name, path)
+        return changed
+
+    def status(self, home: Home, settings: Path | None = None) -> State:
+        path = settings or next(iter(settings_file.known(home, self.name)), self._settings(None))
+        if not path.exists():
+            return State(False, path)
+        plugins = settings_file.read_json(path, path.read_bytes()).get("plugins")
+        plugins = plugins if isinstance(plugins, dict) else {}
+        entries = plugins.get("entries")
+        entry = entries.get(ID) if isinstance(entries, dict) else None
+        if not isinstance(entry, dict):
+            return State(False, path)
+        load = plugins.get("load")
+        paths = load.get("paths", []) if isinstance(load, dict) else []
+        gone = [p for p in paths if _is_ours(p) and not Path(p).is_dir()]
+        if gone:
+            return State(True, path, f"{path} names the plugin {gone[0]}, which is gone")
+        given = entry.get("config")
+        if not isinstance(given, dict) or given.get("token") != secret(home.root / "hook-token"):
+            return State(True, path, f"{path} holds another home's token")
+        return State(True, path)
+
+    def parse(self, event: Mapping[str, Any]) -> Event | None:
+        kind, session = text(event, "event", 40), text(event, "session", 500)
+        if kind == "reaction":
+            value, message = event.get("value"), text(event, "message", 500)
+            if value not in (-1, 0, 1) or not message:
+                raise Unusable("a reaction without value or message")
+            return Reaction(session, message, int(value), text(event, "by", 200), text(event, "id", 500))
+        if not session:
+            raise Unusable("no session")
+        if kind == "prompt":
+            return Prompt(session, text(event, "text"), text(event, "id", 500))
+        if kind == "answer":
+            prompt = text(event, "prompt") or None
+            return Answer(
+                session,
+                text(event, "text"),
+                text(event, "id", 500),
+                prompt=prompt,
+                model=text(event, "model", 200),
+                message=text(event, "message", 500),
+            )
+        return None
+
+    def reply(self, sentence: str) -> dict[str, Any]:
+        return {"reply": sentence}
+
+    def ask(self, home: Home, event: Event) -> dict[str, Any] | None:  # noqa: ARG002
+        return None
+
+    def _settings(self, named: Path | None) -> Path:
+        return (named or self.file()).expanduser().resolve()
+
+
+def plugin_folder() -> Path:
+    """The plugin as it came with Clawback: in the package, or beside the sources."""
+    packaged = Path(__file__).parents[1] / "integrations" / "openclaw"
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "integrations" / "openclaw"
+
+
+def _is_ours(path: Any) -> bool:
+    return isinstance(path, str) and Path(path).parts[-2:] == ("integrations", "openclaw")
+
+
+def _table(held: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
+    found = held.setdefault(key, {})
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: {key} is no table, so it was left alone.")
+    return found
+
+
+def _take_out(path: Path) -> bool:
+    """Only what is ours, out of a file that somebody has changed since."""
+    now = path.read_bytes()
+    held = settings_file.read_json(path, now)
+    plugins = held.get("plugins")
+    if not isinstance(plugins, dict):
+        return False
+    if isinstance(plugins.get("entries"), dict):
+        plugins["entries"].pop(ID, None)
+    load = plugins.get("load")
+    if isinstance(load, dict) and isinstance(load.get("paths"), list):
+        load["paths"] = [p for p in load["paths"] if not _is_ours(p)]
+    if isinstance(plugins.get("allow"), list):
+        plugins["allow"] = [name for name in plugins["allow"] if name != ID]
+    after = settings_file.json_text(held, now)
+    if after == now:
+        return False
+    settings_file.replace(path, after)
+    return True

@@ -1,0 +1,125 @@
+"""Other programs' settings: changed in one rename, and given back byte for byte as they were found.
+
+What a file held before is kept under ``$CLAWBACK_HOME/installed/``. Untouched since, it is put back as it was; changed since,
+whoever changed it must take out only what is ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from clawback.errors import ConfigError
+from clawback.paths import Home
+
+
+def read_json(path: Path, data: bytes | None) -> dict[str, Any]:
+    """Raises ``ConfigError`` for what is no JSON object; an absent or empty file is an empty one."""
+    try:
+        settings = json.loads(data) if data and data.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{path} is not valid JSON ({error}), so it was left alone. Correct it and try again."
+        ) from error
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path} is no JSON object, so it was left alone.")
+    return settings
+
+
+def json_text(settings: dict[str, Any], before: bytes | None) -> bytes:
+    """JSON in the indentation that the file had."""
+    lines = (before or b"").splitlines()
+    second = next((line for line in lines[1:] if line.strip()), b"  ")
+    indent: int | str = "\t" if second.startswith(b"\t") else (len(second) - len(second.lstrip(b" "))) or 2
+    end = "\n" if not before or before.endswith(b"\n") else ""
+    return (json.dumps(settings, indent=indent, ensure_ascii=False) + end).encode()
+
+
+def change(home: Home, agent: str, path: Path, after: bytes) -> bool:
+    """Write the file, keeping what it held before the *first* change, for as long as only we change it. False: it is so already."""
+    before = path.read_bytes() if path.exists() else None
+    if after == before:
+        return False
+    record = _read_record(home, agent, path)
+    if record and record["after"] == _sha(before or b""):
+        original = record["before"]
+    else:
+        original = None if before is None else before.hex()
+    file = _record(home, agent, path)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    data = {"settings": str(path), "before": original, "after": _sha(after)}
+    replace(file, json.dumps(data).encode(), mode=0o600)
+    replace(path, after)
+    return True
+
+
+def put_back(home: Home, agent: str, path: Path) -> bool:
+    """As it was before us, folders that we made included. False: somebody has changed it since."""
+    record = _read_record(home, agent, path)
+    if record is None or not path.exists() or record["after"] != _sha(path.read_bytes()):
+        return False
+    if record["before"] is None:
+        path.unlink()
+    else:
+        replace(path, bytes.fromhex(record["before"]))
+    return True
+
+
+def forget(home: Home, agent: str, path: Path) -> None:
+    _record(home, agent, path).unlink(missing_ok=True)
+
+
+def known(home: Home, agent: str) -> list[Path]:
+    """Every file of that agent that we changed and have not given back."""
+    records = sorted((home.root / "installed").glob(f"{agent}-*.json"))
+    return [Path(json.loads(r.read_bytes())["settings"]) for r in records]
+
+
+def add_file(path: Path, content: bytes) -> bool:
+    """A file of our own beside the settings. False: there is one already, ours or somebody's."""
+    if path.exists():
+        return False
+    replace(path, content)
+    return True
+
+
+def remove_file(path: Path, content: bytes) -> bool:
+    """Take it away if it is still ours, and its folder if that is then empty."""
+    if not path.exists() or path.read_bytes() != content:
+        return False
+    path.unlink()
+    if not any(path.parent.iterdir()):
+        path.parent.rmdir()
+    return True
+
+
+def replace(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Write beside, sync, rename: the file is the old one or the new one, never half of either."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if mode is None:
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    beside = path.with_name(f".{path.name}.clawback")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _record(home: Home, agent: str, path: Path) -> Path:
+    return home.root / "installed" / f"{agent}-{_sha(str(path).encode())[:12]}.json"
+
+
+def _read_record(home: Home, agent: str, path: Path) -> dict[str, Any] | None:
+    try:
+        record: dict[str, Any] = json.loads(_record(home, agent, path).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return record
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

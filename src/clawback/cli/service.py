@@ -1,0 +1,56 @@
+"""``service``: keep the server running."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from clawback.cli.common import current_home, emit, json_option
+
+
+@click.group()
+def service() -> None:
+    """Keep `clawback serve` running in the background, from login on (systemd or launchd).
+
+    \b
+    clawback service install
+    clawback service status
+    """
+
+
+@service.command()
+@json_option
+def install(as_json: bool) -> None:
+    """Start the server now and at every login."""
+    from clawback.jobs import service as services
+
+    changed = services.install(current_home())
+    text = "\n".join(f"wrote {path}" for path in changed) or "It was in place already."
+    emit({"changed": [str(p) for p in changed]}, text, as_json)
+
+
+@service.command()
+@json_option
+def uninstall(as_json: bool) -> None:
+    """Stop the server and do not start it again."""
+    from clawback.jobs import service as services
+
+    changed = services.uninstall(current_home())
+    text = "\n".join(f"removed {path}" for path in changed) or "There was nothing to take out."
+    emit({"changed": [str(p) for p in changed]}, text, as_json)
+
+
+@service.command()
+@json_option
+def status(as_json: bool) -> int:
+    """Whether it is installed, and whether it runs. Exits with 1 when it does not run."""
+    from clawback.jobs import service as services
+
+    state = services.status(current_home())
+    said = (
+        "not installed" if not state.installed else "running" if state.running else "installed, not running"
+    )
+    text = f"The service is {said}." + (f" {state.note}" if state.note else "")
+    emit(asdict(state) | {"file": str(state.file)}, text, as_json)
+    return 0 if state.running else 1

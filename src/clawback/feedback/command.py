@@ -1,0 +1,101 @@
+"""``/rl good``: the small language in which people rate where the answer appears, the same in every agent and channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clawback.errors import ClawbackError, UsageError
+from clawback.records import Feedback
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+STARTS = ("/rl", "rl:", "/clawback:rl")
+HELP = "use good, bad, rate N (1-10), note TEXT, undo or status"
+ADMIN = ("train", "rollback", "reset")
+"""Words that change more than a rating. They are not run here: who may say them is for the place to decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What to tell the person; ``rated``: there is something new to learn from."""
+
+    text: str
+    rated: bool = False
+
+
+def parse(said: str) -> list[str] | None:
+    """``/rl good short and right`` → ``["good", "short and right"]``; None when it is no command of ours."""
+    words = said.strip().split(maxsplit=2)
+    if not words:
+        return None
+    first = words[0].lower()
+    if first.startswith("rl:") and len(first) > 3:  # `rl:good`
+        words = ["rl:", *said.strip()[3:].split(maxsplit=1)]
+    elif first not in STARTS:
+        return None
+    return [words[1].lower(), *words[2:]] if len(words) > 1 else ["status"]
+
+
+def run(
+    store: Store, words: list[str], turn: int | None, *, place: str = "", source: str, event_id: str = ""
+) -> Reply:
+    """Do what was said about a turn, and put it in one sentence. Raises nothing for what a person may type.
+
+    Args:
+        words: from ``parse``; the text in them is stored as it is, so take secrets out before.
+        turn: None where its answer is not here yet. With a ``place`` the feedback waits for it.
+    """
+    try:
+        return _run(store, words, turn, place, source, event_id)
+    except ClawbackError as error:
+        return Reply(str(error))
+
+
+def _run(store: Store, words: list[str], turn: int | None, place: str, source: str, event_id: str) -> Reply:
+    from clawback.feedback.balance import balance
+    from clawback.feedback.give import undo
+
+    what, rest = words[0], words[1] if len(words) > 1 else ""
+    if what == "status":
+        return Reply(status(store))
+    if what == "undo":
+        if turn is None and place and store.undo_early(place):
+            return Reply("Taken back.")
+        taken = undo(store, turn) if turn is not None else None
+        return Reply(
+            f"Taken back ({taken.kind}, turn {taken.turn_id})." if taken else "There is nothing to take back."
+        )
+    given, sentence = understood(what, rest)
+    given = replace(given, source=source, event_id=event_id)
+    if turn is None:
+        if not place:
+            return Reply("There is nothing to rate in this conversation yet.")
+        store.put_early(place, given)
+        return Reply(f"{sentence}, for the answer that is still to come.")
+    store.add_feedback(replace(given, turn_id=turn))
+    return Reply(" ".join(filter(None, [f"{sentence} (turn {turn}).", balance(store).warning])), rated=True)
+
+
+def understood(what: str, rest: str) -> tuple[Feedback, str]:
+    """A word and its text as feedback on a turn to be named. Raises ``UsageError`` for a word that there is not."""
+    from clawback.feedback.give import of_ten
+
+    if what in ("good", "bad"):
+        return Feedback(0, "rating", 1.0 if what == "good" else -1.0, rest), f"Noted: {what}"
+    number = rest.split(maxsplit=1)
+    if what == "rate" and number and number[0].isdecimal() and len(number[0]) < 4:
+        note = number[1] if len(number) > 1 else ""
+        return Feedback(0, "rating", of_ten(int(number[0])), note), f"Noted: {int(number[0])} of 10"
+    if what == "note" and rest:
+        return Feedback(0, "critique", 0.0, rest), "Noted"
+    raise UsageError(f"That was not understood: {HELP}.")
+
+
+def status(store: Store) -> str:
+    """Which version is live and what it could learn from, in one sentence."""
+    live = store.live().number
+    good, bad = store.count_ratings()
+    name = "The base model" if live == 0 else f"Version {live}"
+    return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet."

@@ -1,0 +1,52 @@
+"""``POST /api/hooks/AGENT``: an agent's event, as its hooks would give it to a program of ours, without a program being started.
+
+What goes wrong is a line in ``logs/hooks.log``, as there; the agent is told nothing and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from clawback.capture import adapter, hook, status_line
+from clawback.capture.events import Prompt
+from clawback.errors import UsageError
+from clawback.jobs.orders import order
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from clawback.paths import Home
+    from clawback.serve.app import Server
+
+
+def routes(server: Server) -> list[Any]:
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    async def endpoint(request: Request) -> Any:
+        payload = await request.body()
+        agent = request.path_params["agent"]
+        try:
+            said, kind = await run_in_threadpool(answer, server.home, agent, payload)
+        except UsageError as error:  # no such agent
+            return Response(json.dumps({"error": str(error)}), 404, media_type="application/json")
+        return Response(said, 200, media_type=kind)
+
+    return [Route("/hooks/{agent}", endpoint, methods=["POST"])]
+
+
+def answer(home: Home, agent: str, payload: bytes) -> tuple[str, str]:
+    """What the agent reads, and its media type. Raises ``UsageError`` for an agent that nobody provides."""
+    if agent == "status-line":
+        return status_line.text(home), "text/plain"
+    known = adapter.find(agent)
+    try:
+        event = known.parse(hook.parse(payload))
+        ordered = order(home, known.name, event.text) if isinstance(event, Prompt) else None
+        made = known.reply(ordered) if ordered is not None else hook.act(home, known, event)
+    except Exception as error:  # whatever it is, it must not reach the agent
+        hook.log(home, hook.why(error))
+        made = None
+    return (json.dumps(made) if made else ""), "application/json"
