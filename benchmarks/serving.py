@@ -291,7 +291,52 @@ def engine(requests: int = 48) -> dict[str, Any]:
     return {"tokens_per_second_1": slow, f"tokens_per_second_{AT_ONCE}": fast, "ratio": fast / slow}
 
 
-async def _tokens(url: str, requests: int, at_once: int) -> float:
+def transformers(requests: int = 48) -> dict[str, Any]:
+    """``transformers serve --continuous-batching`` with the same model and requests, beside ours above."""
+    import urllib.request
+
+    from clawback.engine import embedded
+
+    from benchmarks.peers.venvs import cache_folder, python_of
+
+    program = Path(python_of("transformers", cache_folder())).with_name("transformers")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        process = subprocess.Popen(
+            [
+                *(str(program), "serve", str(embedded.path()), "--continuous-batching", "--device", "cpu"),
+                *("--host", "127.0.0.1", "--port", str(number)),
+            ],
+            env={"PATH": os.environ["PATH"], "HOME": folder, "HF_HUB_OFFLINE": "1"},
+            stdout=log.open("w"),
+            stderr=subprocess.STDOUT,
+        )
+        url = f"http://127.0.0.1:{number}"
+        try:
+            for _ in range(600):
+                try:
+                    urllib.request.urlopen(url + "/health", timeout=5).read()
+                    break
+                except OSError:
+                    if process.poll() is not None:
+                        raise RuntimeError(
+                            f"transformers serve did not start: {log.read_text()[-2000:]}"
+                        ) from None
+                    time.sleep(0.2)
+            model = str(embedded.path())
+            asyncio.run(_tokens(url, 4, 4, model))  # it loads on the first request
+            slow = asyncio.run(_tokens(url, requests // 4, 1, model))
+            fast = asyncio.run(_tokens(url, requests * 2, AT_ONCE, model))
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+    return {"transformers_tokens_per_second_1": slow, f"transformers_tokens_per_second_{AT_ONCE}": fast}
+
+
+async def _tokens(url: str, requests: int, at_once: int, model: str = "clawback") -> float:
     import aiohttp
 
     left, tokens = list(range(requests)), 0
@@ -302,7 +347,8 @@ async def _tokens(url: str, requests: int, at_once: int) -> float:
             nonlocal tokens
             while left:
                 body = {
-                    "model": "clawback",
+                    "model": model,
+                    "max_tokens": 160,
                     "seed": left.pop(),
                     "messages": [{"role": "user", "content": "Tell me about the otter."}],
                 }
@@ -328,7 +374,8 @@ def main(argv: list[str] | None = None) -> int:
     figures = proxy(options.seconds) | ({} if options.no_peer else litellm(options.seconds))
     if "litellm_requests_per_second" in figures:
         figures["ratio_to_litellm"] = figures["requests_per_second"] / figures["litellm_requests_per_second"]
-    print(json.dumps(figures | engine(), indent=2))
+    figures |= engine() | ({} if options.no_peer else transformers())
+    print(json.dumps(figures, indent=2))
     return 0
 
 

@@ -1,6 +1,6 @@
 """A virtual environment for each peer, made once and kept in a cache folder.
 
-The trainers get the versions of torch, transformers and PEFT that Clawback runs with here, so that the trainers are compared and
+Those that run models get the versions of torch, transformers and PEFT that Clawback runs with here, so that they are compared and
 not the libraries under them.
 """
 
@@ -13,8 +13,13 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-PEERS = {"reinforceclaw": ["reinforceclaw==0.1.0"], "trl": ["trl==1.16.*"], "litellm": ["litellm[proxy]"]}
-TRAINERS = ("reinforceclaw", "trl")
+PEERS = {
+    "reinforceclaw": ["reinforceclaw==0.1.0"],
+    "trl": ["trl==1.16.*"],
+    "litellm": ["litellm[proxy]"],
+    "transformers": ["transformers[serving]", "accelerate"],
+}
+TRAINERS = ("reinforceclaw", "trl", "transformers")
 SHARED = ("torch", "transformers", "peft", "numpy")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,6 +27,9 @@ ASK = [{"role": "user", "content": "Tell me about the otter."}]
 @pytest.fixture
 def server(trained: Home, running: Callable[[Any], Running]) -> Running:
     return running(serving.make(trained))
+
+
+SWAP_SECONDS = float(os.environ.get("CLAWBACK_SWAP_SECONDS", "15"))
 
 
 @pytest.fixture
@@ -134,7 +139,12 @@ def test_a_conversation_beyond_the_context_is_refused_in_a_sentence(server: Runn
     assert answer.json()
 
 
-def test_swapping_versions_under_load_loses_and_mixes_nothing(server: Running, trained: Home) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "every"), [(1.5, 0.02), pytest.param(SWAP_SECONDS, 1.0, marks=pytest.mark.slow)]
+)
+def test_swapping_versions_under_load_loses_and_mixes_nothing(
+    server: Running, trained: Home, seconds: float, every: float
+) -> None:
     """What each version says to a seed is known; every answer must be exactly that of the version it names."""
 
     def ask(seed: int, model: str = "clawback") -> tuple[int, str]:
@@ -149,7 +159,7 @@ def test_swapping_versions_under_load_loses_and_mixes_nothing(server: Running, t
         for number, name in ((0, "clawback-base"), (1, "clawback-v1"))
     }
     assert any(wanted[0, seed] != wanted[1, seed] for seed in range(4))
-    over, swaps = threading.Event(), 0
+    over, swaps, until = threading.Event(), 0, time.monotonic() + seconds
 
     def swap() -> None:
         nonlocal swaps
@@ -157,16 +167,24 @@ def test_swapping_versions_under_load_loses_and_mixes_nothing(server: Running, t
             while not over.is_set():
                 release.rollback(db, trained, swaps % 2)
                 swaps += 1
-                over.wait(0.02)
+                over.wait(every)
+
+    def person(first: int) -> list[tuple[int, int, str]]:
+        answers = []
+        while not answers or time.monotonic() < until:
+            seed = (first + len(answers)) % 4
+            answers.append((seed, *ask(seed)))
+        return answers
 
     swapper = threading.Thread(target=swap)
     swapper.start()
     try:
         with ThreadPoolExecutor(8) as people:
-            answers = list(people.map(lambda i: (i % 4, *ask(i % 4)), range(64)))
+            answers = [one for some in people.map(person, range(8)) for one in some]
     finally:
         over.set()
         swapper.join()
+    print(f"{len(answers)} answers, {swaps} swaps")
     assert swaps > 1
     assert {version for _, version, _ in answers} == {0, 1}
     for seed, version, text in answers:

@@ -53,10 +53,25 @@ def _prompt(here: Home, agent: str, event: Prompt) -> str | None:
     if words is not None:
         return "Clawback: " + _command(here, agent, event, words)
     with connect(here) as store, store.together():
-        store.put_prompt(agent, event.session, event.id, clean(here, event.text))
+        said = clean(here, event.text)
+        store.put_prompt(agent, event.session, event.id, said)
         if not event.id:
             store.drop_post(_of_prompt(agent, event.session, ""))
+        if said:
+            _next_state(store, f"{agent}:{event.session}", said)
     return None
+
+
+def _next_state(store: Store, session: str, said: str) -> None:
+    """The prompt is what came back after the answer before it."""
+    from clawback.feedback import notice
+    from clawback.records import Message
+
+    last = store.last_turn(session=session)
+    if last is not None:
+        came: list[Message] = [{"role": "user", "content": said}]
+        store.put_next_state(last.id, came)
+        notice(store, last.id, came)
 
 
 def _command(here: Home, agent: str, event: Prompt, words: list[str]) -> str:

@@ -16,11 +16,16 @@ from clawback.errors import UsageError
 @click.option("--version", "number", type=int, help="Which version. [default: the live one]")
 @click.option("--url", default="", help="The server's address.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="A folder that does not exist yet (merged, mlx)."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="A new folder (merged, mlx), the adapter's file (llama-cpp), the folder of models (lm-studio).",
 )
 @click.option("--base", default="", help="What the base model is called over there.")
 @click.option(
     "--model", "name", default="clawback", show_default=True, help="What the new one is to be called."
+)
+@click.option(
+    "--presets", type=click.Path(path_type=Path), help="The presets of a llama-server that is a router."
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @json_option
@@ -31,23 +36,25 @@ def publish(
     out: Path | None,
     base: str,
     name: str,
+    presets: Path | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Make a version available to another server, and prove that it answers there.
 
-    WHERE is merged, vllm, ollama or mlx. The base's identity is checked first.
+    WHERE is merged, vllm, ollama, llama-cpp, lm-studio or mlx. The base's identity is checked first.
 
     \b
     clawback publish merged --out ./my-model
     clawback publish vllm --url http://127.0.0.1:8000 --dry-run
     clawback publish ollama --base llama3.2
+    clawback publish llama-cpp --out me.gguf --url http://127.0.0.1:8080 --presets presets.ini --base llama
     """
     from clawback import release
     from clawback.release import publishers
 
     here = current_home()
-    target = publishers.Target(where, url=url, out=out, base=base, model=name)
+    target = publishers.Target(where, url=url, out=out, base=base, model=name, presets=presets)
     publisher = publishers.make(target)
     with open_store() as store:
         version = store.version(number) if number is not None else store.live()
@@ -58,7 +65,12 @@ def publish(
     release.registry.passed(version)
     policy = release.load(here, version, config.load(here.config))
     found = publishers.Publication(
-        version.number, Path(version.path), policy.info.base, policy.info.revision, publishers.probe(policy)
+        version.number,
+        Path(version.path),
+        policy.info.base,
+        policy.info.revision,
+        publishers.probe(policy),
+        policy.config,
     )
     steps = list(publisher.plan(found))
     if dry_run:

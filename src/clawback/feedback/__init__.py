@@ -3,6 +3,7 @@
 from clawback.feedback.aggregate import reward, samples
 from clawback.feedback.balance import Balance, balance, training_due
 from clawback.feedback.give import critique, edit, prefer, rate, score, undo
+from clawback.feedback.implicit import notice
 from clawback.feedback.split import split
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "balance",
     "critique",
     "edit",
+    "notice",
     "prefer",
     "rate",
     "reward",

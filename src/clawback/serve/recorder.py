@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from clawback import feedback
 from clawback.capture import conversations
 from clawback.capture.redact import redact, redact_all
 from clawback.config import Privacy
@@ -135,6 +136,7 @@ class Recorder:
         store.put_place(conversations.place_after(messages, said.text, said.calls), number)
         if before and turn.kind == "main":
             store.put_next_state(before[0], self._kept(before[1]))
+            feedback.notice(store, before[0], conversations.human(before[1]))
         if headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"):
             store.finish_session(session)
         return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,12 @@ class Policy:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The base model's ``config.json``."""
+        found: dict[str, Any] = cast(Any, self.model).config.to_dict()
+        return found
 
     @property
     def has_adapter(self) -> bool:

@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "Probe", "Publication", "Publisher", "Target", "make", "probe"]
 
-NAMES = ("merged", "vllm", "ollama", "mlx")
+NAMES = ("merged", "vllm", "ollama", "llama-cpp", "lm-studio", "mlx")
 
 
 def make(target: Target) -> Publisher:
     """Raises ``UsageError`` for a name that there is not."""
-    from clawback.release.publishers import merged, mlx, ollama, vllm
+    from clawback.release.publishers import llama_cpp, lm_studio, merged, mlx, ollama, vllm
 
     ours: dict[str, Callable[[Target], Publisher]] = {
         "merged": merged.Merged,
         "vllm": vllm.Vllm,
         "ollama": ollama.Ollama,
+        "llama-cpp": llama_cpp.LlamaCpp,
+        "lm-studio": lm_studio.LmStudio,
         "mlx": mlx.Mlx,
     }
     if target.name in ours:

@@ -6,7 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,6 +37,8 @@ class Target:
     """What the base model is called over there."""
     model: str = "clawback"
     """What the new one is to be called."""
+    presets: Path | None = None
+    """llama.cpp: the file of presets that a router was started with."""
     timeout: float = 120.0
 
 
@@ -68,6 +70,8 @@ class Publication:
     base: str
     base_revision: str
     probe: Probe
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The base model's (``config.json``)."""
 
 
 class Publisher(Protocol):

@@ -1,0 +1,48 @@
+"""What people say without saying it: who asks the same thing again was not helped.
+
+Silence says nothing: a conversation that ends, a turn that nobody rated, are no signs. Anything that takes reading (a correction, thanks) is
+for the judge.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING
+
+from clawback.records import Feedback, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clawback.records import Message
+    from clawback.store import Store
+
+SAME = 0.85
+"""Share of words in common, in order, from which on two questions are one."""
+FEWEST = 3
+"""Words under which a message is too short to tell ("go on", "yes please")."""
+MOST = 400
+"""Words that are compared: a pasted file is no question."""
+
+
+def notice(store: Store, turn_id: int, came: Sequence[Message]) -> Feedback | None:
+    """Keep what the messages that came back after a turn say of it without words; None for nothing.
+
+    Asking again counts −1, at an implicit signal's small weight, once a turn.
+    """
+    said = next((text_of(m.get("content")) for m in came if m.get("role") == "user"), "")
+    turn = store.turn(turn_id)
+    if turn.kind != "main" or not asked_again(turn.prompt, said):
+        return None
+    return store.add_feedback(
+        Feedback(turn_id, "implicit", -1.0, source="asked-again", event_id=f"implicit:asked-again:{turn_id}")
+    )
+
+
+def asked_again(before: str, now: str) -> bool:
+    """Is it the same question, with a word more or less? ("How do I boil rice" is not "how do I boil eggs".)"""
+    first, second = re.findall(r"\w+", before.lower()), re.findall(r"\w+", now.lower())
+    if not FEWEST <= min(len(first), len(second)) or max(len(first), len(second)) > MOST:
+        return False
+    return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio() >= SAME

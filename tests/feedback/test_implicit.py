@@ -1,0 +1,52 @@
+"""Asking again is a sign, silence is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from clawback import feedback, store
+from clawback.capture import door
+from clawback.capture.events import Answer, Prompt
+from clawback.feedback.implicit import asked_again
+from clawback.paths import Home
+from clawback.records import Turn
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        ("How do I boil eggs?", "how do I boil eggs?", True),
+        ("How do I boil eggs?", "How do I really boil eggs?", True),
+        ("How do I boil eggs?", "How do I boil rice?", False),
+        ("How do I boil eggs?", "And how long does rice take?", False),
+        ("go on", "go on", False),
+        ("", "How do I boil eggs?", False),
+        ("word " * 500, "word " * 500, False),
+    ],
+)
+def test_the_same_question_is_known_again(before: str, now: str, same: bool) -> None:
+    assert asked_again(before, now) is same
+
+
+def test_it_counts_once_a_turn_and_little(home: Home) -> None:
+    with store.connect(home.database) as db:
+        turn = db.add_turn(Turn("s", ({"role": "user", "content": "How do I boil eggs?"},), "No idea.")).id
+        for _ in range(2):
+            feedback.notice(db, turn, [{"role": "user", "content": "How do I boil eggs"}])
+        assert [(f.kind, f.value) for f in db.feedback()] == [("implicit", -1.0)]
+        feedback.rate(db, turn, 1)
+        reward, _ = feedback.reward(turn, db.feedback())
+        assert reward == pytest.approx((1 - 0.25) / 1.25)
+
+
+def test_a_prompt_is_what_came_back_after_the_answer_before_it(home: Home) -> None:
+    for number, text in enumerate(("How do I boil eggs?", "How do I boil eggs please?", "Thanks for that")):
+        door.take(home, "codex", Prompt("s", text, str(number)))
+        door.take(home, "codex", Answer("s", f"answer {number}", str(number)))
+    with store.connect(home.database) as db:
+        assert [t.next_state for t in reversed(db.turns())] == [
+            ({"role": "user", "content": "How do I boil eggs please?"},),
+            ({"role": "user", "content": "Thanks for that"},),
+            (),
+        ]
+        assert [f.turn_id for f in db.feedback()] == [1]

@@ -1,0 +1,80 @@
+"""A home whose live version says other things than its base, and servers played over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawback import jobs, store
+from clawback.cli import main
+from clawback.paths import Home
+
+from ..conftest import rate_some
+
+Play = Callable[[Any], str]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A home whose live version was trained until it says other things than its base."""
+    home = Home(tmp_path_factory.mktemp("moved"))
+    rate_some(home)
+    home.config.write_text(home.config.read_text().replace("steps = 2", "steps = 24\nlearning_rate = 0.004"))
+    jobs.train_once(home)
+    with store.connect(home.database) as db:
+        db.set_report(1, dict(db.version(1).report or {}) | {"accepted": True})
+        db.promote(1)
+    return home
+
+
+@pytest.fixture
+def trained(moved: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("CLAWBACK_HOME", str(moved.root))
+    return moved
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(arguments)
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+class Server(BaseHTTPRequestHandler):
+    """What both played servers share: JSON in and out, and answers by our engine."""
+
+    protocol_version = "HTTP/1.1"
+    policy: Any
+    loaded: dict[str, Path]
+    seen: list[str]
+    honest = True
+
+    def say(self, status: int, data: Any) -> None:
+        raw = b"" if self.command == "HEAD" else json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def body(self) -> bytes:
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.seen.append(f"{self.command} {self.path}")
+        return raw
+
+    def answer(self, asked: dict[str, Any]) -> None:
+        folder = self.loaded.get(asked["model"])
+        self.policy.put(folder if self.honest else None)
+        [[made]] = self.policy.generate([asked["messages"]], temperature=0.0, max_tokens=asked["max_tokens"])
+        self.say(200, {"choices": [{"message": {"content": made.text}}]})
+
+    def log_message(self, *_: Any) -> None:
+        pass
