@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -44,10 +45,10 @@ class Turn:
 
     @property
     def prompt(self) -> str:
-        """The last thing the user said, as text ("" when there is none)."""
+        """The last thing the user said, as text, without what their agent put in ("" when there is none)."""
         for message in reversed(self.messages):
-            if message.get("role") == "user":
-                return text_of(message.get("content"))
+            if message.get("role") == "user" and (said := without_reminders(text_of(message.get("content")))):
+                return said
         return ""
 
 
@@ -146,6 +147,20 @@ class Version:
     report: Mapping[str, Any] | None = None
     stale: bool = False
     """True when feedback that this version learned from has since been undone or deleted."""
+
+
+_REMINDER = re.compile(
+    r"<(system-reminder|environment_context|user_instructions|permissions)\b[^>]*>.*?(?:</\1\b[^>]*>|\Z)"
+    r"|# AGENTS\.md instructions.*?(?:</INSTRUCTIONS>|\Z)"
+    r"|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*",
+    re.DOTALL,
+)
+"""What Claude Code, Codex and OpenClaw put into the user's messages."""
+
+
+def without_reminders(text: str) -> str:
+    """What is left of a message when its agent's own additions are taken out ("" where it was nothing else)."""
+    return _REMINDER.sub("", text).strip() if "<" in text or "# AGENTS.md" in text else text
 
 
 def text_of(content: Any) -> str:

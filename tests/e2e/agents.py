@@ -14,6 +14,7 @@ import pytest
 
 CLAUDE_CODE = "2.1.329"
 CODEX = "0.169.0"
+GEMINI_CLI = "0.61.0"
 CACHE = Path(os.environ.get("CLAWBACK_TEST_CACHE", Path(__file__).parents[2] / ".venv" / "agents"))
 """Where agents are installed once and kept (under .venv, so that `make clean` takes them too)."""
 
@@ -26,6 +27,10 @@ def claude_code() -> Path:
 def codex() -> Path:
     """The same for Codex."""
     return _from_npm("codex", "@openai/codex", CODEX, "codex")
+
+
+def gemini_cli() -> Path:
+    return _from_npm("gemini-cli", "@google/gemini-cli", GEMINI_CLI, "gemini")
 
 
 def _from_npm(name: str, package: str, version: str, command: str) -> Path:

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from clawback.records import Message, TurnKind, text_of
+from clawback.feedback import command
+from clawback.records import Message, TurnKind, text_of, without_reminders
 
 _SILENT = ("system", "developer")
 _ERRAND = re.compile(
@@ -23,14 +24,6 @@ _ERRAND = re.compile(
     re.IGNORECASE,
 )
 """What agents ask a model for on their own account, where nothing else gives it away."""
-
-_REMINDER = re.compile(
-    r"<(system-reminder|environment_context|user_instructions|permissions)\b[^>]*>.*?(?:</\1\b[^>]*>|\Z)"
-    r"|# AGENTS\.md instructions.*?(?:</INSTRUCTIONS>|\Z)"
-    r"|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*",
-    re.DOTALL,
-)
-"""What Claude Code, Codex and OpenClaw put into the user's messages."""
 
 
 def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
@@ -95,6 +88,9 @@ def kind_of(
         return "side"
     if max_tokens is not None and max_tokens <= 1:
         return "side"
+    mine = next((text_of(m.get("content")) for m in reversed(messages) if m.get("role") == "user"), "")
+    if command.parse(mine) is not None:
+        return "side"  # an agent whose hooks do not run yet asks its model what we should have answered
     asked = [text_of(m.get("content")) for m in messages if m.get("role") not in ("assistant", "tool")]
     return "side" if any(_ERRAND.search(text) for text in asked[-1:] + asked[:1]) else "main"
 
@@ -105,7 +101,7 @@ def human(messages: Sequence[Message]) -> list[Message]:
     for message in messages:
         if message.get("role") not in ("user", "assistant"):
             continue
-        text = _REMINDER.sub("", text_of(message.get("content"))).strip()
+        text = without_reminders(text_of(message.get("content")))
         if text:
             kept.append({"role": message["role"], "content": text})
     return kept

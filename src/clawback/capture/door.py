@@ -125,6 +125,8 @@ def _answer(here: Home, agent: str, event: Answer) -> None:
         if not prompt:
             return
         with store.together():
+            if event.prompt is not None:
+                store.put_prompt(agent, event.session, event.prompt_id, clean(here, prompt))
             number = _recorded(store, here, event) or _stored(store, here, agent, event, prompt)
             places = [_of_prompt(agent, event.session, event.prompt_id)]
             places += [_of_message(agent, event.message)] if event.message else []
