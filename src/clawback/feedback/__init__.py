@@ -1,6 +1,6 @@
 """What was said about a turn becomes a reward."""
 
-from clawback.feedback.aggregate import reward, samples
+from clawback.feedback.aggregate import evidence, judges, reward, samples
 from clawback.feedback.balance import Balance, balance, training_due
 from clawback.feedback.give import critique, edit, prefer, rate, score, undo
 from clawback.feedback.split import split
@@ -10,6 +10,8 @@ __all__ = [
     "balance",
     "critique",
     "edit",
+    "evidence",
+    "judges",
     "prefer",
     "rate",
     "reward",
