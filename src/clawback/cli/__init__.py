@@ -46,6 +46,8 @@ COMMANDS = {
     "trial": "serve",
     "survey": "serve",
     "publish": "publish",
+    "judge": "judge",
+    "raters": "judge",
     "demo": "demo",
 }
 """Command → the file under ``cli/`` that holds it, in the order that help lists them."""
@@ -81,6 +83,8 @@ SUMMARIES = {
     "trial": "Try a version on a share of the sessions until it proves better or worse.",
     "survey": "How you find a version after using it, from 1 to 5; how all versions stand.",
     "publish": "Make a version available to another inference server.",
+    "judge": "Let a judge model read what came after your answers.",
+    "raters": "Who rates, how far they agree, and what deserves a second look.",
     "sessions": "List conversations, or show one.",
     "demo": "The whole loop on the embedded model.",
 }

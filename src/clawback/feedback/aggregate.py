@@ -24,7 +24,14 @@ from clawback.records import Feedback, Part, Sample, Turn
 if TYPE_CHECKING:
     from clawback.store import Store
 
-WEIGHTS = {"rating": 1.0, "preference": 0.5, "edit": 0.5, "reward": 1.0, "judge": PRIOR_WEIGHT, "implicit": 0.25}
+WEIGHTS = {
+    "rating": 1.0,
+    "preference": 0.5,
+    "edit": 0.5,
+    "reward": 1.0,
+    "judge": PRIOR_WEIGHT,
+    "implicit": 0.25,
+}
 PREFERENCE = 0.5
 EDITED_AWAY = -0.5
 EDITED_TO = 1.0

@@ -108,26 +108,27 @@ class Turns(Base):
             where.append("(instr(lower(b.prompt), lower(?)) OR instr(lower(b.response), lower(?)))")
             values += [text, text]
         if rated is not None:
-            exists = f"EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL AND {OWN})"
+            exists = (
+                f"EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL AND {OWN})"
+            )
             where.append(exists if rated else f"NOT {exists}")
         sql = f"{_TURN} WHERE {' AND '.join(where)} ORDER BY t.id DESC LIMIT ?"
         return [_turn(row) for row in self._read(sql, *values, limit)]
 
     def followed_turns(
-        self, source: str, limit: int, without: Collection[int] = (), edited: bool = False
+        self, source: str, limit: int, without: Collection[int] = (), hints: bool = False
     ) -> list[Turn]:
         """Main turns that something came back to and that ``source`` has said nothing about (taken back or not), newest first.
 
-        ``without``: not these; ``edited``: also those that a person corrected, whether anything came back or not.
+        ``without``: not these; ``hints``: also those that a person corrected, whether anything came back or not, and none that
+        a person has criticised.
         """
+        said = "EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL AND f.kind = '{}' AND {})"
         known = "EXISTS (SELECT 1 FROM json_each(b.next_state))"
-        if edited:
-            known += (
-                " OR EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.kind = 'edit'"
-                " AND f.undone_at IS NULL)"
-            )
+        if hints:
+            known = f"({known} OR {said.format('edit', OWN)}) AND NOT {said.format('critique', OWN)}"
         sql = (
-            f"{_TURN} WHERE t.kind = 'main' AND ({known})"
+            f"{_TURN} WHERE t.kind = 'main' AND {known}"
             " AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.source = ?)"
             " AND t.id NOT IN (SELECT value FROM json_each(?)) ORDER BY t.id DESC LIMIT ?"
         )

@@ -1,0 +1,106 @@
+"""Going over many turns with a slow model: several at a time, each kept as soon as it is there, ended at any moment.
+
+The store belongs to the calling thread; the others only ask. They are daemons, so that Ctrl-C need not wait for a call
+that is under way, and what had been answered by then is in the store.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from clawback.feedback.endpoint import Budget, NoAnswer, Spent
+from clawback.records import Turn
+
+T = TypeVar("T")
+OnProgress = Callable[[Mapping[str, Any]], None]
+FAILURES = 5
+"""Turns in a row without any answer after which the rest of a pass is not tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How going over turns came out. ``stopped`` is why it ended early, "" where it did not."""
+
+    done: int
+    failed: int
+    stopped: str
+
+
+def go_over(
+    turns: Sequence[Turn],
+    work: Callable[[Turn], T],
+    keep: Callable[[Turn, T], None],
+    *,
+    phase: str,
+    budget: Budget,
+    parallel: int = 1,
+    tell: OnProgress = lambda _: None,
+) -> Ended:
+    """``work`` on each turn, in ``parallel`` threads (1: in this one), and ``keep`` what came of it in this thread.
+
+    A turn that brings no answer is left as it was, for another pass. Errors other than that, and Ctrl-C, are raised
+    when what is finished has been kept.
+    """
+    done = failed = in_a_row = 0
+    stopped = ""
+    tell({"phase": phase, "step": 0, "steps": len(turns)})
+    try:
+        for turn, came in _results(turns, work, parallel):
+            if isinstance(came, Spent):
+                stopped = stopped or str(came)
+            elif isinstance(came, NoAnswer):
+                failed, in_a_row = failed + 1, in_a_row + 1
+                if in_a_row >= FAILURES:
+                    stopped = f"{FAILURES} turns in a row brought no answer: {came}"
+            elif isinstance(came, BaseException):
+                raise came
+            else:
+                in_a_row, done = 0, done + 1
+                keep(turn, came)
+            tell({"phase": phase, "step": done + failed, "steps": len(turns)})
+            if stopped:
+                break
+    finally:
+        if stopped or done + failed < len(turns):
+            budget.stopped.set()
+    return Ended(done, failed, stopped)
+
+
+def _results(
+    turns: Sequence[Turn], work: Callable[[Turn], T], parallel: int
+) -> Iterator[tuple[Turn, T | BaseException]]:
+    if parallel <= 1:
+        for turn in turns:
+            try:
+                came: T | BaseException = work(turn)
+            except Exception as error:
+                came = error
+            yield turn, came
+        return
+    waiting: queue.SimpleQueue[Turn] = queue.SimpleQueue()
+    ready: queue.SimpleQueue[tuple[Turn, T | BaseException]] = queue.SimpleQueue()
+    for turn in turns:
+        waiting.put(turn)
+
+    def ask() -> None:
+        while True:
+            try:
+                turn = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                ready.put((turn, work(turn)))
+            except Exception as error:  # handed to the thread that knows what to do about it
+                ready.put((turn, error))
+                if isinstance(error, Spent):
+                    return
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(min(parallel, len(turns)))]
+    for thread in threads:
+        thread.start()
+    for _ in turns:
+        yield ready.get()
