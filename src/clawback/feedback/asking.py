@@ -62,7 +62,7 @@ def go_over(
                 in_a_row, done = 0, done + 1
                 keep(turn, came)
             tell({"phase": phase, "step": done + failed, "steps": len(turns)})
-            if stopped:
+            if in_a_row >= FAILURES:
                 break
     finally:
         if stopped or done + failed < len(turns):
@@ -80,27 +80,35 @@ def _results(
             except Exception as error:
                 came = error
             yield turn, came
+            if isinstance(came, Spent):
+                return
         return
     waiting: queue.SimpleQueue[Turn] = queue.SimpleQueue()
-    ready: queue.SimpleQueue[tuple[Turn, T | BaseException]] = queue.SimpleQueue()
+    ready: queue.SimpleQueue[tuple[Turn, T | BaseException] | None] = queue.SimpleQueue()
     for turn in turns:
         waiting.put(turn)
 
     def ask() -> None:
-        while True:
+        came: T | BaseException | None = None
+        while not isinstance(came, Spent):
             try:
                 turn = waiting.get_nowait()
             except queue.Empty:
-                return
+                break
             try:
-                ready.put((turn, work(turn)))
+                came = work(turn)
             except Exception as error:  # handed to the thread that knows what to do about it
-                ready.put((turn, error))
-                if isinstance(error, Spent):
-                    return
+                came = error
+            ready.put((turn, came))
+        ready.put(None)  # this thread has ended
 
     threads = [threading.Thread(target=ask, daemon=True) for _ in range(min(parallel, len(turns)))]
     for thread in threads:
         thread.start()
-    for _ in turns:
-        yield ready.get()
+    ended = 0
+    # When one finds the budget spent, the others' calls that are under way are waited for: they are paid for.
+    while ended < len(threads):
+        if (result := ready.get()) is None:
+            ended += 1
+        else:
+            yield result
