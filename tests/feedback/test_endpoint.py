@@ -30,6 +30,7 @@ def test_both_dialects_are_spoken(api: str, suffix: str) -> None:
     assert (asked.budget.calls, asked.budget.tokens) == (1, 100)
     path, headers, body = server.asked[0]
     assert body["model"] == "m"
+    assert headers["x-turn-type"] == "side"
     assert body["max_tokens"] == 512
     if api == "anthropic":
         assert (path, headers["x-api-key"], headers["anthropic-version"]) == (

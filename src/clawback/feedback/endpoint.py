@@ -170,7 +170,8 @@ class Endpoint:
 
     def _post(self, body: Mapping[str, Any]) -> Any:
         base = self.url.rstrip("/").removesuffix("/v1")
-        headers = {"content-type": "application/json", "user-agent": "clawback"}
+        # Where the judge is asked through Clawback's own server, what is said to it is nobody's conversation.
+        headers = {"content-type": "application/json", "user-agent": "clawback", "x-turn-type": "side"}
         if self.api == "anthropic":
             path = "/v1/messages"
             headers["anthropic-version"] = "2023-06-01"
