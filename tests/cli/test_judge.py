@@ -135,18 +135,15 @@ def kept(home: Home) -> int:
 
 @pytest.mark.slow
 def test_the_live_version_as_its_own_judge(run: Run, here: Home) -> None:
-    """The embedded model cannot read: its votes are noise. What it is asked, and that it ends, is what is tested."""
+    """The embedded model cannot read: that it is asked, and that the pass ends and says how, is what is tested."""
     settings(here, votes=1, answer_tokens=16, hints=True)
     assert "6 turns wait for local (the live version), 6 for hints" in run("judge", "--dry-run")[1]
     code, out, _ = run("judge", "--json")
     data = json.loads(out)
-    assert code == 0
-    assert (data["judged"]["source"], data["judged"]["turns"], data["judged"]["failed"]) == (
-        "judge:local",
-        6,
-        0,
-    )
-    assert data["calls"] == 12
+    judged = data["judged"]
+    assert judged["source"] == "judge:local"
+    assert data["calls"] >= judged["turns"] + judged["failed"] >= 5
+    assert (code, bool(data["stopped"])) in ((0, False), (1, True))
     assert 0 < data["tokens"] <= 1_000_000
 
 

@@ -92,6 +92,7 @@ def test_no_answer_leaves_it_for_another_time(db: Store) -> None:
         raise NoAnswer("nobody there")
 
     assert extract(db, gone, "m", budget=budget()).failed == 2
+    assert extract(db, saying("Hm.", "Hm.")[0], "m", budget=budget()).failed == 2
     assert len(pending_hints(db, "m")) == 2
 
 

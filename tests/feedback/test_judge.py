@@ -171,8 +171,35 @@ def test_a_judge_that_has_gone_does_not_hold_the_pass_up(db: Store) -> None:
 
     tally = judge(db, gone, "m", votes=1, budget=budget())
     assert (tally.turns, tally.failed, len(calls)) == (0, FAILURES, FAILURES)
-    assert "no answer" in tally.stopped
+    assert tally.stopped == f"{FAILURES} turns in a row brought nothing: nobody there"
     assert len(pending(db, "m")) == 20  # all of them are asked about again
+
+
+def test_turns_that_never_bring_anything_do_not_hold_up_the_others(db: Store) -> None:
+    fill(db, 10)
+    stuck = {f"answer {n}" for n in range(10 - FAILURES, 10)}  # the newest
+
+    def ask(system: str, user: str) -> Answer:
+        return Answer("no", 1) if any(f"\n{s}\n" in user for s in stuck) else honest(system, user)
+
+    assert judge(db, ask, "m", votes=1, budget=budget()).turns == 0
+    again = judge(db, ask, "m", votes=1, budget=budget())
+    assert (again.turns, again.failed) == (10 - FAILURES, FAILURES)
+
+
+@pytest.mark.parametrize(("whole", "reason"), [(False, "answer_tokens"), (True, "no verdict")])
+def test_a_judge_that_cannot_be_read_uses_no_turn_up(db: Store, whole: bool, reason: str) -> None:
+    fill(db, 8)
+    tally = judge(db, lambda *_: Answer("Let me think about that", 10, whole), "m", budget=budget())
+    assert (tally.turns, tally.failed) == (0, FAILURES)
+    assert reason in tally.stopped
+    assert len(pending(db, "m")) == 8
+
+
+def test_some_votes_that_cannot_be_read_do_not_count(db: Store) -> None:
+    [turn] = fill(db, 1)
+    texts = iter(["what?", "\\boxed{-1}", "\\boxed{7}"])
+    assert verdict(lambda *_: Answer(next(texts), 10), turn, 3).votes == (-1,)
 
 
 def test_a_wrong_key_ends_the_pass_with_the_reason(db: Store) -> None:

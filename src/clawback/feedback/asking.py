@@ -23,10 +23,10 @@ FAILURES = 5
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How going over turns came out. ``stopped`` is why it ended early, "" where it did not."""
+    """How going over turns came out. ``failed``: the turns that brought nothing; ``stopped``: why it ended early, or ""."""
 
     done: int
-    failed: int
+    failed: tuple[int, ...]
     stopped: str
 
 
@@ -45,7 +45,8 @@ def go_over(
     A turn that brings no answer is left as it was, for another pass. Errors other than that, and Ctrl-C, are raised
     when what is finished has been kept.
     """
-    done = failed = in_a_row = 0
+    done = in_a_row = 0
+    failed: list[int] = []
     stopped = ""
     tell({"phase": phase, "step": 0, "steps": len(turns)})
     try:
@@ -53,21 +54,22 @@ def go_over(
             if isinstance(came, Spent):
                 stopped = stopped or str(came)
             elif isinstance(came, NoAnswer):
-                failed, in_a_row = failed + 1, in_a_row + 1
+                failed.append(turn.id)
+                in_a_row += 1
                 if in_a_row >= FAILURES:
-                    stopped = f"{FAILURES} turns in a row brought no answer: {came}"
+                    stopped = f"{FAILURES} turns in a row brought nothing: {came}"
             elif isinstance(came, BaseException):
                 raise came
             else:
                 in_a_row, done = 0, done + 1
                 keep(turn, came)
-            tell({"phase": phase, "step": done + failed, "steps": len(turns)})
+            tell({"phase": phase, "step": done + len(failed), "steps": len(turns)})
             if in_a_row >= FAILURES:
                 break
     finally:
-        if stopped or done + failed < len(turns):
+        if stopped or done + len(failed) < len(turns):
             budget.stopped.set()
-    return Ended(done, failed, stopped)
+    return Ended(done, tuple(failed), stopped)
 
 
 def _results(

@@ -48,6 +48,13 @@ class NoAnswer(JudgeError):
     """This one call brought nothing that can be read; another may."""
 
 
+def unreadable(answer: Answer) -> NoAnswer:
+    """For an answer without a verdict."""
+    if not answer.whole:
+        return NoAnswer("the judge's answer was cut off before its verdict (raise [judge] answer_tokens)")
+    return NoAnswer("the judge's answer holds no verdict (a larger model may keep to the form)")
+
+
 class Spent(JudgeError):
     """The pass has used up its calls, its time or its tokens, or was told to stop."""
 

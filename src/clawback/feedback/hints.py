@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clawback.feedback.asking import OnProgress, go_over
-from clawback.feedback.endpoint import Ask, Budget, NoAnswer
-from clawback.feedback.judge import remember
+from clawback.feedback.endpoint import Ask, Budget, NoAnswer, unreadable
+from clawback.feedback.judge import remember, remember_failed
 from clawback.feedback.verdict import HINT, read_hint, shown
 from clawback.records import Feedback, Turn
 
@@ -53,21 +53,25 @@ def hints_of(said: Sequence[Feedback]) -> tuple[str, ...]:
 def candidates(ask: Ask, turn: Turn, votes: int, wanted: str = "") -> list[str]:
     """Different hints from ``votes`` answers. ``wanted``: the text that a person put in the answer's place.
 
-    Raises ``NoAnswer`` where not a single call was answered.
+    Raises ``NoAnswer`` where no call brought a verdict that can be read.
     """
     found: dict[str, None] = {}
-    answered, last = 0, None
+    trouble: NoAnswer | None = NoAnswer("")
     for _ in range(votes):
         try:
             answer = ask(HINT, shown(turn, wanted=wanted))
         except NoAnswer as error:
-            last = error
+            trouble = trouble and error
             continue
-        answered += 1
-        if hint := read_hint(answer.text).hint:
-            found[hint[:LONGEST]] = None
-    if last and not answered:
-        raise last
+        vote = read_hint(answer.text)
+        if vote.value is None:
+            trouble = trouble and unreadable(answer)
+            continue
+        trouble = None  # one that can be read is enough
+        if vote.hint:
+            found[vote.hint[:LONGEST]] = None
+    if trouble:
+        raise trouble
     return list(found)
 
 
@@ -78,7 +82,8 @@ def pending_hints(store: Store, model: str, limit: int = -1) -> list[Turn]:
     """
     source = PREFIX + model
     known = store.get(f"unclear:{source}", {})
-    return store.followed_turns(source, limit, [int(t) for t in known], hints=True)
+    last = store.get(f"failed:{source}", [])
+    return store.followed_turns(source, limit, [int(t) for t in known], last, hints=True)
 
 
 def extract(
@@ -120,7 +125,8 @@ def extract(
         parallel=parallel,
         tell=on_progress or (lambda _: None),
     )
-    return Found(source, ended.done, hinted, made, ended.failed, ended.stopped)
+    remember_failed(store, source, ended.failed)
+    return Found(source, ended.done, hinted, made, len(ended.failed), ended.stopped)
 
 
 def wanted_instead(turn: Turn, said: Sequence[Feedback]) -> str:

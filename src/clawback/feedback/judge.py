@@ -1,9 +1,9 @@
 """The next-state judge: what came back after an answer says how the answer was taken.
 
-A judge model reads (request, answer, next state) and votes +1, -1 or 0, ``m`` times; the majority is the turn's verdict, and a
-tie or no vote is 0. A verdict of ±1 becomes a row of feedback (``kind="judge"``, ``source="judge:MODEL"``) whose weight is what
+A judge model reads (request, answer, next state) and votes +1, -1 or 0, ``m`` times; the majority is the turn's verdict, and a tie is 0. A verdict of ±1 becomes a row of feedback (``kind="judge"``, ``source="judge:MODEL"``) whose weight is what
 this judge has earned beside its person (calibrate.py). A 0 becomes none; the store only remembers that the turn was asked
-about, so that it is not paid for twice. Each conversation that is over gives at least one sample: where all of its turns came
+about, so that it is not paid for twice. Without a single vote that can be read nothing is remembered either: that is the
+judge's trouble (it may have been cut off), not the turn's. Each conversation that is over gives at least one sample: where all of its turns came
 out at 0, the one whose votes leaned most is entered with their mean.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clawback.feedback.asking import OnProgress, go_over
-from clawback.feedback.endpoint import Ask, Budget, NoAnswer
+from clawback.feedback.endpoint import Ask, Budget, NoAnswer, unreadable
 from clawback.feedback.verdict import JUDGE, boxed, decided, majority, shown
 from clawback.records import Feedback, Turn
 
@@ -30,7 +30,7 @@ REMEMBERED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the votes on one turn came to. ``votes``: those that could be read; ``lean``: their mean."""
+    """What the votes on one turn came to. ``votes``: those that could be read, at least one; ``lean``: their mean."""
 
     votes: tuple[int, ...]
 
@@ -40,13 +40,13 @@ class Verdict:
 
     @property
     def lean(self) -> float:
-        return sum(self.votes) / len(self.votes) if self.votes else 0.0
+        return sum(self.votes) / len(self.votes)
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a pass did. ``kept``: turns without a majority that stand for their conversation; ``failed``: no answer came,
-    they are asked about again next time; ``stopped``: why it ended early, "" where it did not."""
+    """What a pass did. ``kept``: turns without a majority that stand for their conversation; ``failed``: no vote came
+    that can be read, they are asked about again next time; ``stopped``: why it ended early, "" where it did not."""
 
     source: str
     turns: int
@@ -69,31 +69,34 @@ def source_of(model: str) -> str:
 def verdict(ask: Ask, turn: Turn, votes: int) -> Verdict:
     """Up to ``votes`` votes on one turn; further ones are not asked for once the majority is certain.
 
-    Raises ``NoAnswer`` where not a single call was answered, and what ``ask`` raises beyond that.
+    Raises ``NoAnswer`` where no call brought a vote that can be read, and what ``ask`` raises beyond that.
     """
     valid: list[int] = []
-    answered, last = 0, None
+    trouble = NoAnswer("")
     for asked in range(votes):
         if decided(valid, votes - asked):
             break
         try:
             answer = ask(JUDGE, shown(turn))
         except NoAnswer as error:
-            last = error
+            trouble = error
             continue
-        answered += 1
         value = boxed(answer.text)
-        if value is not None:
+        if value is None:
+            trouble = unreadable(answer)
+        else:
             valid.append(value)
-    if last and not answered:
-        raise last
+    if not valid:
+        raise trouble
     return Verdict(tuple(valid))
 
 
 def pending(store: Store, model: str, limit: int = -1) -> list[Turn]:
-    """Main turns with a next state that this judge has not been asked about, newest first. -1: all."""
+    """Main turns with a next state that this judge has not been asked about, newest first, those that brought nothing before
+    last: a few that never will must not hold up the others. -1: all."""
     source = source_of(model)
-    return store.followed_turns(source, limit, [int(t) for t in _unclear(store, source)])
+    known = [int(t) for t in _unclear(store, source)]
+    return store.followed_turns(source, limit, known, last=store.get(f"failed:{source}", []))
 
 
 def judge(
@@ -131,9 +134,10 @@ def judge(
         parallel=parallel,
         tell=on_progress or (lambda _: None),
     )
+    remember_failed(store, source, ended.failed)
     through = not ended.stopped and not ended.failed and (limit < 0 or len(found) < limit)
     kept = at_least_one(store, source, time.time()) if through else 0
-    return Tally(source, ended.done, counts[1], counts[-1], counts[0], kept, ended.failed, ended.stopped)
+    return Tally(source, ended.done, counts[1], counts[-1], counts[0], kept, len(ended.failed), ended.stopped)
 
 
 def enter(store: Store, turn_id: int, source: str, value: float, votes: Sequence[int]) -> None:
@@ -179,3 +183,9 @@ def remember(store: Store, source: str, turns: dict[int, Any]) -> None:
         known = _unclear(store, source) | {str(n): value for n, value in turns.items()}
         newest = sorted(known, key=int)[-REMEMBERED:]
         store.set(f"unclear:{source}", {n: known[n] for n in newest})
+
+
+def remember_failed(store: Store, source: str, turns: Sequence[int]) -> None:
+    """These brought nothing: next time they come last."""
+    if turns:
+        store.set(f"failed:{source}", sorted({*store.get(f"failed:{source}", []), *turns})[-REMEMBERED:])

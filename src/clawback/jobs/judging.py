@@ -46,7 +46,7 @@ class Pass:
         j = self.judged
         said = f"{j.turns} turns judged: {j.good} good, {j.bad} bad, {j.unclear} unclear"
         said += f", {j.kept} of them kept for their conversation" if j.kept else ""
-        said += f"; {j.failed} without an answer" if j.failed else ""
+        said += f"; {j.failed} without a readable answer" if j.failed else ""
         if self.hinted:
             said += f"; {self.hinted.hints} hints for {self.hinted.hinted} of {self.hinted.turns} turns"
         said += f" ({self.calls} calls, {self.tokens} tokens)"

@@ -116,12 +116,17 @@ class Turns(Base):
         return [_turn(row) for row in self._read(sql, *values, limit)]
 
     def followed_turns(
-        self, source: str, limit: int, without: Collection[int] = (), hints: bool = False
+        self,
+        source: str,
+        limit: int,
+        without: Collection[int] = (),
+        last: Collection[int] = (),
+        hints: bool = False,
     ) -> list[Turn]:
         """Main turns that something came back to and that ``source`` has said nothing about (taken back or not), newest first.
 
-        ``without``: not these; ``hints``: also those that a person corrected, whether anything came back or not, and none that
-        a person has criticised.
+        ``without``: not these; ``last``: these after all others; ``hints``: also those that a person corrected, whether anything
+        came back or not, and none that a person has criticised.
         """
         said = "EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL AND f.kind = '{}' AND {})"
         known = "EXISTS (SELECT 1 FROM json_each(b.next_state))"
@@ -130,9 +135,11 @@ class Turns(Base):
         sql = (
             f"{_TURN} WHERE t.kind = 'main' AND {known}"
             " AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.source = ?)"
-            " AND t.id NOT IN (SELECT value FROM json_each(?)) ORDER BY t.id DESC LIMIT ?"
+            " AND t.id NOT IN (SELECT value FROM json_each(?))"
+            " ORDER BY t.id IN (SELECT value FROM json_each(?)), t.id DESC LIMIT ?"
         )
-        return [_turn(row) for row in self._read(sql, source, json.dumps(list(without)), limit)]
+        lists = [json.dumps(list(numbers)) for numbers in (without, last)]
+        return [_turn(row) for row in self._read(sql, source, *lists, limit)]
 
     def count_turns(self) -> int:
         return int(self._read("SELECT count(*) FROM turns")[0][0])
