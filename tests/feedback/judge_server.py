@@ -57,6 +57,10 @@ def judge_server(says: Callable[[str, str], Reply]) -> Iterator[JudgeServer]:
             except OSError:  # the client had no patience
                 pass
 
+        def do_GET(self) -> None:
+            judge.asked.append((self.path, {k.lower(): v for k, v in self.headers.items()}, {}))
+            self.send_error(405)
+
         def log_message(self, *_: Any) -> None:
             pass
 

@@ -74,10 +74,11 @@ def test_a_wrong_setup_is_said_at_once(status: int) -> None:
     assert len(server.asked) == 1
 
 
-def test_a_redirect_is_not_followed_and_the_key_stays_here() -> None:
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed_and_the_key_stays_here(status: int) -> None:
     with judge_server(in_turn("\\boxed{1}")) as elsewhere:
-        away = (307, {"location": elsewhere.url + "/v1/chat/completions"}, "")
-        with judge_server(in_turn(away)) as server, pytest.raises(JudgeError, match="307"):
+        away = (status, {"location": elsewhere.url + "/v1/chat/completions"}, "")
+        with judge_server(in_turn(away)) as server, pytest.raises(JudgeError, match=str(status)):
             endpoint(server.url)("S", "U")
     assert elsewhere.asked == []
 
@@ -163,6 +164,16 @@ def test_tokens_are_held_before_they_are_used() -> None:
             asked("S", "U")
         assert budget.tokens <= 1200
         assert len(server.asked) == 7
+
+
+def test_calls_side_by_side_cannot_overrun_the_tokens_together() -> None:
+    budget = Budget(100, 60, 1000)
+    budget.take(600)
+    with pytest.raises(Spent, match="max_tokens"):
+        budget.take(600)
+    budget.settle(600, 100)
+    budget.take(600)
+    assert (budget.calls, budget.tokens) == (2, 100)
 
 
 def test_the_time_of_a_pass_ends() -> None:
