@@ -116,7 +116,9 @@ def test_nobody_there() -> None:
         endpoint(gone)("S", "U")
 
 
-@pytest.mark.parametrize("url", ["", "ftp://x", "file:///etc/passwd", "127.0.0.1:8000", "http://"])
+@pytest.mark.parametrize(
+    "url", ["", "ftp://x", "file:///etc/passwd", "127.0.0.1:8000", "http://", "http://[::1", "http://x:y"]
+)
 def test_an_address_that_is_none_is_refused_before_anything_is_sent(url: str) -> None:
     with pytest.raises(JudgeError, match="url"):
         endpoint(url)

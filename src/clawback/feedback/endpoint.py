@@ -111,8 +111,12 @@ class Endpoint:
     pause: float = 1.0
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(self.url)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:  # a port that is no number, half an IPv6 address
+            usable = False
+        if not usable:
             raise JudgeError(
                 f"[judge] url = {self.url!r} is not like http://127.0.0.1:11434. Correct it in config.toml."
             )
