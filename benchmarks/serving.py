@@ -295,9 +295,8 @@ def transformers(requests: int = 48) -> dict[str, Any]:
     """``transformers serve --continuous-batching`` with the same model and requests, beside ours above."""
     import urllib.request
 
-    from clawback.engine import embedded
-
     from benchmarks.peers.venvs import cache_folder, python_of
+    from clawback.engine import embedded
 
     program = Path(python_of("transformers", cache_folder())).with_name("transformers")
     with socket.socket() as free:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -106,6 +106,34 @@ class Trial(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Chance of promoting a version that is no better, or turning one down that is no worse."""
 
 
+class Judge(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model that reads what came after an answer and says how the answer was taken (docs/judges.md)."""
+
+    enabled: bool = False
+    """True: judge before each run that starts by itself. ``clawback judge`` works either way."""
+    api: Literal["local", "openai", "anthropic"] = "local"
+    """``local``: the live version itself; else the dialect that the server at ``url`` speaks."""
+    url: str = ""
+    """Such as ``http://127.0.0.1:11434`` or ``https://api.anthropic.com``."""
+    model: str = ""
+    key_env: str = ""
+    """The NAME of the environment variable that holds the key; the key itself never goes into a file."""
+    votes: Annotated[int, msgspec.Meta(ge=1, le=25)] = 3
+    hints: bool = False
+    """Also ask what a better answer would have needed to know: the hints that `opd` and `combined` learn from."""
+    timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    """Seconds that one call may take."""
+    max_calls: Annotated[int, msgspec.Meta(ge=0)] = 500
+    """Calls in one pass, repeated ones included."""
+    max_seconds: Annotated[float, msgspec.Meta(gt=0)] = 1800.0
+    max_tokens: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
+    """Tokens in one pass, those sent and those received."""
+    answer_tokens: Annotated[int, msgspec.Meta(ge=16)] = 512
+    """Tokens of one vote, its reasoning included."""
+    parallel: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    """Turns asked about at the same time (a local model takes one after another)."""
+
+
 class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server on the network."""
 
@@ -127,6 +155,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     privacy: Privacy = Privacy()
     serve: Serve = Serve()
     trial: Trial = Trial()
+    judge: Judge = Judge()
 
 
 def load(path: Path) -> Config:

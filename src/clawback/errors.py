@@ -36,5 +36,9 @@ class TrainingError(ClawbackError):
     """A training run could not start or could not go on."""
 
 
+class JudgeError(ClawbackError):
+    """The judge model cannot be asked: no such address, key or model, or it goes on refusing."""
+
+
 class Busy(ClawbackError):
     """Something else holds what is needed: another run is training."""

@@ -42,6 +42,10 @@ class Home:
     def train_lock(self) -> Path:
         return self.root / "train.lock"
 
+    @property
+    def judge_lock(self) -> Path:
+        return self.root / "judge.lock"
+
     def version(self, number: int) -> Path:
         return self.versions / f"{number:04d}"
 

@@ -14,7 +14,7 @@ from clawback.engine.embedded import corpus, tastes
 from clawback.errors import Busy, TrainingError
 from clawback.jobs import training
 from clawback.paths import Home
-from clawback.records import Turn
+from clawback.records import Feedback, Turn
 from clawback.release import Report
 
 SETTINGS = """
@@ -168,3 +168,35 @@ def test_a_live_version_whose_files_were_changed_is_left_before_training(tmp_pat
     assert outcome.run.parent == 0
     with store.connect(home.database) as db:
         release.check(db.live())
+
+
+def flattered(home: Home) -> None:
+    """A judge that finds every answer good."""
+    with store.connect(home.database) as db:
+        for turn in db.turns(limit=100):
+            source = "judge:flatterer"
+            db.add_feedback(Feedback(turn.id, "judge", 1.0, source=source, event_id=f"{source}:{turn.id}"))
+
+
+@pytest.mark.slow
+def test_a_flatterer_that_was_seen_through_changes_not_a_byte(tmp_path: Path) -> None:
+    plain, with_judge = (rated_home(tmp_path / name) for name in "ab")
+    flattered(with_judge)
+    one, two = jobs.train_once(plain), jobs.train_once(with_judge)
+    assert weights(plain, 1) == weights(with_judge, 1)
+    assert one.report.evidence == two.report.evidence
+    assert (one.live, one.report.probability) == (two.live, two.report.probability)
+
+
+def test_on_a_judges_word_alone_nothing_is_trained(tmp_path: Path) -> None:
+    home = rated_home(tmp_path)
+    flattered(home)
+    with store.connect(home.database) as db:
+        for given in db.feedback():
+            if given.kind == "rating":
+                db.undo_feedback(given.id)
+        assert len(feedback.samples(db)) == 16
+    with pytest.raises(TrainingError, match="judge's word"):
+        jobs.train_once(home)
+    with store.connect(home.database) as db:
+        assert db.runs() == []

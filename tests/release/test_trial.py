@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clawback import feedback, store
 from clawback.errors import UsageError
 from clawback.paths import Home
-from clawback.records import Turn
+from clawback.records import Feedback, Turn
 from clawback.release import trial
 from clawback.store import Store
 
@@ -148,3 +148,18 @@ def test_a_damaged_candidate_answers_nobody_and_a_rollback_ends_the_trial(db: St
     db.promote(1)
     assert trial.running(db) is None
     assert made.live == 0
+
+
+def test_a_judge_has_no_say_in_a_trial(home: Home) -> None:
+    made = trial.Trial(1, 0, 0.2, ALPHA, 1000.0)
+    with store.connect(home.database) as opened:
+        for number in range(6):
+            session(opened, number % 2, number, -1.0, at=2000.0)
+        before = list(trial.sessions(opened, made, now=1e9))
+        unrated = opened.add_turn(
+            Turn(session="quiet", messages=(), response="x", version=1, created_at=2000.0)
+        )
+        for turn in range(1, unrated.id + 1):
+            opened.add_feedback(Feedback(turn, "judge", 1.0, source="judge:flatterer"))
+        assert list(trial.sessions(opened, made, now=1e9)) == before
+    assert len(before) == 6

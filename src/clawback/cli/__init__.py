@@ -47,6 +47,8 @@ COMMANDS = {
     "survey": "serve",
     "publish": "publish",
     "service": "service",
+    "judge": "judge",
+    "raters": "judge",
     "demo": "demo",
 }
 """Command → the file under ``cli/`` that holds it, in the order that help lists them."""
@@ -83,6 +85,8 @@ SUMMARIES = {
     "survey": "How you find a version after using it, from 1 to 5; how all versions stand.",
     "publish": "Make a version available to another inference server.",
     "service": "Keep the server running in the background.",
+    "judge": "Let a judge model read what came after your answers.",
+    "raters": "Who rates, how far they agree, and what deserves a second look.",
     "sessions": "List conversations, or show one.",
     "demo": "The whole loop on the embedded model.",
 }

@@ -134,7 +134,8 @@ def show(turn: int, as_json: bool) -> None:
 
     with open_store() as store:
         found, said = store.turn(turn), store.feedback(turn_id=turn)
-        samples = feedback.samples(store, feedback_ids=[f.id for f in said])
+        judges = feedback.judges(store, said)
+        samples = feedback.samples(store, feedback_ids=[f.id for f in said], judges=judges)
         sample = next((s for s in samples if s.turn_id == turn), None)
     data = as_data(found, said) | {
         "reward": sample.reward if sample else None,

@@ -2,32 +2,48 @@
 
 The reward is the weighted mean of the parts. A part's weight says how directly its kind speaks for the person:
 
-    rating 1   preference ½   edit ½   environment reward 1   judge ¼   implicit ¼
+    rating 1   preference ½   edit ½   environment reward 1   implicit ¼   judge: what it has earned (calibrate.py), ¼ at first
 
 - Of several ratings from one source the newest counts: a person may change their mind. Sources are averaged.
 - A preference is +½ for the better turn and -½ for the worse one: it says which, not how good either is.
 - An edit says that the response was not right (-½) *and* gives one that is: a second sample with reward +1.
 - A critique and a note have no number: they are kept for algorithms that read.
+- Where judges alone have spoken the reward is ``Σ w v / max(1, Σ w)``: a vote is worth no more than its weight, what the person
+  would say of such a turn on average. A judge of weight 0 makes no sample at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from clawback.feedback.calibrate import PRIOR_WEIGHT, Reliability, reliability
 from clawback.records import Feedback, Part, Sample, Turn
 
 if TYPE_CHECKING:
     from clawback.store import Store
 
-WEIGHTS = {"rating": 1.0, "preference": 0.5, "edit": 0.5, "reward": 1.0, "judge": 0.25, "implicit": 0.25}
+WEIGHTS = {
+    "rating": 1.0,
+    "preference": 0.5,
+    "edit": 0.5,
+    "reward": 1.0,
+    "judge": PRIOR_WEIGHT,
+    "implicit": 0.25,
+}
 PREFERENCE = 0.5
 EDITED_AWAY = -0.5
 EDITED_TO = 1.0
 
 
-def reward(turn_id: int, said: Sequence[Feedback]) -> tuple[float, tuple[Part, ...]]:
-    """The reward of one turn and its make-up. No part with a number gives 0 and ``()``."""
+def reward(
+    turn_id: int, said: Sequence[Feedback], judges: Mapping[str, Reliability] | None = None
+) -> tuple[float, tuple[Part, ...]]:
+    """The reward of one turn and its make-up. No part with a number gives 0 and ``()``.
+
+    ``judges``: how far each judge can be trusted (``judges(store)``); one that is not named has the weight of a new one.
+    """
     newest: dict[tuple[str, str], Feedback] = {}
     others = []
     for given in sorted(said, key=lambda f: f.id):
@@ -36,9 +52,19 @@ def reward(turn_id: int, said: Sequence[Feedback]) -> tuple[float, tuple[Part, .
         elif given.kind in WEIGHTS:
             others.append(given)
     kept = sorted([*newest.values(), *others], key=lambda f: f.id)
-    parts = tuple(Part(f.id, f.kind, _value(turn_id, f), WEIGHTS[f.kind]) for f in kept)
+    parts = tuple(Part(f.id, f.kind, _value(turn_id, f), _weight(f, judges or {})) for f in kept)
     total = sum(p.weight for p in parts)
-    return (sum(p.value * p.weight for p in parts) / total if total else 0.0), parts
+    if not total:
+        return 0.0, ()
+    if all(p.kind == "judge" for p in parts):
+        total = max(total, 1.0)
+    return sum(p.value * p.weight for p in parts) / total, parts
+
+
+def _weight(given: Feedback, judges: Mapping[str, Reliability]) -> float:
+    if given.kind == "judge" and given.source in judges:
+        return judges[given.source].weight
+    return WEIGHTS[given.kind]
 
 
 def _value(turn_id: int, given: Feedback) -> float:
@@ -47,28 +73,72 @@ def _value(turn_id: int, given: Feedback) -> float:
     return EDITED_AWAY if given.kind == "edit" else given.value
 
 
-def samples(store: Store, feedback_ids: Iterable[int] | None = None) -> list[Sample]:
+def samples(
+    store: Store,
+    feedback_ids: Iterable[int] | None = None,
+    judges: Mapping[str, Reliability] | None = None,
+) -> list[Sample]:
     """Turns with feedback, ready to train on, oldest first; a turn with an edit gives a second sample, the edit.
 
-    ``feedback_ids`` narrows to that feedback. Turns of kind ``side`` are never trained on.
+    ``feedback_ids`` narrows to that feedback, judges are then weighed by it alone: a run that goes on after an interruption
+    sees the same rewards whatever was said meanwhile, and nothing that was kept for the gate has a say in training.
+    ``judges`` weighs them otherwise. Turns of kind ``side`` are never trained on.
     """
     wanted = None if feedback_ids is None else set(feedback_ids)
-    by_turn: dict[int, list[Feedback]] = {}
-    for given in store.feedback():
-        if wanted is None or given.id in wanted:
-            for turn_id in (given.turn_id, given.other_turn_id):
-                if turn_id is not None:
-                    by_turn.setdefault(turn_id, []).append(given)
+    by_turn = _by_turn(f for f in store.feedback() if wanted is None or f.id in wanted)
+    if judges is None:
+        judges = _reliability(by_turn)
     made = []
     for turn_id in sorted(by_turn):
         turn = store.turn(turn_id)
         if turn.kind == "main":
-            made += _samples_of(turn, by_turn[turn_id])
+            made += _samples_of(turn, by_turn[turn_id], judges)
     return made
 
 
-def _samples_of(turn: Turn, said: list[Feedback]) -> list[Sample]:
-    value, parts = reward(turn.id, said)
+def evidence(samples: Iterable[Sample]) -> list[Sample]:
+    """The samples as people and the environment speak of them: judges' parts taken out, and samples that had no other.
+
+    What decides whether a version goes live must not come from a model.
+    """
+    made = []
+    for sample in samples:
+        parts = tuple(p for p in sample.parts if p.kind != "judge")
+        if len(parts) == len(sample.parts):
+            made.append(sample)
+        elif parts:
+            value = sum(p.value * p.weight for p in parts) / sum(p.weight for p in parts)
+            made.append(replace(sample, reward=value, parts=parts))
+    return made
+
+
+def judges(store: Store, said: Iterable[Feedback] | None = None) -> dict[str, Reliability]:
+    """Judge (its ``source``) → how it stands beside the person. ``said``: only where one of these is a judge's, else ``{}``
+    at no cost."""
+    if said is not None and not any(f.kind == "judge" for f in said):
+        return {}
+    return _reliability(_by_turn(store.feedback()))
+
+
+def _by_turn(said: Iterable[Feedback]) -> dict[int, list[Feedback]]:
+    by_turn: dict[int, list[Feedback]] = {}
+    for given in said:
+        for turn_id in (given.turn_id, given.other_turn_id):
+            if turn_id is not None:
+                by_turn.setdefault(turn_id, []).append(given)
+    return by_turn
+
+
+def _reliability(by_turn: Mapping[int, list[Feedback]]) -> dict[str, Reliability]:
+    votes = [f for said in by_turn.values() for f in said if f.kind == "judge"]
+    if not votes:
+        return {}
+    own = {t: reward(t, [f for f in by_turn[t] if f.kind != "judge"])[0] for t in {v.turn_id for v in votes}}
+    return reliability(own, votes)
+
+
+def _samples_of(turn: Turn, said: list[Feedback], judges: Mapping[str, Reliability]) -> list[Sample]:
+    value, parts = reward(turn.id, said, judges)
     made = []
     if parts:
         made.append(

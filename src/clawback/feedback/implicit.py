@@ -43,6 +43,6 @@ def notice(store: Store, turn_id: int, came: Sequence[Message]) -> Feedback | No
 def asked_again(before: str, now: str) -> bool:
     """Is it the same question, with a word more or less? ("How do I boil rice" is not "how do I boil eggs".)"""
     first, second = re.findall(r"\w+", before.lower()), re.findall(r"\w+", now.lower())
-    if not FEWEST <= min(len(first), len(second)) or max(len(first), len(second)) > MOST:
+    if min(len(first), len(second)) < FEWEST or max(len(first), len(second)) > MOST:
         return False
     return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio() >= SAME

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from clawback.feedback.aggregate import evidence
 from clawback.records import Sample
 
 
@@ -17,9 +18,10 @@ def split(
     trained on later, nor the other way round. New turns fill each sign up to its share, in an order that is a hash of
     their id. Samples of one turn (an edit and what it replaced) stay together, the first one's sign being the turn's; and so do
     turns that a preference compares, for what it says of one it says of the other (unless they were apart already).
+    Turns that judges alone have spoken about are never held back and make no share larger: they are no evidence.
     """
     sign: dict[int, bool] = {}
-    for sample in samples:
+    for sample in evidence(samples):
         sign.setdefault(sample.turn_id, sample.reward > 0)
     together = _linked(samples)
     place = {turn: before[turn] for turn in sign if turn in before} if before else {}
@@ -31,8 +33,8 @@ def split(
             new = "held_out" if missing > 0 else "train"
             place[turn] = of_group.setdefault(together[turn], new)
             missing -= place[turn] == "held_out"
-    train = [s for s in samples if place[s.turn_id] == "train"]
-    return train, [s for s in samples if place[s.turn_id] == "held_out"]
+    kept = {turn for turn, where in {**(before or {}), **place}.items() if where == "held_out"}
+    return [s for s in samples if s.turn_id not in kept], [s for s in samples if s.turn_id in kept]
 
 
 def _linked(samples: Sequence[Sample]) -> dict[int, int]:

@@ -21,7 +21,8 @@ KEPT_VARIABLES = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT",
     "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONPATH", "VIRTUAL_ENV",
 )  # fmt: skip
-"""A training process gets these and no other: an agent's environment is full of keys that are none of its business."""
+"""A training process gets these and no other (but for the judge's own key, where there is a judge): an agent's environment is
+full of keys that are none of its business."""
 
 
 def maybe_train(home: Home) -> bool:
@@ -43,6 +44,8 @@ def start(
     if under_way(home):
         return False
     given = {"algorithm": algorithm, "preset": preset, "seed": seed}
+    judge = config.load(home.config).judge
+    kept = {*KEPT_VARIABLES, judge.key_env} if judge.enabled else set(KEPT_VARIABLES)
     asked = [f"--{name}={value}" for name, value in given.items() if value is not None]
     subprocess.Popen(
         [sys.executable, "-m", "clawback.jobs.worker", str(home.root), *asked],
@@ -50,7 +53,7 @@ def start(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd=home.root,
-        env={k: v for k, v in os.environ.items() if k in KEPT_VARIABLES} | {"CLAWBACK_HOME": str(home.root)},
+        env={k: v for k, v in os.environ.items() if k in kept} | {"CLAWBACK_HOME": str(home.root)},
         start_new_session=True,
     )
     return True

@@ -134,6 +134,11 @@ class _Job:
             raise TrainingError(
                 "There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`)."
             )
+        if not feedback.evidence(samples):
+            raise TrainingError(
+                "Only a judge has said anything yet, and no version goes live on a judge's word: rate some answers yourself "
+                "(`clawback good`, `bad`)."
+            )
         self.tell({"phase": "load"})
         policy = engine.load(
             model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit

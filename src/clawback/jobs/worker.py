@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> int:
         os.nice(config.load(home.config).schedule.nice)
         from clawback.jobs.training import train_once
 
+        judge_first(home)
         given = asked(arguments[1:])
         seed = int(given["seed"]) if "seed" in given else None
         outcome = train_once(home, algorithm=given.get("algorithm"), preset=given.get("preset"), seed=seed)
@@ -41,6 +42,17 @@ def main(arguments: list[str]) -> int:
     with store.connect(home.database) as db:
         db.set(FAILED, None)
     return say(f"run {outcome.run.id}: {outcome.report.summary()}")
+
+
+def judge_first(home: Home) -> None:
+    """Where a judge is set up: let it read what came back, within its limits. A run does not fail for its sake."""
+    if config.load(home.config).judge.enabled:
+        from clawback.jobs.judging import judge_once
+
+        try:
+            say(f"judge: {judge_once(home).summary()}")
+        except ClawbackError as error:
+            say(f"judge: {error}")
 
 
 def asked(arguments: list[str]) -> dict[str, str]:

@@ -147,7 +147,8 @@ def sessions(store: Store, trial: Trial, now: float) -> Iterable[tuple[bool, flo
             continue
         rewards = []
         for turn in turns:
-            reward, parts = feedback.reward(turn, store.feedback(turn_id=turn))
+            said = [f for f in store.feedback(turn_id=turn) if f.kind != "judge"]
+            reward, parts = feedback.reward(turn, said)
             if parts:
                 rewards.append(reward)
         if rewards:

@@ -81,6 +81,13 @@ class Head:
         spread = (np.sum(x * x, axis=1) - np.sum(along * along * self.shrink, axis=1)) / self.ridge
         return x @ self.weights + self.bias, self.noise * (np.maximum(spread, 0.0) + 1.0 / len(self.ratings))
 
+    def joint(self, features: ArrayLike) -> tuple[Floats, Floats]:
+        """Mean ``[m]`` and covariance ``[m, m]`` of the expected ratings: ``predict``, and how they hang together."""
+        x = self._standardise(features)
+        along = x @ self.basis.T  # [m, k]
+        spread = (x @ x.T - (along * self.shrink) @ along.T) / self.ridge
+        return x @ self.weights + self.bias, self.noise * (spread + 1.0 / len(self.ratings))
+
     def contrast(self, ours: ArrayLike, theirs: ArrayLike) -> tuple[float, float]:
         """By how much the mean rating of answers ``ours [n, d]`` exceeds that of ``theirs [m, d]``: mean and variance.
 

@@ -129,17 +129,14 @@ def turns(server: Server, request: Request) -> Any:
             rated=rated,
             kind=ask.get("kind") if ask.get("kind") in ("main", "side") else None,
         )
-        return [_turn(t, db.feedback(turn_id=t.id)) for t in found]
+        return _turns(db, found)
 
 
 def turn(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         found = db.turn(request.path_params["id"])
-        said = db.feedback(turn_id=found.id)
-        reward, parts = feedback.reward(found.id, said)
         whole = {"messages": list(found.messages), "next_state": list(found.next_state)}
-        made = {"reward": reward if parts else None, "parts": [asdict(p) for p in parts]}
-        return _turn(found, said) | whole | made
+        return _turns(db, [found], parts=True)[0] | whole
 
 
 def sessions(server: Server, request: Request) -> Any:
@@ -152,7 +149,7 @@ def session(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         found = db.session(request.path_params["name"])
         members = db.turns(limit=MOST_ROWS, session=found.name)
-        return asdict(found) | {"turns": [_turn(t, db.feedback(turn_id=t.id)) for t in members]}
+        return asdict(found) | {"turns": _turns(db, members)}
 
 
 def versions(server: Server, request: Request) -> Any:  # noqa: ARG001
@@ -287,8 +284,18 @@ async def _said(server: Server, messages: tuple[Message, ...], version: Version,
 # -------------------------------------------------------------------------------------------------------- shapes
 
 
+def _turns(db: store.Store, found: list[Turn], parts: bool = False) -> list[dict[str, Any]]:
+    said = [db.feedback(turn_id=t.id) for t in found]
+    judges = feedback.judges(db, [f for each in said for f in each])
+    made = []
+    for turn, each in zip(found, said, strict=True):
+        reward, of = feedback.reward(turn.id, each, judges)
+        more = {"parts": [asdict(p) for p in of]} if parts else {}
+        made.append(_turn(turn, each) | {"reward": reward if of else None} | more)
+    return made
+
+
 def _turn(found: Turn, said: list[Feedback]) -> dict[str, Any]:
-    reward, parts = feedback.reward(found.id, said)
     return {
         "id": found.id,
         "session": found.session,
@@ -301,7 +308,6 @@ def _turn(found: Turn, said: list[Feedback]) -> dict[str, Any]:
         "response": found.response,
         "calls": list(found.calls),
         "feedback": [asdict(f) for f in said],
-        "reward": reward if parts else None,
     }
 
 

@@ -15,6 +15,9 @@ from typing import Any, Self
 from clawback.errors import NotFound, StoreError
 from clawback.store.schema import DAMAGED, _sentence
 
+OWN = "(f.kind != 'judge' AND f.source NOT LIKE 'hint:%')"
+"""Feedback that somebody gave, unlike what a judge model added: only the former makes a turn a rated one."""
+
 
 class Base:
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:

@@ -6,7 +6,7 @@ import sqlite3
 
 from clawback.errors import NotFound, UsageError
 from clawback.records import Feedback
-from clawback.store.base import Base, now
+from clawback.store.base import OWN, Base, now
 
 _LAST_USED = """
     coalesce((SELECT rf.feedback_id FROM run_feedback rf JOIN runs r ON r.id = rf.run_id
@@ -88,9 +88,14 @@ class FeedbackTable(Base):
         return [_feedback(row) for row in rows]
 
     def last_feedback(self, turn_id: int | None = None) -> Feedback | None:
-        """The newest that was not taken back, of one turn where named."""
+        """The newest that somebody gave and that was not taken back, of one turn where named.
+
+        What a judge model said comes last and only where a turn is named: "undo" means one's own tap, however many votes
+        have come in since.
+        """
         rows = self._read(
-            "SELECT * FROM feedback WHERE undone_at IS NULL AND (turn_id = ? OR ? IS NULL) ORDER BY id DESC LIMIT 1",
+            f"SELECT f.* FROM feedback f WHERE f.undone_at IS NULL AND (f.turn_id = ? OR (? IS NULL AND {OWN}))"
+            f" ORDER BY {OWN} DESC, f.id DESC LIMIT 1",
             turn_id,
             turn_id,
         )
@@ -99,12 +104,13 @@ class FeedbackTable(Base):
     def count_fresh(self, most: int = -1) -> int:
         """How many turns have feedback to train on that no run has used: what the training threshold counts.
 
-        Counting stops at ``most``. A critique alone is nothing to train on yet, and side turns never are.
+        Counting stops at ``most``. A critique alone is nothing to train on yet, and side turns never are. A judge's votes
+        are trained on, but they start nothing: only what a person or the environment said does.
         """
         sql = f"""
             SELECT count(*) FROM (
                 SELECT DISTINCT f.turn_id FROM feedback f JOIN turns t ON t.id = f.turn_id
-                WHERE f.id > {_LAST_USED} AND f.undone_at IS NULL AND f.kind != 'critique' AND t.kind = 'main'
+                WHERE f.id > {_LAST_USED} AND f.undone_at IS NULL AND f.kind NOT IN ('critique', 'judge', 'implicit') AND t.kind = 'main'
                 LIMIT ?
             )
         """

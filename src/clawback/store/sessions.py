@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 from clawback.errors import NotFound
 from clawback.records import Message, Session
-from clawback.store.base import Base, now
+from clawback.store.base import OWN, Base, now
 
-_SESSION = """
+_SESSION = f"""
     SELECT s.name, s.agent, s.cwd, s.created_at, s.done_at,
            count(CASE t.kind WHEN 'main' THEN 1 END) AS main, count(CASE t.kind WHEN 'side' THEN 1 END) AS side,
            count(r.value) AS rated, avg(r.value) AS reward
     FROM sessions s LEFT JOIN turns t ON t.session_id = s.id
-    LEFT JOIN (SELECT turn_id, avg(value) AS value FROM feedback WHERE undone_at IS NULL GROUP BY turn_id) r
+    LEFT JOIN (SELECT f.turn_id, avg(f.value) AS value FROM feedback f WHERE f.undone_at IS NULL AND {OWN} GROUP BY f.turn_id) r
            ON r.turn_id = t.id
 """
 

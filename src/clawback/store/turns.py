@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from clawback.errors import NotFound
 from clawback.records import Message, Turn
-from clawback.store.base import Base, now
+from clawback.store.base import OWN, Base, now
 
 _TURN = """
     SELECT t.*, s.name AS session, b.messages, b.response, b.response_ids, b.response_logprobs,
@@ -92,7 +92,7 @@ class Turns(Base):
         rated: bool | None = None,
         kind: str | None = None,
     ) -> list[Turn]:
-        """Newest first. ``before``: only ids under it; ``text``: in the prompt or the response."""
+        """Newest first. ``before``: only ids under it; ``text``: in the prompt or the response; ``rated``: by somebody, not a judge."""
         where: list[str] = ["1"]
         values: list[int | str] = []
         if before is not None:
@@ -108,10 +108,38 @@ class Turns(Base):
             where.append("(instr(lower(b.prompt), lower(?)) OR instr(lower(b.response), lower(?)))")
             values += [text, text]
         if rated is not None:
-            exists = "EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL)"
+            exists = (
+                f"EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL AND {OWN})"
+            )
             where.append(exists if rated else f"NOT {exists}")
         sql = f"{_TURN} WHERE {' AND '.join(where)} ORDER BY t.id DESC LIMIT ?"
         return [_turn(row) for row in self._read(sql, *values, limit)]
+
+    def followed_turns(
+        self,
+        source: str,
+        limit: int,
+        without: Collection[int] = (),
+        last: Collection[int] = (),
+        hints: bool = False,
+    ) -> list[Turn]:
+        """Main turns that something came back to and that ``source`` has said nothing about (taken back or not), newest first.
+
+        ``without``: not these; ``last``: these after all others; ``hints``: also those that a person corrected, whether anything
+        came back or not, and none that a person has criticised.
+        """
+        said = "EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL AND f.kind = '{}' AND {})"
+        known = "EXISTS (SELECT 1 FROM json_each(b.next_state))"
+        if hints:
+            known = f"({known} OR {said.format('edit', OWN)}) AND NOT {said.format('critique', OWN)}"
+        sql = (
+            f"{_TURN} WHERE t.kind = 'main' AND {known}"
+            " AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.source = ?)"
+            " AND t.id NOT IN (SELECT value FROM json_each(?))"
+            " ORDER BY t.id IN (SELECT value FROM json_each(?)), t.id DESC LIMIT ?"
+        )
+        lists = [json.dumps(list(numbers)) for numbers in (without, last)]
+        return [_turn(row) for row in self._read(sql, source, *lists, limit)]
 
     def count_turns(self) -> int:
         return int(self._read("SELECT count(*) FROM turns")[0][0])

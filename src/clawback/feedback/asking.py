@@ -1,0 +1,116 @@
+"""Going over many turns with a slow model: several at a time, each kept as soon as it is there, ended at any moment.
+
+The store belongs to the calling thread; the others only ask. They are daemons, so that Ctrl-C need not wait for a call
+that is under way, and what had been answered by then is in the store.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from clawback.feedback.endpoint import Budget, NoAnswer, Spent
+from clawback.records import Turn
+
+T = TypeVar("T")
+OnProgress = Callable[[Mapping[str, Any]], None]
+FAILURES = 5
+"""Turns in a row without any answer after which the rest of a pass is not tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How going over turns came out. ``failed``: the turns that brought nothing; ``stopped``: why it ended early, or ""."""
+
+    done: int
+    failed: tuple[int, ...]
+    stopped: str
+
+
+def go_over(
+    turns: Sequence[Turn],
+    work: Callable[[Turn], T],
+    keep: Callable[[Turn, T], None],
+    *,
+    phase: str,
+    budget: Budget,
+    parallel: int = 1,
+    tell: OnProgress = lambda _: None,
+) -> Ended:
+    """``work`` on each turn, in ``parallel`` threads (1: in this one), and ``keep`` what came of it in this thread.
+
+    A turn that brings no answer is left as it was, for another pass. Errors other than that, and Ctrl-C, are raised
+    when what is finished has been kept.
+    """
+    done = in_a_row = 0
+    failed: list[int] = []
+    stopped = ""
+    tell({"phase": phase, "step": 0, "steps": len(turns)})
+    try:
+        for turn, came in _results(turns, work, parallel):
+            if isinstance(came, Spent):
+                stopped = stopped or str(came)
+            elif isinstance(came, NoAnswer):
+                failed.append(turn.id)
+                in_a_row += 1
+                if in_a_row >= FAILURES:
+                    stopped = f"{FAILURES} turns in a row brought nothing: {came}"
+            elif isinstance(came, BaseException):
+                raise came
+            else:
+                in_a_row, done = 0, done + 1
+                keep(turn, came)
+            tell({"phase": phase, "step": done + len(failed), "steps": len(turns)})
+            if in_a_row >= FAILURES:
+                break
+    finally:
+        if stopped or done + len(failed) < len(turns):
+            budget.stopped.set()
+    return Ended(done, tuple(failed), stopped)
+
+
+def _results(
+    turns: Sequence[Turn], work: Callable[[Turn], T], parallel: int
+) -> Iterator[tuple[Turn, T | BaseException]]:
+    if parallel <= 1:
+        for turn in turns:
+            try:
+                came: T | BaseException = work(turn)
+            except Exception as error:
+                came = error
+            yield turn, came
+            if isinstance(came, Spent):
+                return
+        return
+    waiting: queue.SimpleQueue[Turn] = queue.SimpleQueue()
+    ready: queue.SimpleQueue[tuple[Turn, T | BaseException] | None] = queue.SimpleQueue()
+    for turn in turns:
+        waiting.put(turn)
+
+    def ask() -> None:
+        came: T | BaseException | None = None
+        while not isinstance(came, Spent):
+            try:
+                turn = waiting.get_nowait()
+            except queue.Empty:
+                break
+            try:
+                came = work(turn)
+            except Exception as error:  # handed to the thread that knows what to do about it
+                came = error
+            ready.put((turn, came))
+        ready.put(None)  # this thread has ended
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(min(parallel, len(turns)))]
+    for thread in threads:
+        thread.start()
+    ended = 0
+    # When one finds the budget spent, the others' calls that are under way are waited for: they are paid for.
+    while ended < len(threads):
+        if (result := ready.get()) is None:
+            ended += 1
+        else:
+            yield result

@@ -1,0 +1,135 @@
+"""Hints: what an answer would have needed to know, read from what came after it.
+
+Sources are the next state, the text that a person put in the answer's place, and critiques, which are hints as they are.
+A judge model is asked ``m`` times; each answer that ends in ``\\boxed{1}`` with a hint of more than ten characters is a
+candidate. All candidates are kept (``kind="critique"``, ``source="hint:MODEL"``): which of them teaches most is for the engine to
+find out, by how far the model's own next tokens agree with it. A hint alone adds nothing to a reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from clawback.feedback.asking import OnProgress, go_over
+from clawback.feedback.endpoint import Ask, Budget, NoAnswer, unreadable
+from clawback.feedback.judge import remember, remember_failed
+from clawback.feedback.verdict import HINT, read_hint, shown
+from clawback.records import Feedback, Turn
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+PREFIX = "hint:"
+LONGEST = 600
+"""Characters of a hint that are kept: three sentences have fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a pass for hints did: turns asked about, those that gave hints, and candidates."""
+
+    source: str
+    turns: int
+    hinted: int
+    hints: int
+    failed: int
+    stopped: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def hints_of(said: Sequence[Feedback]) -> tuple[str, ...]:
+    """The hints among what was said of a turn: the person's own critiques, newest first, then candidates, longest first."""
+    standing = [f for f in said if f.kind == "critique" and f.undone_at is None and f.text.strip()]
+    own = [f for f in standing if not f.source.startswith(PREFIX)]
+    read = [f for f in standing if f.source.startswith(PREFIX)]
+    ordered = sorted(own, key=lambda f: -f.id) + sorted(read, key=lambda f: (-len(f.text), f.id))
+    return tuple(dict.fromkeys(f.text.strip() for f in ordered))
+
+
+def candidates(ask: Ask, turn: Turn, votes: int, wanted: str = "") -> list[str]:
+    """Different hints from ``votes`` answers. ``wanted``: the text that a person put in the answer's place.
+
+    Raises ``NoAnswer`` where no call brought a verdict that can be read.
+    """
+    found: dict[str, None] = {}
+    trouble: NoAnswer | None = NoAnswer("")
+    for _ in range(votes):
+        try:
+            answer = ask(HINT, shown(turn, wanted=wanted))
+        except NoAnswer as error:
+            trouble = trouble and error
+            continue
+        vote = read_hint(answer.text)
+        if vote.value is None:
+            trouble = trouble and unreadable(answer)
+            continue
+        trouble = None  # one that can be read is enough
+        if vote.hint:
+            found[vote.hint[:LONGEST]] = None
+    if trouble:
+        raise trouble
+    return list(found)
+
+
+def pending_hints(store: Store, model: str, limit: int = -1) -> list[Turn]:
+    """Turns that something came back to, or that a person corrected, and that were not asked about yet; newest first.
+
+    Those that a person has criticised are left out: their own words are the better hint.
+    """
+    source = PREFIX + model
+    known = store.get(f"unclear:{source}", {})
+    last = store.get(f"failed:{source}", [])
+    return store.followed_turns(source, limit, [int(t) for t in known], last, hints=True)
+
+
+def extract(
+    store: Store,
+    ask: Ask,
+    model: str,
+    *,
+    budget: Budget,
+    votes: int = 3,
+    limit: int = -1,
+    parallel: int = 1,
+    on_progress: OnProgress | None = None,
+) -> Found:
+    """Ask for hints on what is pending and keep the candidates; what is kept stays, however the pass ends.
+
+    Raises ``JudgeError`` where the model cannot be asked at all.
+    """
+    source = PREFIX + model
+    todo = pending_hints(store, model, limit)
+    wanted = {t.id: wanted_instead(t, store.feedback(turn_id=t.id)) for t in todo}
+    hinted = made = 0
+
+    def keep(turn: Turn, came: list[str]) -> None:
+        nonlocal hinted, made
+        hinted, made = hinted + bool(came), made + len(came)
+        with store.together():
+            for place, hint in enumerate(came):
+                event = f"{source}:{turn.id}:{place}"
+                store.add_feedback(Feedback(turn.id, "critique", 0.0, hint, source=source, event_id=event))
+            if not came:
+                remember(store, source, {turn.id: None})
+
+    ended = go_over(
+        todo,
+        lambda turn: candidates(ask, turn, votes, wanted[turn.id]),
+        keep,
+        phase="hints",
+        budget=budget,
+        parallel=parallel,
+        tell=on_progress or (lambda _: None),
+    )
+    remember_failed(store, source, ended.failed)
+    return Found(source, ended.done, hinted, made, len(ended.failed), ended.stopped)
+
+
+def wanted_instead(turn: Turn, said: Sequence[Feedback]) -> str:
+    """The newest correction of this turn, or ""."""
+    edits = [f for f in said if f.kind == "edit" and f.turn_id == turn.id]
+    return max(edits, key=lambda f: f.id).text if edits else ""

@@ -1,0 +1,191 @@
+"""The next-state judge: what came back after an answer says how the answer was taken.
+
+A judge model reads (request, answer, next state) and votes +1, -1 or 0, ``m`` times; the majority is the turn's verdict, and a tie is 0. A verdict of ±1 becomes a row of feedback (``kind="judge"``, ``source="judge:MODEL"``) whose weight is what
+this judge has earned beside its person (calibrate.py). A 0 becomes none; the store only remembers that the turn was asked
+about, so that it is not paid for twice. Without a single vote that can be read nothing is remembered either: that is the
+judge's trouble (it may have been cut off), not the turn's. Each conversation that is over gives at least one sample: where all of its turns came
+out at 0, the one whose votes leaned most is entered with their mean.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from clawback.feedback.asking import OnProgress, go_over
+from clawback.feedback.endpoint import Ask, Budget, NoAnswer, unreadable
+from clawback.feedback.verdict import JUDGE, boxed, decided, majority, shown
+from clawback.records import Feedback, Turn
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+SILENT = 3600.0
+"""Seconds without a turn after which a conversation is taken to be over."""
+REMEMBERED = 20_000
+"""Turns without a verdict that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the votes on one turn came to. ``votes``: those that could be read, at least one; ``lean``: their mean."""
+
+    votes: tuple[int, ...]
+
+    @property
+    def value(self) -> int:
+        return majority(self.votes)
+
+    @property
+    def lean(self) -> float:
+        return sum(self.votes) / len(self.votes)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a pass did. ``kept``: turns without a majority that stand for their conversation; ``failed``: no vote came
+    that can be read, they are asked about again next time; ``stopped``: why it ended early, "" where it did not."""
+
+    source: str
+    turns: int
+    good: int
+    bad: int
+    unclear: int
+    kept: int
+    failed: int
+    stopped: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def source_of(model: str) -> str:
+    """The name that a judge's rows carry."""
+    return f"judge:{model}"
+
+
+def verdict(ask: Ask, turn: Turn, votes: int) -> Verdict:
+    """Up to ``votes`` votes on one turn; further ones are not asked for once the majority is certain.
+
+    Raises ``NoAnswer`` where no call brought a vote that can be read, and what ``ask`` raises beyond that.
+    """
+    valid: list[int] = []
+    trouble = NoAnswer("")
+    for asked in range(votes):
+        if decided(valid, votes - asked):
+            break
+        try:
+            answer = ask(JUDGE, shown(turn))
+        except NoAnswer as error:
+            trouble = error
+            continue
+        value = boxed(answer.text)
+        if value is None:
+            trouble = unreadable(answer)
+        else:
+            valid.append(value)
+    if not valid:
+        raise trouble
+    return Verdict(tuple(valid))
+
+
+def pending(store: Store, model: str, limit: int = -1) -> list[Turn]:
+    """Main turns with a next state that this judge has not been asked about, newest first, those that brought nothing before
+    last: a few that never will must not hold up the others. -1: all."""
+    source = source_of(model)
+    known = [int(t) for t in _unclear(store, source)]
+    return store.followed_turns(source, limit, known, last=store.get(f"failed:{source}", []))
+
+
+def judge(
+    store: Store,
+    ask: Ask,
+    model: str,
+    *,
+    budget: Budget,
+    votes: int = 3,
+    limit: int = -1,
+    parallel: int = 1,
+    on_progress: OnProgress | None = None,
+) -> Tally:
+    """Go over what is pending and enter the verdicts; what is entered stays, however the pass ends.
+
+    Raises ``JudgeError`` where the judge cannot be asked at all.
+    """
+    source = source_of(model)
+    found = pending(store, model, limit)
+    counts = {1: 0, -1: 0, 0: 0}
+
+    def keep(turn: Turn, came: Verdict) -> None:
+        counts[came.value] += 1
+        if came.value:
+            enter(store, turn.id, source, float(came.value), came.votes)
+        else:
+            remember(store, source, {turn.id: came.lean})
+
+    ended = go_over(
+        found,
+        lambda turn: verdict(ask, turn, votes),
+        keep,
+        phase="judge",
+        budget=budget,
+        parallel=parallel,
+        tell=on_progress or (lambda _: None),
+    )
+    remember_failed(store, source, ended.failed)
+    through = not ended.stopped and not ended.failed and (limit < 0 or len(found) < limit)
+    kept = at_least_one(store, source, time.time()) if through else 0
+    return Tally(source, ended.done, counts[1], counts[-1], counts[0], kept, len(ended.failed), ended.stopped)
+
+
+def enter(store: Store, turn_id: int, source: str, value: float, votes: Sequence[int]) -> None:
+    """One row for a turn and a judge, however often the pass is repeated."""
+    text = "votes " + " ".join(f"{v:+d}" if v else "0" for v in votes) if votes else ""
+    store.add_feedback(Feedback(turn_id, "judge", value, text, source=source, event_id=f"{source}:{turn_id}"))
+
+
+def at_least_one(store: Store, source: str, now: float) -> int:
+    """Conversations that are over and have no sample yet get the one whose votes leaned most; how many that were."""
+    open_turns = {int(t): lean for t, lean in _unclear(store, source).items() if lean is not None}
+    by_session: dict[str, list[int]] = {}
+    for number in open_turns:
+        by_session.setdefault(store.turn(number).session, []).append(number)
+    entered = 0
+    for name, numbers in by_session.items():
+        newest = store.last_turn(session=name)
+        over = store.session(name).done_at is not None or (newest and newest.created_at < now - SILENT)
+        if not over:
+            continue
+        with store.together():
+            if not _has_sample(store, name):
+                best = max(numbers, key=lambda n: (abs(open_turns[n]), n))
+                enter(store, best, source, open_turns[best], ())
+                entered += 1
+            remember(store, source, dict.fromkeys(numbers))
+    return entered
+
+
+def _has_sample(store: Store, session: str) -> bool:
+    members = store.turns(limit=-1, session=session, kind="main")
+    return any(f.kind != "critique" for t in members for f in store.feedback(turn_id=t.id))
+
+
+def _unclear(store: Store, source: str) -> dict[str, float | None]:
+    """Turn → lean of its votes; None where its conversation has a sample already."""
+    return dict(store.get(f"unclear:{source}", {}))
+
+
+def remember(store: Store, source: str, turns: dict[int, Any]) -> None:
+    """These turns were asked about, and nothing is to be entered for them."""
+    with store.together():
+        known = _unclear(store, source) | {str(n): value for n, value in turns.items()}
+        newest = sorted(known, key=int)[-REMEMBERED:]
+        store.set(f"unclear:{source}", {n: known[n] for n in newest})
+
+
+def remember_failed(store: Store, source: str, turns: Sequence[int]) -> None:
+    """These brought nothing: next time they come last."""
+    if turns:
+        store.set(f"failed:{source}", sorted({*store.get(f"failed:{source}", []), *turns})[-REMEMBERED:])

@@ -1,0 +1,166 @@
+"""A pass of the judge: which model is asked, what it may cost, and one pass at a time.
+
+Only here do the live policy and the judge meet: ``feedback`` asks a callable and knows no engine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from clawback import config, store
+from clawback.errors import Busy, JudgeError
+from clawback.feedback import hints as hinting
+from clawback.feedback import judge as judging
+from clawback.feedback.endpoint import Answer, Ask, Budget, Endpoint, guess
+from clawback.feedback.verdict import HINT, JUDGE, shown
+from clawback.paths import Home
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.policy import Policy
+
+OnProgress = Callable[[Mapping[str, Any]], None]
+LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a pass did, and what it used."""
+
+    judged: judging.Tally
+    hinted: hinting.Found | None
+    calls: int
+    tokens: int
+
+    @property
+    def stopped(self) -> str:
+        return self.judged.stopped or (self.hinted.stopped if self.hinted else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"stopped": self.stopped}
+
+    def summary(self) -> str:
+        """One sentence."""
+        j = self.judged
+        said = f"{j.turns} turns judged: {j.good} good, {j.bad} bad, {j.unclear} unclear"
+        said += f", {j.kept} of them kept for their conversation" if j.kept else ""
+        said += f"; {j.failed} without a readable answer" if j.failed else ""
+        if self.hinted:
+            said += f"; {self.hinted.hints} hints for {self.hinted.hinted} of {self.hinted.turns} turns"
+        said += f" ({self.calls} calls, {self.tokens} tokens)"
+        return said + (f". Stopped early: {self.stopped}" if self.stopped else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a pass would do at most: nothing has been asked."""
+
+    model: str
+    url: str
+    turns: int
+    hint_turns: int
+    calls: int
+    tokens: int
+
+
+def plan(home: Home, *, limit: int = -1, votes: int | None = None, hints: bool | None = None) -> Plan:
+    """Turns that wait, and the most calls and tokens that they take (votes that are certain early take fewer)."""
+    settings = config.load(home.config).judge
+    model, votes = name_of(settings), votes or settings.votes
+    with store.connect(home.database) as db:
+        turns = judging.pending(db, model, limit)
+        hinted = (
+            hinting.pending_hints(db, model, limit) if (settings.hints if hints is None else hints) else []
+        )
+    asked = sum(guess(JUDGE + shown(t)) for t in turns) + sum(guess(HINT + shown(t)) for t in hinted)
+    calls = votes * (len(turns) + len(hinted))
+    return Plan(
+        model, settings.url, len(turns), len(hinted), calls, votes * asked + calls * settings.answer_tokens
+    )
+
+
+def judge_once(
+    home: Home,
+    *,
+    limit: int = -1,
+    votes: int | None = None,
+    hints: bool | None = None,
+    on_progress: OnProgress | None = None,
+) -> Pass:
+    """Judge what waits, then look for hints where that is asked for; what is not given is as the settings have it.
+
+    Raises ``Busy`` while another process does the same, ``JudgeError`` where the judge cannot be asked.
+    """
+    from filelock import FileLock, Timeout
+
+    settings = config.load(home.config).judge
+    model = name_of(settings)
+    budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
+    how: dict[str, Any] = {
+        "budget": budget,
+        "votes": votes or settings.votes,
+        "limit": limit,
+        "parallel": 1 if settings.api == LOCAL else settings.parallel,
+        "on_progress": on_progress,
+    }
+    home.create()
+    try:
+        # One at a time: two would pay for the same votes.
+        with FileLock(home.judge_lock, timeout=0), store.connect(home.database) as db:
+            ask = _asker(home, db, settings, budget)
+            judged = judging.judge(db, ask, model, **how)
+            wanted = settings.hints if hints is None else hints
+            hinted = hinting.extract(db, ask, model, **how) if wanted and not judged.stopped else None
+    except Timeout:
+        raise Busy("The judge is at it already in another process.") from None
+    return Pass(judged, hinted, budget.calls, budget.tokens)
+
+
+def name_of(settings: config.Judge) -> str:
+    """The judge's name in ``judge:NAME``: its model, or ``local``."""
+    if settings.api != LOCAL and not settings.model:
+        raise JudgeError("[judge] model is not set: name the model that the server is to judge with.")
+    return LOCAL if settings.api == LOCAL else settings.model
+
+
+def _asker(home: Home, db: store.Store, settings: config.Judge, budget: Budget) -> Ask:
+    if settings.api == "local":
+        from clawback import release
+
+        release.heal(db, home)
+        return Local(release.load(home, db.live()), budget, settings.answer_tokens)
+    key = ""
+    if settings.key_env:
+        key = os.environ.get(settings.key_env, "")
+        if not key:
+            raise JudgeError(f"The environment variable {settings.key_env} ([judge] key_env) is not set.")
+    return Endpoint(
+        settings.api, settings.url, settings.model, key, budget, settings.timeout, settings.answer_tokens
+    )
+
+
+class Local:
+    """The live policy as a judge of its own answers. Each call samples with the next seed, so that votes differ and a pass over
+    the same turns gives the same ones."""
+
+    def __init__(self, policy: Policy, budget: Budget, answer_tokens: int) -> None:
+        self.policy, self.budget = policy, budget
+        self.answer_tokens = min(answer_tokens, policy.max_response)
+        self.seed = 0
+
+    def __call__(self, system: str, user: str) -> Answer:
+        held = guess(system + user) + self.answer_tokens
+        self.budget.take(held)
+        used = 0
+        try:
+            self.seed += 1
+            messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+            [[made]] = self.policy.generate(
+                [messages], temperature=1.0, max_tokens=self.answer_tokens, seed=self.seed
+            )
+            used = guess(system + user) + len(made.ids)
+            return Answer(made.text, used, made.finished)
+        finally:
+            self.budget.settle(held, used)
