@@ -14,6 +14,7 @@ from typing import Any
 from clawback import config, jobs, release, store
 from clawback.capture.redact import redact
 from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.jobs import inbox
 from clawback.paths import Home, secret
 from clawback.records import Turn, Version
 from clawback.serve import guard, wire
@@ -75,6 +76,7 @@ class Server:
         with store.connect(self.home.database) as db:
             if ended := release.trial.settle(db, self.home, time.time()):
                 log.warning("the trial is over: version %s is live", ended[1].number)
+        inbox.fade(self.home)
         # What came together in quiet hours, or while the machine was busy, is trained on when they are over.
         if jobs.maybe_train(self.home):
             log.warning("training started in the background")

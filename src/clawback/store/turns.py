@@ -141,6 +141,15 @@ class Turns(Base):
         lists = [json.dumps(list(numbers)) for numbers in (without, last)]
         return [_turn(row) for row in self._read(sql, source, *lists, limit)]
 
+    def drop_unrated(self, before: float) -> int:
+        """Delete turns made before then of which nobody ever said anything; how many."""
+        with self._write() as db:
+            return db.execute(
+                "DELETE FROM turns WHERE created_at < ? AND id NOT IN (SELECT turn_id FROM feedback)"
+                " AND id NOT IN (SELECT other_turn_id FROM feedback WHERE other_turn_id IS NOT NULL)",
+                (before,),
+            ).rowcount
+
     def count_turns(self) -> int:
         return int(self._read("SELECT count(*) FROM turns")[0][0])
 

@@ -1,0 +1,108 @@
+"""What is worth a rating, and what becomes of what nobody rates."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+
+import pytest
+
+from clawback import config, feedback, store
+from clawback.cli import main
+from clawback.cli.talk import KEYS
+from clawback.jobs import inbox
+from clawback.paths import Home
+from clawback.records import Turn
+
+TERSE, LONG = (
+    "Otters eat fish.",
+    "Sorry for the wait! - It eats fish. - It lives in rivers. - It weighs 9 kg. Want more?",
+)
+
+
+def fill(home: Home, *responses: str, start: int = 0, age_days: float = 0) -> list[int]:
+    with store.connect(home.database) as db:
+        return [
+            db.add_turn(
+                Turn(
+                    f"s{start + i}",
+                    ({"role": "user", "content": f"Tell me about animal {start + i}."},),
+                    said,
+                    created_at=time.time() - 86_400 * age_days,
+                )
+            ).id
+            for i, said in enumerate(responses)
+        ]
+
+
+def test_newest_first_where_nothing_is_known_yet_and_what_is_rated_or_old_is_not_listed(home: Home) -> None:
+    old = fill(home, LONG + " old", age_days=40)
+    first, second, third = fill(home, LONG + " 1", LONG + " 2", LONG + " 3", start=1)
+    with store.connect(home.database) as db:
+        feedback.rate(db, second, 1)
+    found = [w.turn.id for w in inbox.waiting(home, 10)]
+    assert found == [third, first]
+    assert old[0] not in found
+
+
+def test_what_would_teach_most_comes_first(home: Home) -> None:
+    """Terse answers are rated many times over, long ones never: it is a long one that is asked about."""
+    rated = fill(home, *[f"{TERSE} {i}" for i in range(16)])
+    with store.connect(home.database) as db:
+        for i, number in enumerate(rated):
+            feedback.rate(db, number, 1 if i % 2 else -1)
+    unknown = fill(home, *[f"{LONG} {i}" for i in range(4)], start=100)
+    known = fill(home, *[f"{TERSE} Yes they do {i}." for i in range(4)], start=200)
+    found = inbox.waiting(home, 8)
+    assert {w.turn.id for w in found} == {*unknown, *known}
+    assert found[0].turn.id in unknown, "although the terse ones are newer"
+    assert found[0].gain > 0
+
+
+def test_fading_drops_only_where_it_is_asked_to_and_never_what_somebody_spoke_of(home: Home) -> None:
+    kept, undone, gone = fill(home, "a", "b", "c", age_days=40)
+    [young] = fill(home, "d", start=9)
+    with store.connect(home.database) as db:
+        feedback.rate(db, kept, -1)
+        feedback.undo(db) if feedback.rate(db, undone, 1) else None
+    assert inbox.fade(home) == 0
+    config.save(home.config, {"capture": {"unrated": "drop"}})
+    assert inbox.fade(home) == 1
+    with store.connect(home.database) as db:
+        assert {t.id for t in db.turns()} == {kept, undone, young}
+        assert db.integrity() == []
+        assert [f.value for f in db.feedback()] == [-1.0], "to be ignored is no rating"
+    assert gone not in (kept, undone, young)
+
+
+def test_the_command(home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    assert main(["inbox"]) == 0
+    assert "Nothing is waiting" in capsys.readouterr().out
+    [number] = fill(home, LONG)
+    assert main(["inbox", "--json"]) == 0
+    [one] = json.loads(capsys.readouterr().out)
+    assert (one["turn"], one["prompt"]) == (number, "Tell me about animal 0.")
+
+
+def test_one_key_a_turn(home: Home) -> None:
+    numbers = fill(home, *[f"{LONG} {i}" for i in range(4)])
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "clawback", "inbox", "--rate", "--quick"]
+    process = subprocess.Popen(
+        command, stdin=child, stdout=child, stderr=child, env={**os.environ, "CLAWBACK_HOME": str(home.root)}
+    )
+    os.close(child)
+    shown = b""
+    for number, key in enumerate((b"g", b"s", b"0", b"q"), 1):
+        while shown.count(KEYS.encode()) < number:
+            shown += os.read(parent, 4096)
+        os.write(parent, key)
+    assert process.wait(timeout=60) == 0
+    with store.connect(home.database) as db:
+        given = {f.turn_id: f.value for f in db.feedback()}
+    assert given == {numbers[3]: 1.0, numbers[1]: 1.0}
