@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,33 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         commands = ours(root / "ours", options.turns)
+        served = {
+            f"{n}, server running": c for n, c in ours(root / "served", options.turns).items() if "hook" in n
+        }
         if not options.no_peer:
             commands |= theirs(root / "theirs")
-        figures = measure(commands, options.runs)
+        with server(root / "served" / "clawback"):
+            figures = measure(commands | served, options.runs)
     print(json.dumps(figures, indent=2) if options.json else table(figures))
     return 0
+
+
+@contextmanager
+def server(home: Path) -> Iterator[None]:
+    """``clawback serve`` for that home; an upstream that nobody asks keeps it from loading a model."""
+    command = [sys.executable, "-m", "clawback", "serve", "--port", "0", "--upstream", "http://127.0.0.1:9"]
+    process = subprocess.Popen(
+        command, env=os.environ | {"CLAWBACK_HOME": str(home)}, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout
+        process.stdout.readline()
+        while not (home / script.SERVER).exists():
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
 
 
 Command = tuple[list[str], dict[str, str], bytes]

@@ -149,18 +149,17 @@ class Version:
     """True when feedback that this version learned from has since been undone or deleted."""
 
 
-_REMINDER = re.compile(
+_REMINDER = (
     r"<(system-reminder|environment_context|user_instructions|permissions)\b[^>]*>.*?(?:</\1\b[^>]*>|\Z)"
     r"|# AGENTS\.md instructions.*?(?:</INSTRUCTIONS>|\Z)"
-    r"|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*",
-    re.DOTALL,
+    r"|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*"
 )
-"""What Claude Code, Codex and OpenClaw put into the user's messages."""
+"""What Claude Code, Codex and OpenClaw put into the user's messages. Compiled when first needed: hooks start often."""
 
 
 def without_reminders(text: str) -> str:
     """What is left of a message when its agent's own additions are taken out ("" where it was nothing else)."""
-    return _REMINDER.sub("", text).strip() if "<" in text or "# AGENTS.md" in text else text
+    return re.sub(_REMINDER, "", text, flags=re.DOTALL).strip() if "<" in text or "# AGENTS.md" in text else text
 
 
 def text_of(content: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clawback import config
 from clawback.paths import Home
 
 if TYPE_CHECKING:
@@ -39,5 +38,7 @@ def balance(store: Store) -> Balance:
 
 def training_due(store: Store, home: Home) -> bool:
     """Enough fresh ratings for a run that starts by itself? Cheap: one count."""
+    from clawback import config  # msgspec takes 7 ms, which a prompt's hook has no use for
+
     settings = config.load(home.config).training
     return settings.background and store.count_fresh(settings.threshold) >= settings.threshold

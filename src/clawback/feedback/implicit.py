@@ -6,7 +6,6 @@ for the judge.
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING
 
@@ -45,4 +44,6 @@ def asked_again(before: str, now: str) -> bool:
     first, second = re.findall(r"\w+", before.lower()), re.findall(r"\w+", now.lower())
     if min(len(first), len(second)) < FEWEST or max(len(first), len(second)) > MOST:
         return False
+    import difflib
+
     return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio() >= SAME

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 
 from clawback.records import Feedback
 from clawback.store.base import now
@@ -53,7 +53,7 @@ class Posts(FeedbackTable):
             db.execute(
                 "INSERT INTO early VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (
-                    given.event_id or secrets.token_hex(8),
+                    given.event_id or os.urandom(8).hex(),
                     place,
                     given.kind,
                     given.value,
