@@ -159,7 +159,9 @@ _REMINDER = (
 
 def without_reminders(text: str) -> str:
     """What is left of a message when its agent's own additions are taken out ("" where it was nothing else)."""
-    return re.sub(_REMINDER, "", text, flags=re.DOTALL).strip() if "<" in text or "# AGENTS.md" in text else text
+    return (
+        re.sub(_REMINDER, "", text, flags=re.DOTALL).strip() if "<" in text or "# AGENTS.md" in text else text
+    )
 
 
 def text_of(content: Any) -> str:

@@ -198,6 +198,24 @@ def test_doctor_tells_a_port_in_use_from_a_server_that_died(alone: Home) -> None
     assert not found(alone, "died without a word")[0]["ok"]
 
 
+def test_status_says_that_codex_skips_hooks_until_its_person_trusts_them(
+    alone: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "person" / ".codex"
+    settings.mkdir(parents=True)
+    assert main(["init", "--yes", "--agent", "codex"]) == 0
+    capsys.readouterr()
+    assert main(["status"]) == 0
+    assert "skips the hooks until you have trusted them" in capsys.readouterr().out
+    held = (settings / "config.toml").read_text()
+    trust = f'\n[hooks.state."{settings / "hooks.json"}:stop:0:0"]\ntrusted_hash = "sha256:0"\n'
+    (settings / "config.toml").write_text(held + trust)
+    assert main(["status"]) == 0
+    assert "trusted" not in capsys.readouterr().out
+    assert main(["init", "--remove", "--yes"]) == 0
+    assert (settings / "config.toml").read_text() == trust, "what others changed since stays"
+
+
 @pytest.mark.parametrize("word", ["train", "rollback", "reset"])
 def test_orders_are_off_unless_the_settings_name_them(home: Home, word: str) -> None:
     assert "not allowed" in str(orders.order(home, "openclaw", f"/rl {word}"))

@@ -165,3 +165,18 @@ def test_the_token_is_the_owners_alone_and_stays(tmp_path: Path) -> None:
     assert paths.secret(tmp_path / "token") == made
     (tmp_path / "token").write_text("short")
     assert len(paths.secret(tmp_path / "token")) >= 43
+
+
+def test_the_hooks_token_opens_nothing_else(proxy: Running, home: Home) -> None:
+    token = {"x-clawback-token": paths.secret(home.root / "hook-token")}
+    for path in API:
+        assert httpx.get(proxy.url + path, headers=token).status_code == 401
+    for path in WRITES:
+        assert httpx.post(proxy.url + path, headers=token, json={}).status_code == 401
+    event = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": "/rl status"}
+    assert httpx.post(proxy.url + "/api/hooks/claude-code", json=event).status_code == 401
+    answer = httpx.post(proxy.url + "/api/hooks/claude-code", headers=token, json=event)
+    assert answer.json()["decision"] == "block"
+    assert httpx.post(proxy.url + "/api/hooks/status-line", headers=token).text.startswith("clawback v0")
+    assert httpx.post(proxy.url + "/api/hooks/emacs", headers=token, json=event).status_code == 404
+    assert httpx.post(proxy.url + "/api/hooks/codex", headers=token, content=b"{").status_code == 200

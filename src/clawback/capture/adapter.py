@@ -100,6 +100,21 @@ def find(name: str) -> Agent:
     raise UsageError(f"There is no agent {name!r}; there are: {', '.join(names())}.")
 
 
+def troubles(home: Home) -> list[str]:
+    """What is wrong with the agents that were set up, a sentence each."""
+    from clawback.errors import ClawbackError
+
+    found = []
+    for name in sorted({file.name.rsplit("-", 1)[0] for file in (home.root / "installed").glob("*.json")}):
+        try:
+            agent = find(name)
+            if problem := agent.status(home).problem:
+                found.append(f"{agent.title}: {problem}.")
+        except (ClawbackError, OSError) as error:
+            found.append(str(error))
+    return found
+
+
 def text(event: Mapping[str, Any], key: str, limit: int = 16_000_000) -> str:
     """A field as text that can be stored ("" when absent). Raises ``Unusable`` for another type or more than the limit."""
     value = event.get(key)

@@ -30,6 +30,7 @@ def status(as_json: bool) -> None:
     clawback status --json
     """
     from clawback import feedback
+    from clawback.capture import adapter
 
     here = current_home()
     settings = config.load(here.config)
@@ -48,6 +49,7 @@ def status(as_json: bool) -> None:
         "threshold": settings.training.threshold,
         "run": asdict(run) if run else None,
         "warning": balance.warning,
+        "agents": adapter.troubles(here),
     }
     name = "the base model" if live.number == 0 else f"version {live.number}"
     lines = [
@@ -60,7 +62,7 @@ def status(as_json: bool) -> None:
         stopped = "" if alive(run.pid) else " (interrupted; `clawback train` goes on with it)"
         lines.append(f"Training  {describe(run.progress)}{stopped}")
     lines += [balance.warning] if balance.warning else []
-    emit(data, "\n".join(lines), as_json)
+    emit(data, "\n".join([*lines, *data["agents"]]), as_json)
 
 
 def alive(pid: int | None) -> bool:
