@@ -233,3 +233,33 @@ def test_a_session_stays_with_its_side_of_a_trial(server: Running, trained: Home
         seen.add(answer.headers["x-clawback-version"])
         messages += [answer.json()["choices"][0]["message"], {"role": "user", "content": "And then?"}]
     assert len(seen) == 1
+
+
+def test_an_answer_whose_reader_has_left_is_not_made_to_its_end(
+    server: Running, chat: openai.OpenAI, trained: Home
+) -> None:
+    """What it had come to is kept, as nobody's turn; and the room that it took is free again."""
+    whole = chat.chat.completions.create(model="clawback", messages=ASK, seed=3)  # type: ignore[arg-type]
+    with httpx.stream(
+        "POST",
+        server.url + "/v1/chat/completions",
+        json={"model": "clawback", "messages": ASK, "seed": 3, "stream": True},
+    ) as response:
+        for _ in zip(response.iter_lines(), range(4), strict=False):
+            pass
+    for _ in range(200):
+        if newest(trained).kind == "side":
+            break
+        threading.Event().wait(0.05)
+    turn = newest(trained)
+    assert turn.kind == "side"
+    assert len(turn.response_ids) < whole.usage.completion_tokens  # type: ignore[union-attr]
+
+
+def test_a_long_prompt_is_read_apart_and_the_same(server: Running, trained: Home) -> None:
+    text = "word " * 20_000
+    answer = httpx.post(
+        server.url + "/v1/messages/count_tokens", json={"messages": [{"role": "user", "content": text}]}
+    )
+    assert answer.status_code == 200
+    assert answer.json()["input_tokens"] > 1000

@@ -22,6 +22,7 @@ from clawback.serve.dialects import BY_PATH, Dialect
 from clawback.serve.forward import Forward
 from clawback.serve.local import BASE, LIVE, Answer, Local, named
 from clawback.serve.recorder import Exchange, Recorder, placed
+from clawback.serve.talk import Talk
 
 log = logging.getLogger("clawback.serve")
 SETTLE_SECONDS = 30.0
@@ -107,7 +108,7 @@ class Server:
     async def _count(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             asked = BY_PATH["/v1/messages"].read(_object(await wire.body(receive)))
-            count = len(self.local.prompt(asked))
+            count = len(await self.local.read(asked))
         except (ValueError, UsageError) as error:
             await wire.refuse(send, scope, 400, str(error))
             return
@@ -168,31 +169,12 @@ class Server:
             )
             log.debug("turn %s by version %s", number, version.number)
 
-        if not asked.stream:
-            try:
-                async for _ in pieces:
-                    pass
-            except ClawbackError as error:
-                await wire.refuse(send, scope, 503, str(error))
-                return
-            await record()
-            data = json.dumps(dialect.write(answer.reply()), ensure_ascii=False).encode()
-            await wire.respond(send, 200, data, more=marks)
-            return
-        kind = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *marks]
-        await send({"type": "http.response.start", "status": 200, "headers": kind})
-
-        async def say(data: bytes, more: bool = True) -> None:
-            await send({"type": "http.response.body", "body": data, "more_body": more})
-
-        await say(b"".join(dialect.open(answer.reply())))
-        if first:
-            await say(dialect.delta(answer.reply(), first))
-        async for _, piece in pieces:
-            if piece:
-                await say(dialect.delta(answer.reply(), piece))
-        await record()
-        await say(b"".join(dialect.close(answer.reply(), asked.usage)), more=False)
+        gone = asyncio.create_task(wire.gone(receive))
+        talk = Talk(scope, send, dialect, asked, pieces, answer, record, marks, gone)
+        try:
+            await (talk.stream(first) if asked.stream else talk.whole())
+        finally:
+            gone.cancel()
 
     # -------------------------------------------------------------------------------------------- the rest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from clawback.engine.torch.batcher import Batcher
     from clawback.engine.torch.policy import Policy
 
+LONG = 20_000
+"""Characters from which on reading a prompt takes milliseconds."""
 BASE, LIVE = "clawback-base", "clawback"
 """Names that a request may give as its model; every other name means the live version, too."""
 
@@ -49,6 +51,8 @@ class Answer:
     text: str = ""
     ended: str = ""
     calls: tuple[Mapping[str, Any], ...] = ()
+    whole: bool = True
+    """False where whoever asked left before the end."""
 
     def reply(self) -> Reply:
         return Reply(
@@ -63,7 +67,7 @@ class Answer:
         )
 
     def said(self) -> Said:
-        return Said(self.text, self.calls, f"clawback-v{self.version}")
+        return Said(self.text, self.calls, f"clawback-v{self.version}", whole=self.whole)
 
 
 class Local:
@@ -74,6 +78,7 @@ class Local:
         self.settings = config.load(home.config)
         self.policy: Policy | None = None
         self.batcher: Batcher | None = None
+        self.reading = asyncio.Lock()
 
     def start(self) -> None:
         """Load the base model; seconds for a large one. Raises ``ModelError`` or ``MissingExtra``."""
@@ -92,7 +97,7 @@ class Local:
         if self.batcher:
             self.batcher.close()
 
-    async def answer(self, asked: Asked, version: Version) -> AsyncIterator[tuple[Answer, str]]:
+    async def answer(self, asked: Asked, version: Version) -> AsyncGenerator[tuple[Answer, str], None]:
         """Yields the answer so far with each further piece of text; ``answer.ended`` is set with the last.
 
         Raises ``UsageError`` for what does not fit into the model, ``ClawbackError`` where answering fails.
@@ -101,7 +106,7 @@ class Local:
 
         assert self.policy
         assert self.batcher
-        prompt = self.prompt(asked)
+        prompt = await self.read(asked)
         room = self.policy.info.context - len(prompt)
         if room < 1:
             raise UsageError(
@@ -160,6 +165,13 @@ class Local:
                 shown = certain
         answer.text, answer.calls = tools.find(whole)
         yield answer.text[shown:]
+
+    async def read(self, asked: Asked) -> list[int]:
+        """``prompt``; a long one is read on a thread of its own, one at a time, so that others are not kept waiting."""
+        if sum(len(str(m.get("content"))) for m in asked.messages) < LONG:
+            return self.prompt(asked)
+        async with self.reading:
+            return await asyncio.to_thread(self.prompt, asked)
 
     def prompt(self, asked: Asked) -> list[int]:
         """As the chat template writes it. What does not fit loses what the agent put in, then the oldest messages."""
