@@ -145,6 +145,12 @@ class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Further host names that requests may come under, where it listens on more than loopback."""
 
 
+class Tracking(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is told the figures of a run."""
+
+    to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
+
+
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: Model = Model()
     training: Training = Training()
@@ -152,6 +158,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gate: Gate = Gate()
     generation: Generation = Generation()
     capture: Capture = Capture()
+    tracking: Tracking = Tracking()
     privacy: Privacy = Privacy()
     serve: Serve = Serve()
     trial: Trial = Trial()

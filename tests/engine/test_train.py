@@ -251,7 +251,7 @@ def test_tensorboard_and_bar_take_what_the_run_tells(folders, tmp_path, capsys):
     from clawback.engine import tracking
 
     policy = engine.load(str(folders("llama")))
-    with tracking.tensorboard(tmp_path / "tb") as scalars, tracking.bar() as bar:
+    with tracking.track(("tensorboard",), tmp_path, "tb", {}) as scalars, tracking.bar() as bar:
         engine.train(
             policy,
             make_samples(),
@@ -259,7 +259,7 @@ def test_tensorboard_and_bar_take_what_the_run_tells(folders, tmp_path, capsys):
             out=tmp_path / "r",
             on_progress=tracking.both(scalars, bar),
         )
-    events = EventAccumulator(str(tmp_path / "tb")).Reload()
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "tb")).Reload()
     names = set(events.Tags()["scalars"])
     assert {"train/loss", "train/kl", "train/reward", "train/clip_fraction", "train/grad_norm"} <= names
     assert "speed/tokens_per_second" in names

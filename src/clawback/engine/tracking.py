@@ -1,13 +1,15 @@
-"""Watch a run: a progress bar for people, scalars for TensorBoard. Both take what ``on_progress`` is told."""
+"""Watch a run: a progress bar for people, figures for trackers. Both take what ``on_progress`` is told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from clawback.errors import MissingExtra
+from clawback.errors import MissingExtra, UsageError
 
 Progress = Mapping[str, Any]
 OnProgress = Callable[[Progress], None]
@@ -26,7 +28,7 @@ SCALARS = {
     "grad_norm": "train/grad_norm",
     "tokens_per_second": "speed/tokens_per_second",
 }
-"""Names in TensorBoard. Figures of an algorithm that are not listed appear under ``train/``."""
+"""Names in trackers. Figures of an algorithm that are not listed appear under ``train/``."""
 _NOT_SCALARS = {"phase", "step", "steps", "seconds", "tokens"}
 
 
@@ -40,29 +42,105 @@ def both(*listeners: OnProgress) -> OnProgress:
     return tell
 
 
-@contextmanager
-def tensorboard(folder: Path) -> Iterator[OnProgress]:
-    """Write the figures of every step into ``folder``; ``tensorboard --logdir`` shows them.
+Figures = Callable[[int, Mapping[str, float]], None]
+"""What a tracker is: something that takes a step and its figures by name."""
 
-    Raises ``MissingExtra`` where tensorboard is not installed.
+
+def scalars(progress: Progress) -> dict[str, float]:
+    """The figures of a step under the names that trackers show; empty for anything that is no step."""
+    if progress.get("phase") != "train":
+        return {}
+    return {
+        SCALARS.get(name, f"train/{name}"): float(value)
+        for name, value in progress.items()
+        if name not in _NOT_SCALARS and isinstance(value, (int, float))
+    }
+
+
+@contextmanager
+def track(names: Sequence[str], folder: Path, run: str, settings: Mapping[str, Any]) -> Iterator[OnProgress]:
+    """Tell every named tracker what a run does.
+
+    Args:
+        names: ``tensorboard``, ``wandb``, ``trackio``.
+        folder: where they keep what they write; nothing leaves the machine unless the person has set a tracker up for it.
+        run: what the run is called there.
+        settings: what it is made of.
+
+    Raises:
+        UsageError: a tracker that there is not.
+        MissingExtra: one that is not installed.
     """
+    known = {"tensorboard": tensorboard, "wandb": wandb, "trackio": trackio}
+    if unknown := sorted(set(names) - set(known)):
+        raise UsageError(f"There is no tracker {unknown[0]!r}; there are: {', '.join(known)}.")
+    with ExitStack() as stack:
+        trackers = [stack.enter_context(known[name](folder, run, settings)) for name in names]
+
+        def tell(progress: Progress) -> None:
+            if figures := scalars(progress):
+                for tracker in trackers:
+                    tracker(int(progress["step"]), figures)
+
+        yield tell
+
+
+@contextmanager
+def tensorboard(folder: Path, run: str, settings: Mapping[str, Any]) -> Iterator[Figures]:
+    """``tensorboard --logdir`` shows them."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise MissingExtra("TensorBoard is not installed. Run: pip install 'clawback[train]'") from error
-    writer = SummaryWriter(log_dir=str(folder))
+    writer = SummaryWriter(log_dir=str(folder / "tensorboard" / run))
+    writer.add_text("settings", json.dumps(dict(settings), default=str))
 
-    def tell(progress: Progress) -> None:
-        if progress.get("phase") != "train":
-            return
-        for name, value in progress.items():
-            if name not in _NOT_SCALARS and isinstance(value, (int, float)):
-                writer.add_scalar(SCALARS.get(name, f"train/{name}"), value, int(progress["step"]))
+    def take(step: int, figures: Mapping[str, float]) -> None:
+        for name, value in figures.items():
+            writer.add_scalar(name, value, step)
 
     try:
-        yield tell
+        yield take
     finally:
         writer.close()
+
+
+@contextmanager
+def wandb(folder: Path, run: str, settings: Mapping[str, Any]) -> Iterator[Figures]:
+    """Weights & Biases. Offline unless the person says otherwise (``WANDB_MODE``): ``wandb sync`` sends it later."""
+    try:
+        import wandb as library
+    except ImportError as error:
+        raise MissingExtra("Weights & Biases is not installed. Run: pip install wandb") from error
+    mode = os.environ.get("WANDB_MODE", "offline")
+    folder.mkdir(parents=True, exist_ok=True)
+    made = library.init(
+        project="clawback",
+        name=run,
+        dir=str(folder),
+        config=dict(settings),
+        mode=mode,
+        reinit="finish_previous",
+    )
+    try:
+        yield lambda step, figures: made.log(dict(figures), step=step)
+    finally:
+        made.finish()
+
+
+@contextmanager
+def trackio(folder: Path, run: str, settings: Mapping[str, Any]) -> Iterator[Figures]:
+    """Trackio: a local database; ``trackio show`` draws it."""
+    os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
+    try:
+        import trackio as library
+    except ImportError as error:
+        raise MissingExtra("Trackio is not installed. Run: pip install trackio") from error
+    library.init(project="clawback", name=run, config=dict(settings), embed=False)
+    try:
+        yield lambda step, figures: library.log(dict(figures), step=step)
+    finally:
+        library.finish()
 
 
 @contextmanager

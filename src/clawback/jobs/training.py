@@ -180,8 +180,8 @@ class _Job:
                 run.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
             )
         recipe: Recipe = engine.recipe_from(run.recipe)
-        scalars = self.home.logs / "tensorboard" / f"run-{run.id:04d}"
-        with tracking.tensorboard(scalars) as track:
+        names, name = self.settings.tracking.to, f"run-{run.id:04d}"
+        with tracking.track(names, self.home.logs, name, run.recipe) as track:
             result = engine.train(
                 policy,
                 feedback.samples(self.db, run.train_ids),
