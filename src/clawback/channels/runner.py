@@ -65,3 +65,4 @@ def write_log(secrets: Iterable[str]) -> None:
     handler.setFormatter(Masked(secrets))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("clawback.channels").setLevel(logging.INFO)
+    logging.getLogger("discord.client").setLevel(logging.ERROR)  # it warns that it cannot speak aloud
