@@ -149,7 +149,11 @@ def play(
             there = running(model)
             desk = Desk(home, platform, channels.settings_of(home, platform), module.LIMIT)
             scene = Scene(
-                home, world, desk, model, lambda: running(serving.make(home, config.Serve(upstream=there.url)))
+                home,
+                world,
+                desk,
+                model,
+                lambda: running(serving.make(home, config.Serve(upstream=there.url))),
             )
             (home.root / "server.port").write_text("9\n")
             if served:
@@ -163,14 +167,14 @@ def play(
                 yield scene
                 assert not bot.done(), "the bot ended by itself"
             finally:
-                model.go_on.set()
                 bot.cancel()
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait_for(bot, SECONDS)
+                try:
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait_for(bot, SECONDS / 2)
+                finally:
+                    model.go_on.set()
 
-    def start(
-        scene: Callable[[Scene], Awaitable[None]], *, served: bool = True, settings: str = ""
-    ) -> None:
+    def start(scene: Callable[[Scene], Awaitable[None]], *, served: bool = True, settings: str = "") -> None:
         async def whole() -> None:
             async with asyncio.timeout(SECONDS), set_up(served, settings) as made:
                 await scene(made)

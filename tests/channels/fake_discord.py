@@ -78,7 +78,11 @@ class Discord(World):
         role = {"id": ROLE, "name": "@everyone", "permissions": "8", "position": 0, "color": 0}
         role |= {"hoist": False, "managed": False, "mentionable": False, "flags": 0}
         guild = {"id": GUILD, "name": "us", "owner_id": self.OWNER, "roles": [role], "channels": [room]}
-        guild |= {"members": [{"user": ME, "roles": [], "joined_at": WHEN, "deaf": False, "mute": False, "flags": 0}]}
+        guild |= {
+            "members": [
+                {"user": ME, "roles": [], "joined_at": WHEN, "deaf": False, "mute": False, "flags": 0}
+            ]
+        }
         guild |= {"emojis": [], "stickers": [], "threads": [], "presences": [], "voice_states": []}
         guild |= {"member_count": 4, "features": [], "stage_instances": [], "guild_scheduled_events": []}
         await self.tell("GUILD_CREATE", guild)

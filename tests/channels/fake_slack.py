@@ -42,7 +42,9 @@ class Slack(World):
             await request.json() if "json" in request.content_type else dict((await request.post()).items())
         )
         if method == "auth.test":
-            return web.json_response({"ok": True, "user_id": ME, "bot_id": "BBOT", "team_id": "T1", "user": "claw"})
+            return web.json_response(
+                {"ok": True, "user_id": ME, "bot_id": "BBOT", "team_id": "T1", "user": "claw"}
+            )
         if method == "apps.connections.open":
             url = str(self.server.make_url("/socket")).replace("http", "ws", 1)
             return web.json_response({"ok": True, "url": url})
@@ -50,7 +52,9 @@ class Slack(World):
         ts = self.ts()
         text = html.unescape(given["text"])
         self.put(Sent(ts, text, given))
-        return web.json_response({"ok": True, "channel": given["channel"], "ts": ts, "message": {"text": text}})
+        return web.json_response(
+            {"ok": True, "channel": given["channel"], "ts": ts, "message": {"text": text}}
+        )
 
     async def listen(self, request: web.Request) -> web.WebSocketResponse:
         self.socket = web.WebSocketResponse()
@@ -99,7 +103,13 @@ class Slack(World):
             # What Slack makes of it: such a line is never a message.
             await self.command(who, text, channel)
             return
-        event = {"type": "message", "channel": channel, "user": who, "ts": self.ts(), "text": html.escape(text)}
+        event = {
+            "type": "message",
+            "channel": channel,
+            "user": who,
+            "ts": self.ts(),
+            "text": html.escape(text),
+        }
         event["channel_type"] = "channel" if group else "im"
         if where.get("mention"):
             event |= {"type": "app_mention", "text": f"<@{ME}> {event['text']}"}

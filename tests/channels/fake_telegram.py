@@ -34,7 +34,9 @@ class Telegram(World):
 
     async def call(self, request: web.Request) -> web.Response:
         if request.match_info["token"] != self.TOKENS["token"]:
-            return web.json_response({"ok": False, "error_code": 401, "description": "Unauthorized"}, status=401)
+            return web.json_response(
+                {"ok": False, "error_code": 401, "description": "Unauthorized"}, status=401
+            )
         given = {k: _value(v) for k, v in (await request.post()).items()}
         method = request.match_info["method"]
         result: Any = True

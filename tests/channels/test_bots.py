@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import logging
 import random
 import traceback
@@ -246,9 +247,9 @@ def test_what_a_model_writes_calls_nobody_and_fetches_nothing(play: Play, platfo
             assert raw["text"].startswith("&lt;!channel&gt;")
             assert (raw["unfurl_links"], raw["unfurl_media"]) in ((False, False), ("0", "0"))
         elif platform == "discord":
-            assert raw["allowed_mentions"] == {"parse": [], "replied_user": False} or raw["allowed_mentions"] == {
-                "parse": []
-            }
+            assert raw["allowed_mentions"] == {"parse": [], "replied_user": False} or raw[
+                "allowed_mentions"
+            ] == {"parse": []}
             assert raw["flags"] & 4
         else:
             assert raw["link_preview_options"] == {"is_disabled": True}
@@ -282,6 +283,54 @@ def test_ratings_of_many_conversations_never_land_on_another_turn(play: Play) ->
     play(scene)
 
 
+def test_it_ends_at_once_while_a_question_is_being_answered(play: Play) -> None:
+    async def scene(s: Scene) -> None:
+        s.model.go_on.clear()
+        await s.world.says(s.world.OWNER, "one?")
+        assert await asyncio.to_thread(s.model.asked.wait, 20)
+
+    play(scene)  # which waits for the bot's end, and only then lets the model answer
+
+
+def test_slack_says_which_of_the_two_tokens_is_wrong(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = channels.find("slack")
+    pytest.importorskip(module.LIBRARY)
+    fake = importlib.import_module("tests.channels.fake_slack")
+
+    async def whole() -> None:
+        async with fake.world(monkeypatch) as world:
+            home.config.write_text(f"[slack]\n{world.settings()}")
+            settings = channels.settings_of(home, "slack")
+            desk = Desk(home, "slack", settings, module.LIMIT)
+            tokens = world.TOKENS | {"app_token": "xapp-stolen"}
+            await asyncio.wait_for(module.run(desk, settings, tokens), 20)
+
+    with pytest.raises(ClawbackError, match="SLACK_APP_TOKEN: invalid_auth") as caught:
+        asyncio.run(whole())
+    assert "stolen" not in str(caught.value)
+
+
+def test_a_reaction_to_somebody_elses_message_is_let_be(play: Play, platform: str) -> None:
+    async def scene(s: Scene) -> None:
+        if platform == "telegram":
+            pytest.skip("Telegram does not say whose message it is")
+        answer = await s.asks("one?")
+        await s.world.reacts(s.world.OWNER, answer, 1)
+        kind, content = s.world.last
+        await s.idle()
+        await s.world.reacts(s.world.OWNER, answer, 1, on=False)
+        await s.idle()
+        other = json.loads(json.dumps(content).replace('"UBOT"', '"U7"').replace('"900"', '"7"'))
+        if platform == "slack":
+            other["event"]["event_ts"] = s.world.ts()
+            other["authorizations"] = content["authorizations"]
+        await s.world.tell(kind, other)
+        await s.idle()
+        assert s.said() == {}
+
+    play(scene)
+
+
 def test_a_token_that_is_not_accepted_is_said_without_showing_it(
     platform: str, home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -297,7 +346,7 @@ def test_a_token_that_is_not_accepted_is_said_without_showing_it(
             wrong = {key: f"{value}-stolen" for key, value in world.TOKENS.items()}
             await asyncio.wait_for(module.run(desk, settings, wrong), 30)
 
-    with pytest.raises(ClawbackError, match="does not accept the token in [A-Z_]+") as caught:
+    with pytest.raises(ClawbackError, match=r"does not accept the token in [A-Z_]+") as caught:
         asyncio.run(whole())
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert "stolen" not in shown.replace('-stolen"', "")

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from clawback import config
 from clawback.capture import door, script
@@ -78,7 +79,7 @@ class Desk:
         self.strangers: set[str] = set()
         self.entry = asyncio.Lock()
         """What comes in enters the store in the order in which it came."""
-        self.turns: dict[str, asyncio.Lock] = {}
+        self.turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """One question at a time in a conversation: the next one goes on from the answer."""
         self.working: set[asyncio.Task[Any]] = set()
 
@@ -122,15 +123,15 @@ class Desk:
             self.working.discard(task)
 
     async def react(
-        self, message: str, by: str, sign: int, on: bool, *, direct: bool, at: float, author: str = ""
+        self, message: str, by: str, sign: int, on: bool, *, direct: bool, at: float, foreign: bool = False
     ) -> None:
         """A reaction that rates (``sign``, see ``sign_of``) was put on a message (``on``), or taken away.
 
         Args:
             at: when, by the platform's clock; what comes late or twice is known by it.
-            author: whose message it is, where the platform says; "" for the bot's own or not known.
+            foreign: the platform says that it is not the bot's message.
         """
-        if sign == 0 or author or not self.welcomes(by) or not self.may_rate(by, direct):
+        if sign == 0 or foreign or not self.welcomes(by) or not self.may_rate(by, direct):
             return
         event = Reaction("", message, sign if on else 0, by, f"{message}:{by}:{sign:+d}", at)
         async with self.entry:

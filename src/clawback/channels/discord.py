@@ -110,5 +110,5 @@ async def react(
         direct=event.guild_id is None,
         # Discord says no time; it tells of everything once, and in order.
         at=time.time(),
-        author=str(whose) if whose is not None and whose != me.id else "",
+        foreign=whose is not None and whose != me.id,
     )

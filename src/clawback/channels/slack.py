@@ -30,7 +30,7 @@ async def run(desk: Desk, settings: config.Slack, tokens: Mapping[str, str]) -> 
     from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
     from slack_sdk.web.async_client import AsyncWebClient
 
-    web = AsyncWebClient(token=tokens["token"], base_url=settings.api)
+    web = AsyncWebClient(token=tokens["token"], base_url=f"{settings.api.rstrip('/')}/")
     web.retry_handlers.append(AsyncRateLimitErrorRetryHandler(max_retry_count=3))
     me = await greeted(web, settings)
     app = AsyncApp(client=web, logger=log)
@@ -154,5 +154,5 @@ class Ears:
             on,
             direct=item["channel"].startswith("D"),
             at=float(event["event_ts"]),
-            author="" if whose == self.me else whose,
+            foreign=whose != self.me,
         )
