@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback import channels, store
+from clawback import channels, config, store
 from clawback.capture import door
 from clawback.capture.events import Answer, Prompt, Reaction, Shown
-from clawback.channels.base import address, cut, sign_of
+from clawback.channels.base import Desk, Heard, address, cut, sign_of
 from clawback.channels.runner import Masked
 from clawback.errors import ConfigError
 from clawback.paths import Home
+from clawback.serve import app as serving
+from tests.serve.conftest import Running
 
 
 @given(st.text(alphabet=st.sampled_from("ab🦦é \n"), max_size=300), st.integers(2, 40))
@@ -75,6 +80,33 @@ def test_the_server_is_asked_where_it_says_it_is(home: Home) -> None:
     url, headers = address(home)
     assert url == "http://127.0.0.1:9123"
     assert headers == {"X-Clawback-Token": (home.root / "token").read_text().strip()}
+
+
+@pytest.mark.slow
+def test_the_live_version_answers_and_its_own_tokens_are_rated(
+    trained: Home, running: Callable[[Any], Running]
+) -> None:
+    (trained.root / "server.port").write_text(f"{running(serving.make(trained)).port}\n")
+    desk = Desk(trained, "x", config.Channel(owners=(1,)), 1000)
+    posted: list[str] = []
+
+    async def send(text: str) -> str:
+        posted.append(text)
+        return f"m{len(posted)}"
+
+    async def scene() -> None:
+        await desk.hear(Heard("x:1", "q1", "1", "Tell me about the otter.", direct=True), send)
+        await desk.react("m1", "1", -1, True, direct=True, at=1.0)
+
+    asyncio.run(scene())
+    with store.connect(trained.database) as db:
+        [turn] = db.turns(limit=1)
+        given = db.last_feedback(turn.id)
+    assert (turn.session, turn.version, turn.kind) == ("x:1", 1, "main")
+    assert turn.response_ids
+    assert posted == [turn.response.strip()]
+    assert given
+    assert given.value == -1.0
 
 
 # ------------------------------------------------------------------------------------------------- the door
