@@ -151,6 +151,39 @@ class Tracking(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
 
 
+Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Z_][A-Z0-9_]*$")]
+"""The name of an environment variable that holds a secret: the secret itself has no place in a file of settings."""
+
+
+class Channel(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may do what where people talk to the live version. People are named by the platform's own ids."""
+
+    owners: tuple[str | int, ...] = ()
+    """They may ask, rate (in groups they alone), and give the orders that ``[capture] admin`` lists."""
+    allowed: tuple[str | int, ...] = ()
+    """They may ask, and rate in their direct messages. Nobody else is answered."""
+    model: str = "clawback"
+    """What the server is asked for; with an upstream, the name of a model there."""
+
+
+class Slack(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    token: Variable = "SLACK_BOT_TOKEN"  # noqa: S105
+    """The bot's token (``xoxb-``)."""
+    app_token: Variable = "SLACK_APP_TOKEN"  # noqa: S105
+    """The app's token (``xapp-``), with which it listens."""
+    api: str = "https://slack.com/api/"
+
+
+class Discord(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    token: Variable = "DISCORD_BOT_TOKEN"  # noqa: S105
+
+
+class Telegram(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    token: Variable = "TELEGRAM_BOT_TOKEN"  # noqa: S105
+    api: str = "https://api.telegram.org"
+    """Or a Bot API server of your own."""
+
+
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: Model = Model()
     training: Training = Training()
@@ -163,6 +196,9 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     serve: Serve = Serve()
     trial: Trial = Trial()
     judge: Judge = Judge()
+    slack: Slack = Slack()
+    discord: Discord = Discord()
+    telegram: Telegram = Telegram()
 
 
 def load(path: Path) -> Config:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture.events import Answer, Event, Prompt, Reaction, SideAnswer
+from clawback.capture.events import Answer, Event, Prompt, Reaction, Shown, SideAnswer
 from clawback.paths import Home
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def take(here: Home, agent: str, event: Event) -> str | None:
         return _prompt(here, agent, event)
     if isinstance(event, Answer):
         _answer(here, agent, event)
+    elif isinstance(event, Shown):
+        _shown(here, agent, event)
     elif isinstance(event, SideAnswer):
         _side(here, agent, event)
     else:
@@ -83,7 +85,11 @@ def _command(here: Home, agent: str, event: Prompt, words: list[str]) -> str:
     try:
         with connect(here) as store:
             turn, place = None, ""
-            if (asked := store.newest_prompt(agent, event.session)) is not None:
+            if event.about:
+                turn, place = _replied_to(store, agent, event)
+                if turn is None and not place and words[0] != "status":
+                    return "That message is no answer that is known here. Reply to the answer that you mean."
+            elif (asked := store.newest_prompt(agent, event.session)) is not None:
                 if not asked[1] and words[0] != "status":
                     return (
                         "The last answer was to a notice that the agent wrote to itself, which is not kept. "
@@ -98,13 +104,22 @@ def _command(here: Home, agent: str, event: Prompt, words: list[str]) -> str:
                 [clean(here, word) for word in words],
                 turn,
                 place=place,
-                source=agent,
+                source=f"{agent}:{event.by}" if event.by else agent,
                 event_id=event_id,
             )
             began = train_if_due(here, store) if said.rated else ""
     except ClawbackError as error:
         return str(error)
     return " ".join(filter(None, [said.text, began]))
+
+
+def _replied_to(store: Store, agent: str, event: Prompt) -> tuple[int | None, str]:
+    """The turn that stands in the message replied to, or that answers it; or the place where its answer is to come."""
+    turn = store.at_post(_of_message(agent, event.about))
+    if turn is not None:
+        return turn, _of_message(agent, event.about)
+    place = _of_prompt(agent, event.session, event.about)
+    return store.at_post(place), place if store.prompt(agent, event.session, event.about) else ""
 
 
 # ------------------------------------------------------------------------------------------------------ answers
@@ -132,6 +147,15 @@ def _answer(here: Home, agent: str, event: Answer) -> None:
             places += [_of_message(agent, event.message)] if event.message else []
             waited = [given for place in places for given in store.put_post(place, number)]
         if waited:
+            train_if_due(here, store)
+
+
+def _shown(here: Home, agent: str, event: Shown) -> None:
+    with connect(here) as store:
+        turn = store.at_post(_of_prompt(agent, event.session, event.prompt_id))
+        if turn is None:
+            raise Unusable("a message with an answer that was not kept")
+        if store.put_post(_of_message(agent, event.message), turn):
             train_if_due(here, store)
 
 
@@ -197,22 +221,47 @@ def _side(here: Home, agent: str, event: SideAnswer) -> None:
 
 
 def _reaction(here: Home, agent: str, event: Reaction) -> None:
+    name = f"{agent}:reaction:{event.id or f'{event.message}:{event.by}:{event.value}'}"
+    with connect(here) as store:
+        with store.together():
+            if not event.at:
+                rated = _react(store, agent, event, name)
+            else:
+                rated = _react_in_order(store, agent, event, name)
+        if rated:
+            train_if_due(here, store)
+
+
+def _react_in_order(store: Store, agent: str, event: Reaction, name: str) -> bool:
+    at, given = store.get(name, (0.0, ""))
+    if event.at <= at:
+        return False
+    rated = False
+    if bool(given) != bool(event.value):
+        # Given, taken away and given again is three events: each rating has a name of its own.
+        event_id = given or f"{name}:{event.at:.6f}"
+        rated = _react(store, agent, event, event_id)
+        given = event_id if event.value else ""
+    store.set(name, (event.at, given))
+    return rated
+
+
+def _react(store: Store, agent: str, event: Reaction, event_id: str) -> bool:
+    """Whether there is something new to learn from."""
     from clawback.records import Feedback
 
+    if event.value == 0:
+        store.undo_event(event_id)
+        return False
     source = f"{agent}:{event.by}" if event.by else agent
-    event_id = f"{agent}:reaction:{event.id or f'{event.message}:{event.by}:{event.value}'}"
     place = _of_message(agent, event.message)
-    with connect(here) as store:
-        if event.value == 0:
-            store.undo_event(event_id)
-            return
-        turn = store.at_post(place)
-        given = Feedback(turn or 0, "rating", float(event.value), source=source, event_id=event_id)
-        if turn is None:
-            store.put_early(place, given)
-        else:
-            store.add_feedback(given)
-            train_if_due(here, store)
+    turn = store.at_post(place)
+    given = Feedback(turn or 0, "rating", float(event.value), source=source, event_id=event_id)
+    if turn is None:
+        store.put_early(place, given)
+    else:
+        store.add_feedback(given)
+    return turn is not None
 
 
 # ------------------------------------------------------------------------------------------------------- shared

@@ -16,6 +16,10 @@ class Prompt:
     text: str
     id: str = ""
     """The agent's name for it: the answer to it brings the same one."""
+    about: str = ""
+    """The message that it replies to, where there is one: a command is then about that one and no other."""
+    by: str = ""
+    """Who said it, where more than one person may: of one person's ratings of a turn the newest counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,15 @@ class Answer:
     model: str = ""
     message: str = ""
     """The agent's name for the message in which it appeared, where reactions can point at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The answer to that prompt stands in this message, too: a long one is cut into several."""
+
+    session: str
+    prompt_id: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,9 @@ class Reaction:
     by: str
     """Who reacted: one person's newer reaction takes the place of the older."""
     id: str = ""
+    at: float = 0.0
+    """When it was given or taken away, where the agent says so. ``id`` then names the reaction, the same each time it
+    comes and goes, and what is not newer than the last that is known of it changes nothing."""
 
 
-Event = Prompt | Answer | SideAnswer | Reaction
+Event = Prompt | Answer | Shown | SideAnswer | Reaction

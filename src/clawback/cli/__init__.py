@@ -9,10 +9,14 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from clawback.errors import ClawbackError, UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "init": "setup",
@@ -50,6 +54,9 @@ COMMANDS = {
     "service": "service",
     "judge": "judge",
     "raters": "judge",
+    "channel": "channel",
+    "mcp": "channel",
+    "completion": "channel",
     "demo": "demo",
 }
 """Command → the file under ``cli/`` that holds it, in the order that help lists them."""
@@ -89,6 +96,9 @@ SUMMARIES = {
     "service": "Keep the server running in the background.",
     "judge": "Let a judge model read what came after your answers.",
     "raters": "Who rates, how far they agree, and what deserves a second look.",
+    "channel": "Talk to the live version, and rate, in Slack, Discord or Telegram.",
+    "mcp": "Tools for any MCP client: rate, status, what is worth rating.",
+    "completion": "Let the Tab key complete commands, in bash, zsh and fish.",
     "sessions": "List conversations, or show one.",
     "demo": "The whole loop on the embedded model.",
 }
@@ -107,6 +117,14 @@ class LazyGroup(click.Group):
         module = import_module(f"clawback.cli.{COMMANDS[cmd_name]}")
         command: click.Command = getattr(module, cmd_name if cmd_name != "import" else "import_")
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The Tab key: names and summaries, and no command imported for them."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(n, help=SUMMARIES[n]) for n in COMMANDS if n.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

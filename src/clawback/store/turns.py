@@ -181,6 +181,14 @@ class Turns(Base):
         )
         return str(rows[0]["text"]) if rows else None
 
+    def drop_prompt(self, agent: str, session: str, prompt_id: str) -> None:
+        """No answer is coming to it."""
+        with self._write() as db:
+            db.execute(
+                "DELETE FROM prompts WHERE agent = ? AND session = ? AND prompt_id = ?",
+                (agent, session, prompt_id),
+            )
+
     def newest_prompt(self, agent: str, session: str) -> tuple[str, str] | None:
         """Id and text of the last prompt of a session, answered or not."""
         rows = self._read(

@@ -1,0 +1,320 @@
+"""What every channel does with what it hears. A platform's file speaks the platform's protocol and nothing else.
+
+Who is who: **owners** may ask and rate everywhere, and give the orders that the settings allow; who is **allowed** may ask,
+and rate in direct messages; everybody else is not answered. The state is in the store: a bot that is started again knows
+every answer that it gave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from clawback import config
+from clawback.capture import door, script
+from clawback.capture.events import Answer, Prompt, Reaction, Shown
+from clawback.errors import ClawbackError
+from clawback.feedback import command
+from clawback.jobs.orders import order
+from clawback.paths import Home, secret
+
+if TYPE_CHECKING:
+    from clawback.records import Message
+    from clawback.store import Store
+
+log = logging.getLogger("clawback.channels")
+
+USAGE = (
+    "Write to me and the live version answers. Rate an answer with 👍 or 👎 on it, or reply to it with /rl good, /rl bad, "
+    "/rl rate 8, /rl note TEXT or /rl undo (rl: good does the same). /rl status says what was learned so far."
+)
+NOT_RUNNING = "Clawback's server does not answer: start it with `clawback serve`, then ask again."
+ANSWER_SECONDS = 600.0
+HISTORY_MESSAGES, HISTORY_CHARACTERS = 20, 24_000
+"""How much of a conversation the model is told again."""
+REMEMBERED = 300
+"""Messages of which is known that they were acted on, for a platform that tells of one twice."""
+MOST_STRANGERS = 100
+
+
+class Unanswered(Exception):
+    """The model could not be asked; the message is for the person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message that somebody wrote where the bot can read it. Ids are the same whenever the platform tells of it."""
+
+    session: str
+    """The conversation: chat and thread."""
+    id: str
+    by: str
+    text: str
+    """Without the mention of the bot."""
+    direct: bool
+    mentioned: bool = False
+    about: str = ""
+    """The message that it replies to."""
+    under: str = ""
+    """The message that began its thread: a command is about that one where nothing was asked in the thread itself."""
+
+
+Send = Callable[[str], Awaitable[str]]
+"""Posts a text as one message and gives back the message's id ("" where it has none)."""
+
+
+class Desk:
+    """Between one platform and the rest of us. ``hear`` and ``react`` raise nothing: a bot goes on."""
+
+    def __init__(self, home: Home, name: str, settings: config.Channel, limit: int) -> None:
+        self.home, self.name, self.settings, self.limit = home, name, settings, limit
+        self.owners = {str(one) for one in settings.owners}
+        self.known = self.owners | {str(one) for one in settings.allowed}
+        self.strangers: set[str] = set()
+        self.entry = asyncio.Lock()
+        """What comes in enters the store in the order in which it came."""
+        self.turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """One question at a time in a conversation: the next one goes on from the answer."""
+        self.working: set[asyncio.Task[Any]] = set()
+
+    def welcomes(self, by: str) -> bool:
+        """Whether this person is answered. One who is not is named in the log once, so that the owner can let them in."""
+        if by in self.known:
+            return True
+        if by not in self.strangers and len(self.strangers) < MOST_STRANGERS:
+            self.strangers.add(by)
+            log.warning(
+                "%s: %r wrote or reacted, who is not in [%s] owners; ignored", self.name, by, self.name
+            )
+        return False
+
+    def may_rate(self, by: str, direct: bool) -> bool:
+        return by in self.owners or (direct and by in self.known)
+
+    async def hear(self, heard: Heard, send: Send) -> None:
+        """Act on a message: a command is obeyed, a question answered, anything else let be."""
+        words = command.parse(heard.text)
+        if not (words or heard.direct or heard.mentioned) or not heard.text.strip():
+            return
+        if not self.welcomes(heard.by):
+            return
+        task = asyncio.current_task()
+        assert task
+        self.working.add(task)
+        try:
+            if words:
+                if self.may_rate(heard.by, heard.direct):
+                    async with self.entry:
+                        said = await asyncio.to_thread(self.obey, heard, words)
+                    await self._say(send, said)
+            elif heard.direct and heard.text.split()[0].lower() in ("/start", "/help"):
+                await self._say(send, USAGE)
+            else:
+                await self._answer(heard, send)
+        except Exception as error:  # the platform's, in posting: whatever it is, the next message is heard
+            log.error("%s: a message could not be answered: %s", self.name, type(error).__name__)
+        finally:
+            self.working.discard(task)
+
+    async def react(
+        self, message: str, by: str, sign: int, on: bool, *, direct: bool, at: float, foreign: bool = False
+    ) -> None:
+        """A reaction that rates (``sign``, see ``sign_of``) was put on a message (``on``), or taken away.
+
+        Args:
+            at: when, by the platform's clock; what comes late or twice is known by it.
+            foreign: the platform says that it is not the bot's message.
+        """
+        if sign == 0 or foreign or not self.welcomes(by) or not self.may_rate(by, direct):
+            return
+        event = Reaction("", message, sign if on else 0, by, f"{message}:{by}:{sign:+d}", at)
+        async with self.entry:
+            await self._try(door.take, self.home, self.name, event)
+
+    async def close(self) -> None:
+        """Questions that are being answered are given up."""
+        mine = [task for task in self.working if task is not asyncio.current_task()]
+        for task in mine:
+            task.cancel()
+        await asyncio.gather(*mine, return_exceptions=True)
+
+    # ------------------------------------------------------------------------------------------------ commands
+
+    def obey(self, heard: Heard, words: list[str]) -> str:
+        """What the person is told. Blocking, and quick."""
+        try:
+            with door.connect(self.home) as store:
+                # A rating twice is one rating; these would do their work twice.
+                if words[0] in ("undo", *command.ADMIN) and not self._first(store, heard):
+                    return ""
+                about = heard.about
+                if not about and heard.under and store.newest_prompt(self.name, heard.session) is None:
+                    about = heard.under
+            if words[0] in command.ADMIN:
+                if heard.by not in self.owners:
+                    return f"Clawback: `{words[0]}` is for owners."
+                return order(self.home, self.name, heard.text) or ""
+            event = Prompt(heard.session, heard.text, heard.id, about=about, by=heard.by)
+            return door.take(self.home, self.name, event) or ""
+        except (ClawbackError, door.Unusable) as error:
+            return f"Clawback: {error}"
+
+    def _first(self, store: Store, heard: Heard) -> bool:
+        """Whether it was not acted on before; from now on it was."""
+        with store.together():
+            before: list[str] = store.get(f"channel:{self.name}", [])
+            if heard.id in before:
+                return False
+            store.set(f"channel:{self.name}", [*before, heard.id][-REMEMBERED:])
+        return True
+
+    # ----------------------------------------------------------------------------------------------- questions
+
+    async def _answer(self, heard: Heard, send: Send) -> None:
+        async with self.entry:
+            if await self._try(self._begin, heard) is False:
+                return
+        async with self.turns.setdefault(heard.session, asyncio.Lock()):
+            try:
+                messages = await self._try(self._messages, heard) or [{"role": "user", "content": heard.text}]
+                said, model = await self._ask(heard.session, messages)
+            except BaseException as error:
+                # Else what is said next would be kept for an answer that never comes.
+                await self._try(self._give_up, heard)
+                if not isinstance(error, Unanswered):
+                    raise
+                await self._say(send, str(error))
+                return
+            answer = Answer(heard.session, said, heard.id, prompt=heard.text, model=model)
+            await self._try(door.take, self.home, self.name, answer)
+        for message in await self._say(send, said):
+            await self._try(door.take, self.home, self.name, Shown(heard.session, heard.id, message))
+
+    def _begin(self, heard: Heard) -> bool:
+        with door.connect(self.home) as store:
+            if not self._first(store, heard):
+                return False
+        door.take(self.home, self.name, Prompt(heard.session, heard.text, heard.id))
+        return True
+
+    def _give_up(self, heard: Heard) -> None:
+        with door.connect(self.home) as store:
+            store.drop_prompt(self.name, heard.session, heard.id)
+
+    def _messages(self, heard: Heard) -> list[Message]:
+        """The conversation so far, as far as it is told again, and the question."""
+        with door.connect(self.home) as store:
+            last = store.last_turn(session=heard.session)
+            last = last or store.last_turn(session=f"{self.name}:{heard.session}")
+        before: list[Message] = []
+        if last:
+            before = [m for m in last.messages if m.get("role") in ("user", "assistant")]
+            before.append({"role": "assistant", "content": last.response})
+        before = before[-HISTORY_MESSAGES:]
+        while before and (
+            before[0].get("role") != "user"
+            or sum(len(str(m["content"])) for m in before) > HISTORY_CHARACTERS
+        ):
+            del before[0]
+        return [*before, {"role": "user", "content": heard.text}]
+
+    async def _ask(self, session: str, messages: list[Message]) -> tuple[str, str]:
+        """The answer and the model's name. Raises ``Unanswered``."""
+        import aiohttp
+
+        url, headers = address(self.home)
+        headers |= {"X-Session-Id": session, "X-Turn-Type": "main"}
+        body = {"model": self.settings.model, "messages": messages}
+        patience = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=patience) as client,
+                client.post(f"{url}/v1/chat/completions", json=body, headers=headers) as answer,
+            ):
+                raw = await answer.read()
+                status = answer.status
+        except TimeoutError:
+            raise Unanswered(f"There was no answer within {ANSWER_SECONDS:g} seconds.") from None
+        except (aiohttp.ClientError, OSError):
+            raise Unanswered(NOT_RUNNING) from None
+        if status != 200:
+            log.warning("%s: the server answered %s", self.name, status)
+            raise Unanswered(f"The model did not answer (status {status}); `clawback doctor` may say why.")
+        try:
+            data = json.loads(raw)
+            said = data["choices"][0]["message"]["content"]
+            model = data.get("model") or ""
+        except (ValueError, LookupError, TypeError, AttributeError):
+            said = model = None
+        if not isinstance(said, str) or not said.strip():
+            raise Unanswered("The model answered with nothing; ask again.")
+        return said, str(model)
+
+    # -------------------------------------------------------------------------------------------------- shared
+
+    async def _say(self, send: Send, text: str) -> list[str]:
+        """Post it, in as many messages as it takes; the ids of those."""
+        return [posted for piece in cut(text, self.limit) if (posted := await send(piece))]
+
+    async def _try(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Off the event loop; what the store cannot do is logged, and None: the person is answered all the same."""
+        try:
+            return await asyncio.to_thread(function, *arguments)
+        except (ClawbackError, door.Unusable) as error:
+            log.error("%s: %s", self.name, error)
+            return None
+
+
+def address(home: Home) -> tuple[str, dict[str, str]]:
+    """Where our server listens, and the header that it wants."""
+    serve = config.load(home.config).serve
+    host, port = serve.host, serve.port
+    with suppress(OSError, ValueError):
+        port = int((home.root / script.SERVER).read_text("ascii"))
+    if host in ("127.0.0.1", "localhost", "::1"):
+        headers: dict[str, str] = {}
+    else:
+        headers = {"X-Clawback-Token": secret(home.root / "token")}
+        host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}", headers
+
+
+def sign_of(reaction: str) -> int:
+    """👍 → 1, 👎 → -1, by sign or name, whatever the colour of the hand; 0 for one that does not rate."""
+    plain = "".join(
+        c for c in reaction.split("::")[0] if not "\U0001f3fb" <= c <= "\U0001f3ff" and c != "\ufe0f"
+    )
+    return door.SIGNS.get(plain, 0)
+
+
+def cut(text: str, limit: int) -> list[str]:
+    """Pieces of at most ``limit`` UTF-16 units, which is how platforms count; between paragraphs, lines or words if it can be.
+
+    White space at a cut is left out, and so are pieces of nothing else; all other characters are kept in order.
+    """
+    pieces = []
+    rest = text.strip()
+    while rest:
+        room = most(rest, limit)
+        if room < len(rest):
+            places = (rest.rfind(mark, room // 2, room + 1) for mark in ("\n\n", "\n", " "))
+            room = next((place for place in places if place > 0), room)
+        pieces.append(rest[:room].rstrip())
+        rest = rest[room:].lstrip()
+    return pieces
+
+
+def most(text: str, limit: int) -> int:
+    """How many characters of it fit into ``limit`` UTF-16 units."""
+    units = 0
+    for count, character in enumerate(text):
+        units += 2 if ord(character) > 0xFFFF else 1
+        if units > limit:
+            return count
+    return len(text)

@@ -1,0 +1,68 @@
+"""One bot in the foreground, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import logging
+import signal
+import threading
+from collections.abc import Iterable
+
+from clawback import channels
+from clawback.channels.base import Desk, address
+from clawback.errors import UsageError
+from clawback.paths import Home
+
+
+def run(home: Home, name: str) -> None:
+    """Returns never: Ctrl-C (or the service manager's SIGTERM) raises ``KeyboardInterrupt`` when all is closed.
+
+    Raises ``UsageError`` for what is missing, ``ClawbackError`` where the platform does not let us in.
+    """
+    if wrong := channels.missing(home, name):
+        raise UsageError(" ".join(wrong))
+    platform, settings = channels.find(name), channels.settings_of(home, name)
+    tokens = channels.take_tokens(settings, platform)
+    write_log(tokens.values())
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    desk = Desk(home, name, settings, platform.LIMIT)
+    asyncio.run(platform.run(desk, settings, tokens))
+
+
+def server_answers(home: Home) -> bool:
+    """Whether `clawback serve` is there to ask."""
+    url, _ = address(home)
+    # No proxy of the environment's is asked for what is on this machine.
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=3)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().read() == b'{"status": "ok"}'
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+class Masked(logging.Formatter):
+    """Log lines without the tokens, whoever wrote them: some libraries put one into an address or an error."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        super().__init__("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+        self.secrets = [secret for secret in secrets if secret]
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        for secret in self.secrets:
+            line = line.replace(secret, "[token]")
+        return line
+
+
+def write_log(secrets: Iterable[str]) -> None:
+    """Our own lines, and warnings of the libraries, to stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Masked(secrets))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("clawback.channels").setLevel(logging.INFO)
+    logging.getLogger("discord.client").setLevel(logging.ERROR)  # it warns that it cannot speak aloud

@@ -1,0 +1,78 @@
+"""``channel mcp completion``: where people already are: chat, MCP clients, the shell."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import click
+
+from clawback import channels
+from clawback.cli.common import current_home, emit, json_option
+from clawback.errors import MissingExtra
+
+
+@click.command()
+@click.argument("platform", type=click.Choice(channels.NAMES))
+@click.option(
+    "--check", is_flag=True, help="Say what is missing, and start nothing. Exits with 1 when something is."
+)
+@json_option
+def channel(platform: str, check: bool, as_json: bool) -> int:
+    """Let people talk to the live version in Slack, Discord or Telegram, and rate there. Ctrl-C ends it.
+
+    The set-up of each, step by step: docs/channels.md. `clawback serve` must run as well.
+
+    \b
+    clawback channel telegram --check
+    clawback channel telegram
+    """
+    from clawback.channels import runner
+
+    here = current_home()
+    if not check:
+        with suppress(KeyboardInterrupt):
+            runner.run(here, platform)
+        return 0
+    wrong = channels.missing(here, platform)
+    if not runner.server_answers(here):
+        wrong.append("The server does not run: clawback serve.")
+    text = "\n".join(wrong) or f"Nothing is missing: clawback channel {platform}"
+    emit({"missing": wrong}, text, as_json)
+    return 1 if wrong else 0
+
+
+@click.command()
+def mcp() -> None:
+    """Serve tools to any MCP client, over stdin and stdout: rate, undo, status, what is worth rating.
+
+    How clients are told of it: docs/mcp.md.
+
+    \b
+    claude mcp add clawback -- clawback mcp
+    """
+    try:
+        from clawback.channels import mcp as tools
+
+        server = tools.make(current_home())
+    except ImportError as error:
+        raise MissingExtra("The MCP server needs one more part: pip install 'clawback[mcp]'.") from error
+    server.run("stdio")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that lets the Tab key complete commands and options.
+
+    \b
+    echo 'eval "$(clawback completion bash)"' >> ~/.bashrc
+    echo 'eval "$(clawback completion zsh)"' >> ~/.zshrc
+    clawback completion fish > ~/.config/fish/completions/clawback.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from clawback.cli import main_group
+
+    made = get_completion_class(shell)
+    assert made
+    click.echo(made(main_group, {}, "clawback", "_CLAWBACK_COMPLETE").source())
