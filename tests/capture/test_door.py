@@ -29,6 +29,7 @@ def ratings(home: Home) -> dict[str, list[float]]:
 
 def test_two_hundred_sessions_at_once_late_repeated_and_out_of_order(home: Home) -> None:
     """Each answer's text says what it must be rated; every event may come twice, and a rating before its answer."""
+    home.config.write_text("[training]\nbackground = false\n")
     rng = random.Random(0)
     lines: list[list[tuple[str, Event]]] = []
     for number in range(200):

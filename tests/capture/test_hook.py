@@ -61,6 +61,7 @@ def test_an_event_that_comes_twice_counts_once(home: Home) -> None:
 
 
 def test_sessions_that_interleave_are_kept_apart(home: Home) -> None:
+    home.config.write_text("[training]\nbackground = false\n")
     rng = random.Random(0)
     waiting = [(f"s{i % 20}", f"p{i}") for i in range(200)]
     asked: dict[str, str] = {}
