@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawback import store
+from clawback import config, store
 from clawback.capture import adapter, door, hook
 from clawback.capture.events import Answer, Event, Prompt, Reaction, SideAnswer
 from clawback.errors import UsageError
@@ -181,6 +181,19 @@ def test_mutated_events_store_nothing_half_and_tell_no_secret(
     assert not Path("/tmp/clawback-never").exists(), "something was executed"
     log = shared.logs / "hooks.log"
     assert not log.exists() or SECRET not in log.read_text()
+
+
+def test_an_invitation_to_rate_is_shown_only_where_it_is_wanted(home: Home) -> None:
+    stop = b'{"hook_event_name": "Stop", "session_id": "s", "prompt_id": "p", "last_assistant_message": "a"}'
+    asked = b'{"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt_id": "p", "prompt": "q"}'
+    assert hook.handle(home, "claude-code", asked) is None
+    assert hook.handle(home, "claude-code", stop) is None
+    config.save(home.config, {"capture": {"ask": True}})
+    assert hook.handle(home, "claude-code", asked) is None
+    told = hook.handle(home, "claude-code", stop)
+    assert told == {"systemMessage": "Clawback: was that good? /rl good, /rl bad or /rl rate 1-10"}, (
+        "and nothing that blocks"
+    )
 
 
 def test_an_agent_that_nobody_knows_is_named(home: Home) -> None:

@@ -107,3 +107,31 @@ def test_whatever_is_wrong_the_agent_goes_on(odd: Home, trouble: str) -> None:
         agent = "emacs"
     assert run(odd, agent, event) == (0, "")
     assert "event left out" in (odd.logs / "hooks.log").read_text()
+
+
+def test_a_full_disk_is_none_of_the_agents_business(odd: Home) -> None:
+    """A file system of 256 KB, filled to the brim, in a mount namespace of its own."""
+    import shutil
+
+    room = odd.root.parent / "full"
+    room.mkdir()
+    if os.geteuid() or not shutil.which("unshare"):
+        pytest.skip("a file system of a test's own needs root and unshare")
+    steps = (
+        'mount -t tmpfs -o size=256k tmpfs "$1" && cp "$2" "$1"/clawback-hook && '
+        'sed -i "s#^home=.*#home=$1#" "$1"/clawback-hook && cat /dev/zero > "$1"/filler; '
+        '"$1"/clawback-hook claude-code; echo "exit $?"'
+    )
+    home = Home(room)
+    (odd.root.parent / "copy").write_text(script.write(odd).read_text().replace(str(odd.root), str(room)))
+    (odd.root.parent / "copy").chmod(0o700)
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", steps, "_", str(home.root), str(odd.root.parent / "copy")],
+        input=json.dumps(prompt("one")),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "mount" in done.stderr and "denied" in done.stderr:
+        pytest.skip("this machine does not let us mount")
+    assert done.stdout == "exit 0\n", done.stderr

@@ -216,6 +216,18 @@ def test_status_says_that_codex_skips_hooks_until_its_person_trusts_them(
     assert (settings / "config.toml").read_text() == trust, "what others changed since stays"
 
 
+def test_doctor_names_a_live_version_of_another_base(home: Home) -> None:
+    from clawback.records import Version
+
+    with store.connect(home.database) as db:
+        db.add_version(Version(1, "candidate", "somebody/else-7b", path=str(home.version(1))))
+        db.set_report(1, {"accepted": True})
+        db.promote(1)
+    [one] = found(home, "somebody/else-7b")
+    assert not one["ok"]
+    assert "reset" in one["fix"]
+
+
 @pytest.mark.parametrize("word", ["train", "rollback", "reset"])
 def test_orders_are_off_unless_the_settings_name_them(home: Home, word: str) -> None:
     assert "not allowed" in str(orders.order(home, "openclaw", f"/rl {word}"))

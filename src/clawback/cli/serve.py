@@ -79,10 +79,26 @@ def serve(port: int | None, host: str | None, upstream: str | None, log_level: s
             http=protocol.Limited,
         )
     )
+    keep_log(here)
     with announced(here, number):
         server.run(sockets=[listening])
     if not server.started:
         raise ClawbackError("The server could not start; the lines above say why.")
+
+
+def keep_log(here: Home) -> None:
+    """What the server warns of goes to ``logs/serve.log`` as well, where nobody watches its terminal; four files of a megabyte at most."""
+    import logging
+    from logging.handlers import RotatingFileHandler
+
+    here.logs.mkdir(mode=0o700, exist_ok=True)
+    file = RotatingFileHandler(
+        here.logs / "serve.log", maxBytes=1_000_000, backupCount=3, encoding="utf-8", delay=True
+    )
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    file.setLevel(logging.WARNING)
+    for name in ("clawback", "uvicorn.error"):
+        logging.getLogger(name).addHandler(file)
 
 
 @contextmanager

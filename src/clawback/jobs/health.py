@@ -162,6 +162,14 @@ def _model(home: Home) -> Iterator[Finding]:
         there = (embedded.path() / "config.json").is_file()
     else:
         there = not looks_like_folder or (Path(base).expanduser() / "config.json").is_file()
+    with store.connect(home.database) as db:
+        live = db.live()
+    if live.base and live.base != base:
+        yield {
+            "ok": False,
+            "what": f"version {live.number}, which is live, was made for {live.base}, and the settings name {base}",
+            "fix": f'Set base = "{live.base}" under [model] in config.toml, or start over with `clawback reset` (ratings are kept).',
+        }
     if there:
         yield _well(f"the model to train is {base}")
     else:
