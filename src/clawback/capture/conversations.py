@@ -26,11 +26,43 @@ _ERRAND = re.compile(
 
 _REMINDER = re.compile(
     r"<(system-reminder|environment_context|user_instructions|permissions)\b[^>]*>.*?(?:</\1\b[^>]*>|\Z)"
-    r"|# AGENTS\.md instructions.*?(?:</INSTRUCTIONS>|\Z)"
-    r"|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*",
+    r"|# AGENTS\.md instructions.*?(?:</INSTRUCTIONS>|\Z)",
     re.DOTALL,
 )
-"""What Claude Code, Codex and OpenClaw put into the user's messages."""
+"""What Claude Code and Codex put into the user's messages."""
+
+_OPENCLAW = (
+    re.compile(
+        r"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?(?:<<<END_OPENCLAW_INTERNAL_CONTEXT>>>|\Z)", re.DOTALL
+    ),
+    re.compile(r"\A\s*\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]{0,40}\] ?"),
+    re.compile(r"\A(?:[^\n]{0,80}⟦openclaw:ctx⟧\n```json\n.*?\n```\n*)+", re.DOTALL),
+    re.compile(r"(?:\A|\n\n)Runtime: agent=[^\n]* \| session=[^\n]*\Z"),
+)
+"""What OpenClaw puts around what a person wrote: its context, the time, the sender, and what it runs on. Some of it stands in
+one request and not in the next, so that it is no part of the conversation."""
+
+
+def said(message: Message) -> str:
+    """A message's text without what OpenClaw puts around it."""
+    text = text_of(message.get("content"))
+    if message.get("role") == "user":
+        for wrap in _OPENCLAW:
+            text = wrap.sub("", text)
+    return text.strip()
+
+
+def spoken(messages: Sequence[Message]) -> list[Message]:
+    """The messages as they are kept: a person's words alone where OpenClaw added to them, and none that are all its own."""
+    kept: list[Message] = []
+    for message in messages:
+        whole = text_of(message.get("content")).strip() if message.get("role") == "user" else ""
+        bare = said(message) if whole else ""
+        if bare == whole:
+            kept.append(message)
+        elif bare:
+            kept.append({**message, "content": bare})
+    return kept
 
 
 def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
@@ -48,26 +80,33 @@ def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
 def place_after(messages: Sequence[Message], response: str, calls: Iterable[Mapping[str, Any]]) -> bytes:
     """Where it stands once ``response`` has been said."""
     state = b""
-    said: Message = {"role": "assistant", "content": response, "tool_calls": [{"id": c["id"]} for c in calls]}
-    for message in (*messages, said):
+    answer: Message = {
+        "role": "assistant",
+        "content": response,
+        "tool_calls": [{"id": c["id"]} for c in calls],
+    }
+    for message in (*messages, answer):
         if message.get("role") not in _SILENT:
             state = _step(state, message)
     return state
 
 
 def _step(state: bytes, message: Message) -> bytes:
+    text = said(message)
+    if not text and message.get("role") == "user" and text_of(message.get("content")).strip():
+        return state  # OpenClaw's own
     calls = message.get("tool_calls")
     names = [c.get("id") for c in calls if isinstance(c, Mapping)] if isinstance(calls, (list, tuple)) else []
-    said = [message.get("role"), text_of(message.get("content")).strip(), names]
+    word_of = [message.get("role"), text, names]
     if message.get("role") == "tool":
-        said.append(message.get("tool_call_id"))
-    word = json.dumps(said, ensure_ascii=True, default=str).encode()
+        word_of.append(message.get("tool_call_id"))
+    word = json.dumps(word_of, ensure_ascii=True, default=str).encode()
     return hashlib.blake2b(word, key=state, digest_size=16).digest()
 
 
 def came_back(messages: Sequence[Message], after: int) -> list[Message]:
     """What the user, a tool or the environment said after the response at index ``after``."""
-    return [m for m in messages[after + 1 :] if m.get("role") not in (*_SILENT, "assistant")]
+    return [m for m in spoken(messages[after + 1 :]) if m.get("role") not in (*_SILENT, "assistant")]
 
 
 def kind_of(
@@ -84,9 +123,9 @@ def kind_of(
         schema: the JSON schema that the answer must follow.
         headers: names in lower case.
     """
-    said = headers.get("x-turn-type", "").strip().lower()
-    if said in ("main", "side"):
-        return "main" if said == "main" else "side"
+    named = headers.get("x-turn-type", "").strip().lower()
+    if named in ("main", "side"):
+        return "main" if named == "main" else "side"
     if "x-claude-code-agent-id" in headers or "x-codex-parent-thread-id" in headers:
         return "side"
     if re.search(r'"thread_source"\s*:\s*"(?!user")', headers.get("x-codex-turn-metadata", "")):
@@ -95,7 +134,7 @@ def kind_of(
         return "side"
     if max_tokens is not None and max_tokens <= 1:
         return "side"
-    asked = [text_of(m.get("content")) for m in messages if m.get("role") not in ("assistant", "tool")]
+    asked = [text for m in messages if m.get("role") not in ("assistant", "tool") and (text := said(m))]
     return "side" if any(_ERRAND.search(text) for text in asked[-1:] + asked[:1]) else "main"
 
 
@@ -105,7 +144,7 @@ def human(messages: Sequence[Message]) -> list[Message]:
     for message in messages:
         if message.get("role") not in ("user", "assistant"):
             continue
-        text = _REMINDER.sub("", text_of(message.get("content"))).strip()
+        text = _REMINDER.sub("", said(message)).strip()
         if text:
             kept.append({"role": message["role"], "content": text})
     return kept

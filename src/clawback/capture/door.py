@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture.events import Answer, Event, Prompt, Reaction, SideAnswer
+from clawback.capture.events import Answer, Event, Prompt, Reaction, Shown, SideAnswer
 from clawback.paths import Home
 
 if TYPE_CHECKING:
@@ -30,12 +30,14 @@ class Unusable(Exception):
 def take(here: Home, agent: str, event: Event) -> str | None:
     """Act on one event. What is returned answers a command: it is to be shown to the person, and no model asked.
 
-    Raises ``Unusable`` for an answer to nothing, ``ClawbackError`` where the store cannot be used.
+    Raises ``Unusable`` for an answer to nothing and a message of no answer, ``ClawbackError`` where the store cannot be used.
     """
     if isinstance(event, Prompt):
         return _prompt(here, agent, event)
     if isinstance(event, Answer):
         _answer(here, agent, event)
+    elif isinstance(event, Shown):
+        _shown(here, agent, event)
     elif isinstance(event, SideAnswer):
         _side(here, agent, event)
     else:
@@ -115,6 +117,16 @@ def _answer(here: Home, agent: str, event: Answer) -> None:
             places += [_of_message(agent, event.message)] if event.message else []
             waited = [given for place in places for given in store.put_post(place, number)]
         if waited:
+            train_if_due(here, store)
+
+
+def _shown(here: Home, agent: str, event: Shown) -> None:
+    """What was said about the message before finds its answer now."""
+    with connect(here) as store:
+        turn = store.at_post(_of_prompt(agent, event.session, event.prompt_id))
+        if turn is None:
+            raise Unusable("a message that shows no answer that is here")
+        if store.put_post(_of_message(agent, event.message), turn):
             train_if_due(here, store)
 
 

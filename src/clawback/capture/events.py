@@ -34,6 +34,15 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """A message shows the answer to the prompt of that id: one of several, or known only after the answer was told."""
+
+    session: str
+    prompt_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class SideAnswer:
     """A sub-agent's answer: recorded, never trained on."""
 
@@ -55,4 +64,4 @@ class Reaction:
     id: str = ""
 
 
-Event = Prompt | Answer | SideAnswer | Reaction
+Event = Prompt | Answer | Shown | SideAnswer | Reaction
