@@ -273,7 +273,9 @@ def test_a_message_of_no_known_answer_is_left_out(home: Home) -> None:
 def test_a_command_rates_the_newest_answer_of_its_own_conversation(home: Home) -> None:
     turn(home, "s", "1")
     turn(home, "other", "2")
-    assert tell(home, event="prompt", session="s", id="c1", text="/rl good").startswith("Clawback: Noted: good")
+    assert tell(home, event="prompt", session="s", id="c1", text="/rl good").startswith(
+        "Clawback: Noted: good"
+    )
     assert tell(home, event="prompt", session="s", id="c1", text="/rl good"), "told twice"
     assert ratings(home) == {"answer 1": [1.0], "answer 2": []}
     tell(home, event="prompt", session="s", id="own:3", text="")
