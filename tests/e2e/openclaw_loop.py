@@ -40,8 +40,12 @@ GROUP = {"id": -100, "type": "group", "title": "Everybody"}
 GATEWAY_TOKEN = "of-this-test-alone-" * 2
 
 
+HELP = "Count what is in the jar."
+TOOLS = {"tool": ("exec", {"command": "echo tool-ran"}), "helper": ("sessions_spawn", {"task": HELP})}
+
+
 class Upstream(BaseHTTPRequestHandler):
-    """Speaks chat completions: "about the otter" is answered with "All about the otter.", "the tool" by a call first."""
+    """Speaks chat completions: "about the otter" is answered with "All about the otter."; ``TOOLS`` by a call first."""
 
     protocol_version = "HTTP/1.1"
     asked: list[tuple[dict[str, str], dict[str, Any]]] = []
@@ -51,10 +55,11 @@ class Upstream(BaseHTTPRequestHandler):
         self.asked.append(({k.lower(): v for k, v in self.headers.items()}, body))
         texts = [m["content"] for m in body["messages"] if m["role"] == "user"]
         topics = re.findall(r"about the (\w+)", " ".join(t for t in texts if isinstance(t, str)))
-        topic = topics[-1] if topics else "nothing"
+        topic = topics[-1] if topics else "beans" if HELP in str(body["messages"]) else "nothing"
         ran = [m["content"] for m in body["messages"] if m["role"] == "tool"]
-        if topic == "tool" and not ran:
-            call = {"name": "exec", "arguments": json.dumps({"command": "echo tool-ran"})}
+        if topic in TOOLS and not ran:
+            name, arguments = TOOLS[topic]
+            call = {"name": name, "arguments": json.dumps(arguments)}
             delta: dict[str, Any] = {
                 "tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": call}]
             }
@@ -128,6 +133,7 @@ def settings(telegram: str, clawback: int, upstream: int, gateway: int, workspac
             }
         },
         "session": {"dmScope": "per-channel-peer"},
+        "logging": {"file": str(workspace.with_name("openclaw.log")), "level": "debug"},
     }
 
 
@@ -162,7 +168,7 @@ class Claw:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=400,
             check=False,
         )
         assert done.returncode == 0, f"{command[:4]}: {done.stdout[-1500:]} {done.stderr[-2000:]}"
@@ -176,9 +182,9 @@ class Claw:
         payloads = json.loads(out[out.index("{") :])["result"]["payloads"]
         return " ".join(p.get("text") or "" for p in payloads)
 
-    def send(self, text: str, key: str) -> None:
+    def send(self, text: str, key: str, session: str = "web") -> None:
         """The gateway's ``chat.send``, as its web page and apps use it."""
-        given = {"sessionKey": "agent:main:web", "message": text, "idempotencyKey": key}
+        given = {"sessionKey": f"agent:main:{session}", "message": text, "idempotencyKey": key}
         self.run(
             self.program,
             "gateway",
@@ -199,7 +205,7 @@ class Claw:
             {"Content-Type": "application/json", "Authorization": f"Bearer {GATEWAY_TOKEN}"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=120) as response:
+            with urllib.request.urlopen(request, timeout=400) as response:
                 return str(json.load(response)["choices"][0]["message"]["content"])
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode()) from error
@@ -224,7 +230,7 @@ class Claw:
                 process.wait(timeout=60)
 
 
-def soon(what: str, true: Callable[[], Any], seconds: float = 60) -> Any:
+def soon(what: str, true: Callable[[], Any], seconds: float = 240) -> Any:
     """Other processes do it, so it is looked for until it is so."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -255,9 +261,9 @@ class Trial:
             return found
 
     def rated(self, about: str, ratings: list[list[Any]]) -> None:
-        soon(f"{about}: {ratings}, is {self.ratings()}", lambda: self.ratings().get(about) == ratings, 20)
+        soon(f"{about}: {ratings}, is {self.ratings()}", lambda: self.ratings().get(about) == ratings)
 
-    def said(self, chat: dict[str, Any], text: str, seconds: float = 120) -> int:
+    def said(self, chat: dict[str, Any], text: str, seconds: float = 240) -> int:
         return int(self.telegram.until(lambda: self.telegram.find(chat, text), seconds))
 
     def tell(self, person: dict[str, Any], chat: dict[str, Any], text: str, answer: str) -> int:
@@ -266,7 +272,7 @@ class Trial:
         self.telegram.say(person, chat, text)
         return int(
             self.telegram.until(
-                lambda: (new := self.telegram.find(chat, answer)) and new != before and new, 120
+                lambda: (new := self.telegram.find(chat, answer)) and new != before and new, 400
             )
         )
 
@@ -306,6 +312,8 @@ class Trial:
         claw, seen = self.claw, self.seen
         claw.send("Tell me about the tool.", "k1")
         soon("the tool's answer", lambda: any(t.response.startswith("It said:") for t in self.turns()))
+        called = next(t for t in self.turns() if t.calls)
+        seen["came_back"] = [m["content"].strip() for m in called.next_state if m["role"] == "tool"]
         claw.send("/rl rate 9", "k2")
         self.rated("tool", [["openclaw", 7 / 9]])
         claw.ask("Tell me about the mole.", "S1")
@@ -313,6 +321,17 @@ class Trial:
         seen["agent_rl"] = claw.ask("/rl good", "S1")
         seen["http_rl"] = claw.complete("/rl status")
         seen["calls_without_a_channel"] = len(Upstream.asked) - asked
+
+    def with_a_helper(self) -> None:
+        """A sub-agent works, and its answer is none of the person's."""
+        self.claw.send("Tell me about the helper.", "k3", "another")
+        soon("the helper's answer", lambda: self.kinds("beans"))
+        soon("the answer", lambda: self.kinds("All about the helper."))
+        self.seen["kinds_of_helper"] = self.kinds("beans")
+
+    def kinds(self, response: str) -> list[str]:
+        with store.connect(self.home.database) as db:
+            return [t.kind for t in db.turns(limit=100) if response in t.response]
 
     def turns(self) -> list[Any]:
         with store.connect(self.home.database) as db:
@@ -341,6 +360,7 @@ class Trial:
                 self.in_a_channel()
                 self.in_a_group()
                 self.without_a_channel()
+                self.with_a_helper()
                 serving.__exit__(None, None, None)
                 self.with_clawback_stopped()
                 with serve(self.home, "--port", str(port), "--upstream", to):
@@ -357,7 +377,7 @@ class Trial:
                 {(h.get("x-turn-type", ""), h.get("user-agent", "")) for h, _ in Upstream.asked}
             ),
             "token_in_log": json.loads(installed)["plugins"]["entries"]["clawback"]["config"]["token"]
-            in claw.log.read_text(),
+            in claw.log.read_text() + claw.settings.with_name("openclaw.log").read_text(),
         }
 
 

@@ -16,7 +16,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     program, node = agents.openclaw()
     script = Path(__file__).with_name("openclaw_loop.py")
     folder = tmp_path_factory.mktemp("openclaw")
-    return agents.on_loopback(script, str(program), str(node), str(folder), timeout=1200)
+    return agents.on_loopback(script, str(program), str(node), str(folder), timeout=1800)
 
 
 def test_every_rating_is_on_the_turn_that_it_was_meant_for(seen: dict[str, Any]) -> None:
@@ -55,7 +55,12 @@ def test_the_server_knows_openclaws_turns(seen: dict[str, Any]) -> None:
     tool = [t for t in seen["turns"] if t[0] == "Tell me about the tool."]
     assert [t[3] for t in tool] == [1, 0], "the call and the answer after it"
     assert tool[1][1].startswith("It said: tool-ran")
-    assert len(seen["turns"]) == 9, "and each once"
+    assert seen["came_back"] == ["tool-ran"], (
+        "what the tool said is the next state of the turn that called it"
+    )
+    assert seen["kinds_of_helper"] == ["side"], "a sub-agent's answer is none of the person's turns"
+    prompts = [t[0] for t in seen["turns"]]
+    assert [prompts.count(p) for p in ("Tell me about the otter.", "Tell us about the hare.")] == [1, 1]
 
 
 def test_with_clawback_stopped_the_agent_works(seen: dict[str, Any]) -> None:

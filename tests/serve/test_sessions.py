@@ -179,7 +179,7 @@ def test_openclaws_conversations_are_known_without_a_header(say: Say, home: Home
     asks = {
         "role": "assistant",
         "content": None,
-        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "exec", "arguments": "{}"}}],
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "exec", "arguments": "{}"}}],
     }
     context = {"role": "user", "content": [{"type": "text", "text": CONTEXT.format("now")}]}
     say([openclaws("One?", "telegram"), context], "1.")
@@ -189,7 +189,11 @@ def test_openclaws_conversations_are_known_without_a_header(say: Say, home: Home
     assert (one.prompt, two.prompt) == ("One?", "Two?")
     assert [m["content"] for m in one.next_state] == ["Two?"]
     assert [m["role"] for m in two.messages] == ["user", "assistant", "user"]
-    tool = {"role": "tool", "tool_call_id": "c", "content": "ok"}
+    tool = {"role": "tool", "tool_call_id": "c1", "content": "ok"}
+    assert (
+        conversations.place_after([openclaws("One?"), context], "", [{"id": "c_1"}])
+        == (conversations.places([openclaws("One?"), asks, tool])[0][1])
+    ), "OpenClaw takes the underscore out of a call's id"
     [first, second] = conversations.places([openclaws("One?"), context, asks, tool, context, said("Done.")])
     assert [place for _, place in conversations.places([openclaws("One?"), asks, tool, said("Done.")])] == [
         first[1],

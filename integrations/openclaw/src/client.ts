@@ -38,6 +38,7 @@ export class Line {
   private failures = 0;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private closed = false;
+  private refused = false;
 
   constructor(
     private readonly origin: string,
@@ -151,9 +152,11 @@ export class Line {
       const text = await response.text();
       if (response.status >= 500) return { kind: "down" };
       if (!response.ok) {
-        this.warn(`Clawback refused an event (${response.status})`);
+        if (!this.refused) this.warn(`Clawback refuses events (${response.status}); clawback init --agent openclaw sets the plugin up again`);
+        this.refused = true;
         return { kind: "refused" };
       }
+      this.refused = false;
       return { kind: "said", text: reply(text) };
     } catch {
       return { kind: "down" };

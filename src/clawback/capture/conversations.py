@@ -96,12 +96,18 @@ def _step(state: bytes, message: Message) -> bytes:
     if not text and message.get("role") == "user" and text_of(message.get("content")).strip():
         return state  # OpenClaw's own
     calls = message.get("tool_calls")
-    names = [c.get("id") for c in calls if isinstance(c, Mapping)] if isinstance(calls, (list, tuple)) else []
+    listed = calls if isinstance(calls, (list, tuple)) else ()
+    names = [_letters(c.get("id")) for c in listed if isinstance(c, Mapping)]
     word_of = [message.get("role"), text, names]
     if message.get("role") == "tool":
-        word_of.append(message.get("tool_call_id"))
+        word_of.append(_letters(message.get("tool_call_id")))
     word = json.dumps(word_of, ensure_ascii=True, default=str).encode()
     return hashlib.blake2b(word, key=state, digest_size=16).digest()
+
+
+def _letters(name: Any) -> str:
+    """A call's id without what OpenClaw takes out of it (``call_1`` comes back as ``call1``)."""
+    return re.sub(r"[^A-Za-z0-9]", "", str(name))
 
 
 def came_back(messages: Sequence[Message], after: int) -> list[Message]:
