@@ -133,6 +133,7 @@ def settings(telegram: str, clawback: int, upstream: int, gateway: int, workspac
             }
         },
         "session": {"dmScope": "per-channel-peer"},
+        "tools": {"toolSearch": False},  # every tool by its own name
         "logging": {"file": str(workspace.with_name("openclaw.log")), "level": "debug"},
     }
 
@@ -325,7 +326,7 @@ class Trial:
     def with_a_helper(self) -> None:
         """A sub-agent works, and its answer is none of the person's."""
         self.claw.send("Tell me about the helper.", "k3", "another")
-        soon("the helper's answer", lambda: self.kinds("beans"))
+        soon("the helper's answer", lambda: self.kinds("beans"), 90)
         soon("the answer", lambda: self.kinds("All about the helper."))
         self.seen["kinds_of_helper"] = self.kinds("beans")
 

@@ -28,6 +28,7 @@ export class Line {
     failures = 0;
     timer;
     closed = false;
+    refused = false;
     constructor(origin, token, warn, send = fetch) {
         this.origin = origin;
         this.token = token;
@@ -139,9 +140,12 @@ export class Line {
             if (response.status >= 500)
                 return { kind: "down" };
             if (!response.ok) {
-                this.warn(`Clawback refused an event (${response.status})`);
+                if (!this.refused)
+                    this.warn(`Clawback refuses events (${response.status}); clawback init --agent openclaw sets the plugin up again`);
+                this.refused = true;
                 return { kind: "refused" };
             }
+            this.refused = false;
             return { kind: "said", text: reply(text) };
         }
         catch {
