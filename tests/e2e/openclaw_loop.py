@@ -177,7 +177,7 @@ class Claw:
 
     def ask(self, text: str, session: str, agent: str = "main") -> str:
         """``openclaw agent``, on the gateway; what it says."""
-        command = (
+        command = [
             self.program,
             "agent",
             "--agent",
@@ -187,7 +187,7 @@ class Claw:
             "--message",
             text,
             "--json",
-        )
+        ]
         try:
             out = self.run(*command)
         except AssertionError as error:
