@@ -69,11 +69,7 @@ class Upstream(BaseHTTPRequestHandler):
                 text += "".join(f" Line {n} of it is not short." for n in range(250))
             delta = {"content": text}
         head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
-        end = {
-            "index": 0,
-            "delta": {},
-            "finish_reason": "tool_calls" if "tool_calls" in delta else "stop",
-        }
+        end = {"index": 0, "delta": {}, "finish_reason": "tool_calls" if "tool_calls" in delta else "stop"}
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         chunks = [
             {**head, "choices": [{"index": 0, "delta": {"role": "assistant", **delta}}]},
