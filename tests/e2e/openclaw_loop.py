@@ -108,12 +108,11 @@ def settings(telegram: str, clawback: int, upstream: int, gateway: int, workspac
         "models": {"providers": {"clawback": provider(clawback), "direct": provider(upstream)}},
         "agents": {
             "defaults": {
-                "model": {"primary": "clawback/m"},
+                "model": {"primary": "clawback/m", "fallbacks": ["direct/m"]},
                 "workspace": str(workspace),
                 "skipBootstrap": True,
                 "heartbeat": {"every": "0m"},
             },
-            "list": [{"id": "main", "default": True}, {"id": "straight", "model": "direct/m"}],
         },
         "commands": {"ownerAllowFrom": ["telegram:11"]},
         "channels": {
@@ -171,13 +170,13 @@ class Claw:
         assert done.returncode == 0, f"{command[:4]}: {done.stdout[-1500:]} {done.stderr[-2000:]}"
         return done.stdout
 
-    def ask(self, text: str, session: str, agent: str = "main") -> str:
+    def ask(self, text: str, session: str) -> str:
         """``openclaw agent``, on the gateway; what it says."""
         command = [
             self.program,
             "agent",
             "--agent",
-            agent,
+            "main",
             "--session-id",
             session,
             "--message",
@@ -350,8 +349,8 @@ class Trial:
             return list(reversed(db.turns(limit=100, kind="main")))
 
     def with_clawback_stopped(self) -> None:
-        self.seen["stopped"] = self.claw.ask("Tell me about the newt.", "S2", "straight")
-        self.seen["stopped_rl"] = self.claw.ask("/rl good", "S2", "straight")
+        self.seen["stopped"] = self.claw.ask("Tell me about the newt.", "S2")
+        self.seen["stopped_rl"] = self.claw.ask("/rl good", "S2")
 
     def main(self) -> dict[str, Any]:
         port = free_port()
