@@ -384,9 +384,8 @@ class Trial:
             "settings_restored": claw.settings.read_bytes() == before,
             "ratings": self.ratings(),
             "turns": [[t.prompt, t.response[:40], t.agent, len(t.calls)] for t in self.turns()],
-            "headers": sorted(
-                {(h.get("x-turn-type", ""), h.get("user-agent", "")) for h, _ in Upstream.asked}
-            ),
+            "programs": sorted({h.get("user-agent", "") for h, _ in Upstream.asked}),
+            "session_of_mole": next(t.session for t in self.turns() if "mole" in t.prompt),
             "token_in_log": json.loads(installed)["plugins"]["entries"]["clawback"]["config"]["token"]
             in claw.log.read_text() + claw.settings.with_name("openclaw.log").read_text(),
         }

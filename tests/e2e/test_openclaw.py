@@ -48,7 +48,8 @@ def test_who_may_say_it(seen: dict[str, Any]) -> None:
 
 
 def test_the_server_knows_openclaws_turns(seen: dict[str, Any]) -> None:
-    assert seen["named"], "the plugin says which conversation a request belongs to"
+    assert "openclaw" in seen["programs"]
+    assert seen["session_of_mole"] == "S1", "the plugin says which conversation a request belongs to"
     turns = {prompt: (response, agent, calls) for prompt, response, agent, calls in seen["turns"]}
     assert "Tell me about the otter." in turns, "without the time, the sender and what it runs on"
     assert turns["Tell me about the otter."] == ("All about the otter.", "openclaw", 0)
