@@ -47,8 +47,8 @@ class Turn:
     def prompt(self) -> str:
         """The last thing the user said, as text, without what their agent put in ("" when there is none)."""
         for message in reversed(self.messages):
-            if message.get("role") == "user" and (said := without_reminders(text_of(message.get("content")))):
-                return said
+            if message.get("role") == "user" and (text := without_reminders(text_of(message.get("content")))):
+                return text
         return ""
 
 
@@ -152,9 +152,8 @@ class Version:
 _REMINDER = (
     r"<(system-reminder|environment_context|user_instructions|permissions)\b[^>]*>.*?(?:</\1\b[^>]*>|\Z)"
     r"|# AGENTS\.md instructions.*?(?:</INSTRUCTIONS>|\Z)"
-    r"|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*"
 )
-"""What Claude Code, Codex and OpenClaw put into the user's messages. Compiled when first needed: hooks start often."""
+"""What Claude Code and Codex put into the user's messages. Compiled when first needed: hooks start often."""
 
 
 def without_reminders(text: str) -> str:

@@ -15,6 +15,9 @@ import pytest
 CLAUDE_CODE = "2.1.329"
 CODEX = "0.169.0"
 GEMINI_CLI = "0.61.0"
+OPENCLAW = "2026.9.6"
+NODE = "24"
+"""OpenClaw wants a newer Node.js than most machines have: it comes from npm, too."""
 CACHE = Path(os.environ.get("CLAWBACK_TEST_CACHE", Path(__file__).parents[2] / ".venv" / "agents"))
 """Where agents are installed once and kept (under .venv, so that `make clean` takes them too)."""
 
@@ -31,6 +34,12 @@ def codex() -> Path:
 
 def gemini_cli() -> Path:
     return _from_npm("gemini-cli", "@google/gemini-cli", GEMINI_CLI, "gemini")
+
+
+def openclaw() -> tuple[Path, Path]:
+    """OpenClaw, and the folder of the Node.js that it runs on."""
+    node = _from_npm("node", "node", NODE, "node").resolve().parent
+    return _from_npm("openclaw", "openclaw", OPENCLAW, "openclaw"), node
 
 
 def _from_npm(name: str, package: str, version: str, command: str) -> Path:

@@ -157,3 +157,53 @@ def test_what_agents_put_in_is_told_from_what_people_said() -> None:
         user("Thanks. <<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>> and so on"),
     ]
     assert conversations.human(messages) == [user("Hello."), said("Yes?"), user("Thanks.")]
+
+
+CONTEXT = (
+    "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nSystem: [{}] A reaction.\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
+)
+
+
+def openclaws(text: str, channel: str = "") -> dict[str, str]:
+    """What OpenClaw 2026.9.6 makes of a person's message; the first one of a session names the channel in use now."""
+    block = 'Conversation info: ⟦openclaw:ctx⟧\n```json\n{"sender":{"id":"11","name":"Ann"}}\n```\n\n'
+    runs = (
+        f"\n\nRuntime: agent=main | session=agent:main:main | model=x/m | channel={channel}"
+        if channel
+        else ""
+    )
+    return user(f"[Sat 2026-11-21 19:09 UTC] {block}{text}{runs}")
+
+
+def test_openclaws_conversations_are_known_without_a_header(say: Say, home: Home) -> None:
+    asks = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "exec", "arguments": "{}"}}],
+    }
+    context = {"role": "user", "content": [{"type": "text", "text": CONTEXT.format("now")}]}
+    say([openclaws("One?", "telegram"), context], "1.")
+    say([openclaws("One?", "webchat"), said("1."), openclaws("Two?"), user(CONTEXT.format("later"))], "2.")
+    one, two = stored(home)
+    assert one.session == two.session
+    assert (one.prompt, two.prompt) == ("One?", "Two?")
+    assert [m["content"] for m in one.next_state] == ["Two?"]
+    assert [m["role"] for m in two.messages] == ["user", "assistant", "user"]
+    tool = {"role": "tool", "tool_call_id": "c1", "content": "ok"}
+    assert (
+        conversations.place_after([openclaws("One?"), context], "", [{"id": "c_1"}])
+        == (conversations.places([openclaws("One?"), asks, tool])[0][1])
+    ), "OpenClaw takes the underscore out of a call's id"
+    [first, second] = conversations.places([openclaws("One?"), context, asks, tool, context, said("Done.")])
+    assert [place for _, place in conversations.places([openclaws("One?"), asks, tool, said("Done.")])] == [
+        first[1],
+        second[1],
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[Sat 2026-11-21] kept", "see [Sat 2026-11-21 19:09 UTC]", "Runtime: agent=x", "```json\n{}\n```", ""],
+)
+def test_what_only_looks_like_openclaws_stays(text: str) -> None:
+    assert conversations.spoken([user(text)]) == [user(text)]

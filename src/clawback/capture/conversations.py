@@ -25,6 +25,39 @@ _ERRAND = re.compile(
 )
 """What agents ask a model for on their own account, where nothing else gives it away."""
 
+_OPENCLAW = (
+    re.compile(
+        r"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?(?:<<<END_OPENCLAW_INTERNAL_CONTEXT>>>|\Z)", re.DOTALL
+    ),
+    re.compile(r"\A\s*\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]{0,40}\] ?"),
+    re.compile(r"\A(?:[^\n]{0,80}⟦openclaw:ctx⟧\n```json\n.*?\n```\n*)+", re.DOTALL),
+    re.compile(r"(?:\A|\n\n)Runtime: agent=[^\n]* \| session=[^\n]*\Z"),
+)
+"""What OpenClaw puts around what a person wrote: its context, the time, the sender, and what it runs on. Some of it stands in
+one request and not in the next, so that it is no part of the conversation."""
+
+
+def said(message: Message) -> str:
+    """A message's text without what OpenClaw puts around it."""
+    text = text_of(message.get("content"))
+    if message.get("role") == "user":
+        for wrap in _OPENCLAW:
+            text = wrap.sub("", text)
+    return text.strip()
+
+
+def spoken(messages: Sequence[Message]) -> list[Message]:
+    """The messages as they are kept: a person's words alone where OpenClaw added to them, and none that are all its own."""
+    kept: list[Message] = []
+    for message in messages:
+        whole = text_of(message.get("content")).strip() if message.get("role") == "user" else ""
+        bare = said(message) if whole else ""
+        if bare == whole:
+            kept.append(message)
+        elif bare:
+            kept.append({**message, "content": bare})
+    return kept
+
 
 def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
     """Where the conversation stood after each response in ``messages``: (index of the response, place), oldest first."""
@@ -41,26 +74,39 @@ def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
 def place_after(messages: Sequence[Message], response: str, calls: Iterable[Mapping[str, Any]]) -> bytes:
     """Where it stands once ``response`` has been said."""
     state = b""
-    said: Message = {"role": "assistant", "content": response, "tool_calls": [{"id": c["id"]} for c in calls]}
-    for message in (*messages, said):
+    answer: Message = {
+        "role": "assistant",
+        "content": response,
+        "tool_calls": [{"id": c["id"]} for c in calls],
+    }
+    for message in (*messages, answer):
         if message.get("role") not in _SILENT:
             state = _step(state, message)
     return state
 
 
 def _step(state: bytes, message: Message) -> bytes:
+    text = said(message)
+    if not text and message.get("role") == "user" and text_of(message.get("content")).strip():
+        return state  # OpenClaw's own
     calls = message.get("tool_calls")
-    names = [c.get("id") for c in calls if isinstance(c, Mapping)] if isinstance(calls, (list, tuple)) else []
-    said = [message.get("role"), text_of(message.get("content")).strip(), names]
+    listed = calls if isinstance(calls, (list, tuple)) else ()
+    names = [_letters(c.get("id")) for c in listed if isinstance(c, Mapping)]
+    word_of = [message.get("role"), text, names]
     if message.get("role") == "tool":
-        said.append(message.get("tool_call_id"))
-    word = json.dumps(said, ensure_ascii=True, default=str).encode()
+        word_of.append(_letters(message.get("tool_call_id")))
+    word = json.dumps(word_of, ensure_ascii=True, default=str).encode()
     return hashlib.blake2b(word, key=state, digest_size=16).digest()
+
+
+def _letters(name: Any) -> str:
+    """A call's id without what OpenClaw takes out of it (``call_1`` comes back as ``call1``)."""
+    return re.sub(r"[^A-Za-z0-9]", "", str(name))
 
 
 def came_back(messages: Sequence[Message], after: int) -> list[Message]:
     """What the user, a tool or the environment said after the response at index ``after``."""
-    return [m for m in messages[after + 1 :] if m.get("role") not in (*_SILENT, "assistant")]
+    return [m for m in spoken(messages[after + 1 :]) if m.get("role") not in (*_SILENT, "assistant")]
 
 
 def kind_of(
@@ -77,9 +123,9 @@ def kind_of(
         schema: the JSON schema that the answer must follow.
         headers: names in lower case.
     """
-    said = headers.get("x-turn-type", "").strip().lower()
-    if said in ("main", "side"):
-        return "main" if said == "main" else "side"
+    named = headers.get("x-turn-type", "").strip().lower()
+    if named in ("main", "side"):
+        return "main" if named == "main" else "side"
     if "x-claude-code-agent-id" in headers or "x-codex-parent-thread-id" in headers:
         return "side"
     if re.search(r'"thread_source"\s*:\s*"(?!user")', headers.get("x-codex-turn-metadata", "")):
@@ -88,10 +134,10 @@ def kind_of(
         return "side"
     if max_tokens is not None and max_tokens <= 1:
         return "side"
-    mine = next((text_of(m.get("content")) for m in reversed(messages) if m.get("role") == "user"), "")
+    mine = next((said(m) for m in reversed(messages) if m.get("role") == "user"), "")
     if command.parse(mine) is not None:
         return "side"  # an agent whose hooks do not run yet asks its model what we should have answered
-    asked = [text_of(m.get("content")) for m in messages if m.get("role") not in ("assistant", "tool")]
+    asked = [text for m in messages if m.get("role") not in ("assistant", "tool") and (text := said(m))]
     return "side" if any(_ERRAND.search(text) for text in asked[-1:] + asked[:1]) else "main"
 
 
@@ -101,7 +147,7 @@ def human(messages: Sequence[Message]) -> list[Message]:
     for message in messages:
         if message.get("role") not in ("user", "assistant"):
             continue
-        text = without_reminders(text_of(message.get("content")))
+        text = without_reminders(said(message))
         if text:
             kept.append({"role": message["role"], "content": text})
     return kept

@@ -30,7 +30,7 @@ class Unusable(Exception):
 def take(here: Home, agent: str, event: Event) -> str | None:
     """Act on one event. What is returned answers a command: it is to be shown to the person, and no model asked.
 
-    Raises ``Unusable`` for an answer to nothing, ``ClawbackError`` where the store cannot be used.
+    Raises ``Unusable`` for an answer to nothing and a message of no answer, ``ClawbackError`` where the store cannot be used.
     """
     if isinstance(event, Prompt):
         return _prompt(here, agent, event)
@@ -151,10 +151,11 @@ def _answer(here: Home, agent: str, event: Answer) -> None:
 
 
 def _shown(here: Home, agent: str, event: Shown) -> None:
+    """What was said about the message before finds its answer now."""
     with connect(here) as store:
         turn = store.at_post(_of_prompt(agent, event.session, event.prompt_id))
         if turn is None:
-            raise Unusable("a message with an answer that was not kept")
+            raise Unusable("a message that shows no answer that is here")
         if store.put_post(_of_message(agent, event.message), turn):
             train_if_due(here, store)
 

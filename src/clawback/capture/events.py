@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The answer to that prompt stands in this message, too: a long one is cut into several."""
+    """A message shows the answer to the prompt of that id: one of several, or known only after the answer was told."""
 
     session: str
     prompt_id: str

@@ -14,7 +14,7 @@ from typing import Any
 from clawback.capture import settings_file
 from clawback.capture.adapter import State, text
 from clawback.capture.door import Unusable
-from clawback.capture.events import Answer, Event, Prompt, Reaction
+from clawback.capture.events import Answer, Event, Prompt, Reaction, Shown
 from clawback.errors import ConfigError
 from clawback.paths import Home, secret
 
@@ -46,12 +46,9 @@ class OpenClaw:
         ]
 
     def install(self, home: Home, settings: Path | None = None) -> list[Path]:
-        from clawback import config
-
         path = self._settings(settings)
         before = path.read_bytes() if path.exists() else None
         held = settings_file.read_json(path, before)
-        serve = config.load(home.config).serve
         plugins = _table(held, "plugins", path)
         paths = _table(plugins, "load", path).setdefault("paths", [])
         if not isinstance(paths, list):
@@ -63,7 +60,7 @@ class OpenClaw:
         # Without this OpenClaw tells a plugin nothing of what is said.
         _table(entry, "hooks", path)["allowConversationAccess"] = True
         given = _table(entry, "config", path)
-        given["url"] = f"http://127.0.0.1:{serve.port}"
+        given["url"] = _address(home)
         given["token"] = secret(home.root / "hook-token")
         allowed = plugins.get("allow")
         if isinstance(allowed, list) and ID not in allowed:
@@ -89,37 +86,28 @@ class OpenClaw:
         entry = entries.get(ID) if isinstance(entries, dict) else None
         if not isinstance(entry, dict):
             return State(False, path)
-        load = plugins.get("load")
-        paths = load.get("paths", []) if isinstance(load, dict) else []
-        gone = [p for p in paths if _is_ours(p) and not Path(p).is_dir()]
-        if gone:
-            return State(True, path, f"{path} names the plugin {gone[0]}, which is gone")
-        given = entry.get("config")
-        if not isinstance(given, dict) or given.get("token") != secret(home.root / "hook-token"):
-            return State(True, path, f"{path} holds another home's token")
-        return State(True, path)
+        return State(True, path, _trouble(home, path, plugins, entry))
 
     def parse(self, event: Mapping[str, Any]) -> Event | None:
         kind, session = text(event, "event", 40), text(event, "session", 500)
         if kind == "reaction":
-            value, message = event.get("value"), text(event, "message", 500)
-            if value not in (-1, 0, 1) or not message:
-                raise Unusable("a reaction without value or message")
-            return Reaction(session, message, int(value), text(event, "by", 200), text(event, "id", 500))
+            value, message, by = event.get("value"), text(event, "message", 500), text(event, "by", 200)
+            if type(value) is not int or value not in (-1, 0, 1) or not (message and by):
+                raise Unusable("a reaction without value, message or person")
+            return Reaction(session, message, value, by, text(event, "id", 500))
         if not session:
             raise Unusable("no session")
         if kind == "prompt":
             return Prompt(session, text(event, "text"), text(event, "id", 500))
         if kind == "answer":
-            prompt = text(event, "prompt") or None
             return Answer(
-                session,
-                text(event, "text"),
-                text(event, "id", 500),
-                prompt=prompt,
-                model=text(event, "model", 200),
-                message=text(event, "message", 500),
+                session, text(event, "text"), text(event, "id", 500), model=text(event, "model", 200)
             )
+        if kind == "shown":
+            prompt_id, message = text(event, "id", 500), text(event, "message", 500)
+            if not (prompt_id and message):
+                raise Unusable("a shown answer without id or message")
+            return Shown(session, prompt_id, message)
         return None
 
     def reply(self, sentence: str) -> dict[str, Any]:
@@ -132,6 +120,12 @@ class OpenClaw:
         return (named or self.file()).expanduser().resolve()
 
 
+def _address(home: Home) -> str:
+    from clawback import config
+
+    return f"http://127.0.0.1:{config.load(home.config).serve.port}"
+
+
 def plugin_folder() -> Path:
     """The plugin as it came with Clawback: in the package, or beside the sources."""
     packaged = Path(__file__).parents[1] / "integrations" / "openclaw"
@@ -140,6 +134,25 @@ def plugin_folder() -> Path:
 
 def _is_ours(path: Any) -> bool:
     return isinstance(path, str) and Path(path).parts[-2:] == ("integrations", "openclaw")
+
+
+def _trouble(home: Home, path: Path, plugins: dict[str, Any], entry: dict[str, Any]) -> str:
+    """Why the plugin would not reach us, or ""."""
+    load = plugins.get("load")
+    paths = load.get("paths", []) if isinstance(load, dict) else []
+    ours = [p for p in paths if _is_ours(p)] if isinstance(paths, list) else []
+    if not ours:
+        return f"{path} does not name the plugin's folder under plugins.load.paths"
+    if gone := [p for p in ours if not Path(p).is_dir()]:
+        return f"{path} names the plugin {gone[0]}, which is gone"
+    if entry.get("enabled") is False:
+        return f"the plugin is switched off in {path}"
+    given = entry.get("config")
+    if not isinstance(given, dict) or given.get("token") != secret(home.root / "hook-token"):
+        return f"{path} holds another home's token"
+    if given.get("url") != _address(home):
+        return f"{path} holds another address than the server's"
+    return ""
 
 
 def _table(held: dict[str, Any], key: str, path: Path) -> dict[str, Any]:

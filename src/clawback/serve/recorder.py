@@ -151,8 +151,9 @@ class Recorder:
         )
 
     def _kept(self, messages: Any) -> tuple[Message, ...]:
-        """As they are stored: without secrets and pictures, and no larger than is asked for (the newest are kept)."""
-        lean = [{**m, "content": _without_pictures(m.get("content"))} for m in messages]
+        """As they are stored: without secrets, pictures and what OpenClaw added, and no larger than is asked for (the newest are kept)."""
+        spoken = conversations.spoken(messages)
+        lean = [{**m, "content": _without_pictures(m.get("content"))} for m in spoken]
         if self.privacy.redact:
             lean = redact_all(lean)
         room = self.privacy.max_turn_bytes

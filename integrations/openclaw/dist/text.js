@@ -1,0 +1,52 @@
+// What people say, without what OpenClaw puts around it; and which of it is a command of ours.
+const INTERNAL = /<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>[\s\S]*?(?:<<<END_OPENCLAW_INTERNAL_CONTEXT>>>|$)/g;
+const STAMP = /^\s*\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]{0,40}\] ?/;
+const BLOCK = /^[^\n]{0,80}⟦openclaw:ctx⟧\n```json\n[\s\S]*?\n```\n*/;
+const ADMIN = new Set(["train", "rollback", "reset"]);
+const RATING = new Set(["good", "bad", "rate", "note"]);
+/** OpenClaw's mark on what one session sends to another: a model's words, not a person's. */
+export function isBetweenSessions(text) {
+    return text.startsWith("[Inter-session message]");
+}
+/** The prompt as the person wrote it. */
+export function plain(text) {
+    let rest = text.replace(INTERNAL, "").replace(STAMP, "");
+    while (BLOCK.test(rest))
+        rest = rest.replace(BLOCK, "");
+    return rest.trim();
+}
+/** `/rl good`, `rl: good`, `/clawback:rl good` → its first word ("status" where none is given); undefined for anything else. */
+export function command(text) {
+    const found = /^(?:\/rl(?=\s|$)|\/clawback:rl(?=\s|$)|rl:)\s*(\S*)/i.exec(text.trim());
+    return found ? (found[1] || "status").toLowerCase() : undefined;
+}
+/** Words that change more than a rating. */
+export function isAdmin(word) {
+    return ADMIN.has(word);
+}
+/** Words whose meaning is kept where they wait: said now, they still hold in an hour. */
+export function canWait(word) {
+    return RATING.has(word);
+}
+/** The text of a message: OpenClaw has it as a string or in parts. */
+export function textOf(content) {
+    if (typeof content === "string")
+        return content;
+    if (!Array.isArray(content))
+        return "";
+    return content
+        .filter((part) => part?.type === "text" && typeof part.text === "string")
+        .map((part) => part.text)
+        .join("\n");
+}
+/** What the model said last. */
+export function lastAnswer(messages) {
+    for (let index = messages.length - 1; index >= 0; index -= 1) {
+        const message = messages[index];
+        if (message?.role === "assistant")
+            return textOf(message.content).trim();
+        if (message?.role === "user")
+            return "";
+    }
+    return "";
+}

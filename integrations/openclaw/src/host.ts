@@ -1,0 +1,76 @@
+// What we need of OpenClaw beyond its hooks. Both parts are taken where they are there, and done without where a later
+// version has moved them: then nobody is an owner in a group, and reactions are not seen.
+
+import type { OpenClawConfig } from "openclaw/plugin-sdk/plugin-entry";
+
+/** Who said something, and where. */
+export interface Sender {
+  channel?: string | undefined;
+  account?: string | undefined;
+  id?: string | undefined;
+  from?: string | undefined;
+  group: boolean;
+  scopes?: string[] | undefined;
+}
+
+export interface SystemEvent {
+  id?: string;
+  contextKey?: string | null;
+}
+
+type Authorize = (asked: {
+  ctx: Record<string, unknown>;
+  cfg: OpenClawConfig;
+  commandAuthorized: boolean;
+}) => { senderIsOwner: boolean };
+
+export class Host {
+  private readonly authorize: Promise<Authorize | undefined>;
+  /** The events that wait in a session's queue; undefined where OpenClaw does not show them. */
+  readonly peek: Promise<((sessionKey: string) => SystemEvent[]) | undefined>;
+
+  constructor() {
+    this.authorize = import("openclaw/plugin-sdk/command-auth").then(
+      (sdk) => sdk.resolveCommandAuthorization as unknown as Authorize,
+      () => undefined,
+    );
+    const name: string = "openclaw/plugin-sdk/system-event-runtime"; // it has no published types
+    this.peek = import(name).then(
+      (sdk: { peekSystemEventEntries?: (sessionKey: string) => SystemEvent[] }) => sdk.peekSystemEventEntries,
+      () => undefined,
+    );
+  }
+
+  /** OpenClaw's own notion of an owner (`commands.ownerAllowFrom`, an operator's client). */
+  async owns(config: OpenClawConfig, sender: Sender): Promise<boolean> {
+    const authorize = await this.authorize;
+    if (!authorize) return false;
+    const ctx = {
+      Provider: sender.channel,
+      Surface: sender.channel,
+      AccountId: sender.account,
+      SenderId: sender.id,
+      From: sender.from ?? "",
+      ChatType: sender.group ? "group" : "direct",
+      GatewayClientScopes: sender.scopes,
+    };
+    try {
+      return authorize({ ctx, cfg: config, commandAuthorized: true }).senderIsOwner;
+    } catch {
+      return false;
+    }
+  }
+}
+
+/** Several people may speak there. Where it cannot be told it is taken for a group. */
+export function isGroup(sessionKey: string | undefined, from?: string): boolean {
+  if (/:(?:group|channel|room|space)(?::|$)/.test(from ?? "")) return true;
+  if (!sessionKey) return false;
+  return !/^agent:[^:]+:(?:main$|explicit:|openai:|(?:.+:)?(?:direct|dm):)/.test(sessionKey);
+}
+
+/** An agent's errand: nobody asked for it, or not directly. */
+export function isErrand(sessionKey: string | undefined, trigger: string | undefined, origin?: string): boolean {
+  const inside = origin === "inter_session" || origin === "internal_system";
+  return inside || (trigger !== undefined && trigger !== "user") || /:(?:subagent|cron):/.test(`${sessionKey ?? ""}:`);
+}
