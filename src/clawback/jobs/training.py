@@ -130,6 +130,10 @@ class _Job:
         seed = training.seed if seed is None else seed
         samples = feedback.samples(self.db)
         train, held = feedback.split(samples, self.settings.gate.held_out, seed, before=self.db.splits())
+        name = algorithm or training.algorithm
+        if engine.reads_words(name):
+            # The gate has no use for words alone, so none of them are kept for it.
+            train += [s for s in feedback.samples(self.db, words=True) if not s.rated]
         if not train:
             raise TrainingError(
                 "There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`)."
@@ -138,9 +142,7 @@ class _Job:
         policy = engine.load(
             model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
         )
-        recipe = engine.recipe(
-            policy.info, preset or training.preset, algorithm or training.algorithm, training.overrides
-        )
+        recipe = engine.recipe(policy.info, preset or training.preset, name, training.overrides)
         run = Run(
             base=model.base,
             base_revision=policy.info.revision,
@@ -179,7 +181,12 @@ class _Job:
         with tracking.tensorboard(scalars) as track:
             result = engine.train(
                 policy,
-                feedback.samples(self.db, run.train_ids),
+                feedback.samples(
+                    self.db,
+                    run.train_ids,
+                    words=engine.reads_words(run.algorithm),
+                    credit=self.settings.training.credit,
+                ),
                 recipe,
                 seed=run.seed,
                 out=self.folder(run),
