@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,8 @@ class Example:
     returns: Tensor | None = None
     old_values: Tensor | None = None
     """See ``rl.Batch``."""
+    teacher: Tensor | None = None
+    """Log-probs under the teacher."""
     teacher_top: tuple[Tensor, Tensor] | None = None
     """[response tokens, k] ids of the teacher's likeliest tokens, and the log-probs it gives them."""
     mismatched: Encoded | None = None
@@ -174,7 +176,7 @@ def from_ratings(
     if "teacher" in wants:
         from clawback.engine.torch.teacher import taught
 
-        examples = taught(policy, examples, samples, start, int(getattr(algorithm, "top_k", 0)))
+        examples = taught(policy, examples, samples, int(getattr(algorithm, "top_k", 0)))
     if "mismatched" in wants:
         examples = _mismatched(policy, examples)
     return Plan(
@@ -207,17 +209,17 @@ def _dealt(
     seed: int,
 ) -> Ratings:
     """The source that hands the examples out, in the units that the algorithm wants."""
-    wants, per_step = algorithms.needs(algorithm), recipe.batch * recipe.accumulation
-    if "values" in wants:
-        from clawback.engine.torch.critic import Crediting, Valued
+    from clawback.engine.torch.pairs import find
+    from clawback.engine.torch.rounds import Rounds, Valued
 
-        steps = recipe.steps_for(len(examples))
-        return Valued(policy, cast(Crediting, algorithm), examples, steps=steps, per_step=per_step, seed=seed)
+    wants, per_step = algorithms.needs(algorithm), recipe.batch * recipe.accumulation
     if "pairs" not in wants:
         steps = recipe.steps_for(len(examples))
+        if "values" in wants:
+            return Valued(policy, algorithm, examples, steps=steps, per_step=per_step, seed=seed)
+        if "proximal" in wants:
+            return Rounds(policy, examples, steps=steps, per_step=per_step, seed=seed)
         return Ratings([[example] for example in examples], steps=steps, per_step=per_step, seed=seed)
-    from clawback.engine.torch.pairs import find
-
     pairs = find(samples, [example.encoded for example in examples])
     if not pairs:
         raise TrainingError(

@@ -60,14 +60,12 @@ def taught(
     policy: Policy,
     examples: Sequence[Example],
     samples: Sequence[Sample],
-    start: Sequence[Tensor],
     top_k: int,
 ) -> list[Example]:
     """The examples with what a teacher says of each of their tokens, where its sample has a hint.
 
     Args:
         examples, samples: S of each, in the same order.
-        start: [tokens] log-probs of each response under the policy as it is now, without a hint.
         top_k: how many of the teacher's likeliest tokens to keep; 0 for none.
 
     Raises:
@@ -95,8 +93,7 @@ def taught(
         likely = None
         if top_k and reading.ids is not None and reading.likely is not None:
             likely = (reading.ids[:, :top_k], reading.likely[:, :top_k])
-        apart = reading.logprobs - start[index].to(reading.logprobs.device)
-        result[index] = dataclasses.replace(result[index], token_advantages=apart, teacher_top=likely)
+        result[index] = dataclasses.replace(result[index], teacher=reading.logprobs, teacher_top=likely)
     return result
 
 

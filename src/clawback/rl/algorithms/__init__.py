@@ -6,13 +6,14 @@ a batch to a loss. It knows no model and keeps no state; a baseline that lives o
 That is all that one has to have. One that wants more than ratings and log-probs says so in a class variable ``needs``, a set of:
 
     entropy     ``Batch.entropy`` with its gradient
+    proximal    each time all answers have been gone through, ``Batch.old_logprobs`` is made anew from the policy as it is
     pairs       ``Batch.pairs``: answers come as pairs, of which one was better; others are left out
     mismatched  ``Batch.mismatch_kl``
-    teacher     ``Batch.token_advantages`` is log π_teacher − log π_start; turns without a number but with a hint come along, and with
+    teacher     ``Batch.token_advantages`` is log π_teacher − log π_old (needs proximal, too); turns without a number but with a hint come along, and with
                 a setting ``top_k`` above 0 there is ``Batch.teacher_kl``
     hints       turns without a hint are left out
     values      ``Batch.values`` of a value head that is trained beside the adapter, and ``Batch.token_advantages`` by the algorithm's
-                own ``credit`` and ``paid`` (``ppo.py``)
+                own ``credit`` and ``paid`` (``ppo.py``); old ones are made anew as for proximal
     natural     the step is a natural gradient, by the algorithm's own ``direction`` and ``search`` (``trpo.py``)
 
 and one whose KL weight follows the run has a method ``adapt`` (``ppo.py``).

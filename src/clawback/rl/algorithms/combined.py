@@ -2,7 +2,7 @@
 
 Source: OpenClaw-RL (Combined). With the reward r of an answer and a hint for it, as in ``opd.py``:
 
-    A_t = w_binary · r + w_opd · clip( log π_teacher(t) − log π_start(t), ±c )
+    A_t = w_binary · r + w_opd · clip( log π_teacher(t) − log π_old(t), ±c )
     ρ_t = π(t) / π_old(t)
     L   = −mean_tokens[ min(ρ_t·A_t, clip(ρ_t, 0.8, 1.28)·A_t) ] + β · mean_tokens[ k3_t ]
 
@@ -10,7 +10,7 @@ Source: OpenClaw-RL (Combined). With the reward r of an answer and a hint for it
     | ------------------ | ---------------------------- |
     | a hint and a score | both terms                   |
     | a hint             | the second                   |
-    | a score            | the first (teacher = start)  |
+    | a score            | the first (teacher = old)  |
     | neither            | no sample                    |
 
 Details that decide how it behaves:
@@ -35,7 +35,7 @@ from clawback.rl.surrogate import clipped, figures, penalty
 @dataclass(frozen=True)
 class Combined:
     name: ClassVar[str] = "combined"
-    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher", "proximal"})
 
     kl: float = 0.001
     """β, weight of the KL to the base."""

@@ -16,9 +16,10 @@ Details that decide how it behaves:
    at high-entropy "forking" tokens only (arXiv:2506.01939), and KL on the others. They are absolute: the means
    stay over all tokens.
 5. The reference of the KL is the base model, not the policy that sampled.
-6. A group whose rewards are equal has no say.
-7. Where the batch holds the exact KL of each position (``Batch.exact_kl``), that takes the place of k3.
-8. ``grouped = False`` is for answers that stand alone, as OpenClaw-RL has it ("groups of one"): A is the reward itself, without
+6. Ratings are gone over several times; each time the policy as it is by then takes the place of the one that sampled.
+7. A group whose rewards are equal has no say.
+8. Where the batch holds the exact KL of each position (``Batch.exact_kl``), that takes the place of k3.
+9. ``grouped = False`` is for answers that stand alone, as OpenClaw-RL has it ("groups of one"): A is the reward itself, without
    any normalisation. With ratings of one answer a prompt, groups would leave nothing to learn.
 """
 
@@ -37,6 +38,7 @@ from clawback.rl.surrogate import clipped, figures, penalty
 @dataclass(frozen=True)
 class Grpo:
     name: ClassVar[str] = "grpo"
+    needs: ClassVar[frozenset[str]] = frozenset({"proximal"})
 
     kl: float = 0.02
     """β, weight of the KL term."""

@@ -4,7 +4,7 @@ Source: OpenClaw-RL (Binary RL, OPD and Combined), and Lu et al. 2025, "On-Polic
 or an edit of an answer is a hint. The teacher is the policy as it was at the start, with the hint appended to the
 last user message; it reads the *same* response tokens:
 
-    A_t = clip( log π_teacher(t) − log π_start(t), ±c )                   what the hint changes, token by token
+    A_t = clip( log π_teacher(t) − log π_old(t), ±c )                     what the hint changes, token by token
     ρ_t = π(t) / π_old(t)
     L   = −mean_tokens[ min(ρ_t·A_t, clip(ρ_t, 0.8, 1.28)·A_t) ] + β · mean_tokens[ k3_t ]
 
@@ -15,8 +15,8 @@ With ``top_k`` the whole distribution is learned in place of the sampled token, 
 Details that decide how it behaves:
 
 1. A rating is one number an answer; this is one a token. It says *where* the answer would have gone another way.
-2. Teacher and start are the same weights, with and without the hint: what differs is the hint alone. (``π_old``, in the
-   ratio, is what was recorded when the answer was sampled.)
+2. The teacher is the start of the run, so at first what differs is the hint alone. Each time all answers have been gone through,
+   π_old is the policy as it is by then: where it says what the teacher says, A is 0 and it stays.
 3. A token that the hint makes impossible has a difference of −10 nats or more. Without the clip a few such tokens are the gradient.
 4. With the sampled token alone, a bad answer's tokens go down and what should come up is only known where the answer had it. The
    top-k loss pulls up what the teacher would have said there.
@@ -40,7 +40,7 @@ from clawback.rl.surrogate import clipped, figures, penalty
 @dataclass(frozen=True)
 class Opd:
     name: ClassVar[str] = "opd"
-    needs: ClassVar[frozenset[str]] = frozenset({"teacher", "hints"})
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher", "hints", "proximal"})
 
     kl: float = 0.001
     """β, weight of the KL to the base."""

@@ -18,7 +18,8 @@ Details that decide how it behaves:
    get next to no credit; value pretraining, arXiv:2503.01491, for the same reason).
 2. V is linear in the policy's last hidden state. Its gradient stops there: a few dozen rewards are not let loose on the adapter
    through a second loss.
-3. Advantages are made again from the values as they are each time all ratings have been gone through.
+3. Each time all ratings have been gone through, advantages are made again from the values as they are, and π_old is the policy as
+   it is. Within a round it is PPO with one epoch.
 4. The value is clipped like the policy, around what it was when advantages were made.
 5. KL is a term of the loss, its weight adapted towards a target; in a reward it would have to be made again at every step.
 6. The value head is trained beside the adapter and kept in checkpoints. It is no part of what is published.

@@ -41,10 +41,10 @@ class Trpo:
 
     kl: float = 0.001
     """β, weight of the KL to the base."""
-    max_step_kl: float = 0.02
+    max_step_kl: float = 0.001
     """δ, nats a token between the policies before and after a step."""
     damping: float = 1e-3
-    products: int = 8
+    products: int = 6
     """Fisher-vector products a step, two passes each."""
     shrink: float = 0.5
     tries: int = 8
