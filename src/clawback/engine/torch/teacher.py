@@ -21,7 +21,9 @@ from clawback.records import Message, Sample
 if TYPE_CHECKING:
     from clawback.engine.torch.policy import Policy
 
-HEADING = "[The user's hint for this answer]"
+HEADING = "Please note:"
+"""In the user's own voice. A marker in brackets says the same to a large model, and puts a small one out: the embedded one
+then forgets the question, and its teacher pulls towards nonsense."""
 OVERLAP = 16
 """Likeliest tokens at each position that a teacher is compared with the student by."""
 
