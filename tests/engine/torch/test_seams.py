@@ -54,10 +54,16 @@ def means(policy, samples):
     return torch.stack([v.mean() for v in values])
 
 
-@pytest.mark.parametrize("algorithm", [name for name in EVERY if name != "opd"])
+def some_slow(names, quick):
+    """All of these names, those that are not in ``quick`` in the long run only."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("algorithm", some_slow([n for n in EVERY if n != "opd"], {"ppo", "dpo", "kto"}))
 def test_liked_answers_become_more_likely_than_disliked_ones(folders, tmp_path, algorithm):
     policy, samples = engine.load(str(folders("llama"))), make_samples(hints=False)
-    settings = recipe(policy, algorithm, steps=24, learning_rate=3e-3, max_drift=5.0)
+    steps = 6 if algorithm == "trpo" else 24
+    settings = recipe(policy, algorithm, steps=steps, learning_rate=3e-3, max_drift=5.0)
     before = means(policy, samples)
     engine.train(policy, samples, settings, seed=1, out=tmp_path)
     moved = means(policy, samples) - before
@@ -84,7 +90,7 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("algorithm", EVERY)
+@pytest.mark.parametrize("algorithm", some_slow(EVERY, {"ppo", "opd"}))
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
     import clawback.engine.torch.trainer as trainer
 
@@ -277,7 +283,7 @@ def test_fisher_products_against_the_jacobian_of_the_logits(folders):
 
 def test_trpo_keeps_to_its_trust_region(folders, tmp_path):
     policy = engine.load(str(folders("llama")))
-    settings = recipe(policy, "trpo", batch=12, extra={"max_step_kl": 0.01})
+    settings = recipe(policy, "trpo", steps=3, batch=12, extra={"max_step_kl": 0.01})
     result = engine.train(policy, make_samples(), settings, seed=0, out=tmp_path)
     moved = [row["step_kl"] for row in result.history]
     assert max(moved) <= 0.01

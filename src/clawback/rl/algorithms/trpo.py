@@ -41,7 +41,7 @@ class Trpo:
 
     kl: float = 0.001
     """β, weight of the KL to the base."""
-    max_step_kl: float = 0.001
+    max_step_kl: float = 0.003
     """δ, nats a token between the policies before and after a step."""
     damping: float = 1e-3
     products: int = 6
