@@ -131,13 +131,13 @@ class _Job:
         samples = feedback.samples(self.db)
         train, held = feedback.split(samples, self.settings.gate.held_out, seed, before=self.db.splits())
         name = algorithm or training.algorithm
-        if engine.reads_words(name):
-            # The gate has no use for words alone, so none of them are kept for it.
-            train += [s for s in feedback.samples(self.db, words=True) if not s.rated]
         if not train:
             raise TrainingError(
                 "There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`)."
             )
+        if engine.reads_words(name):
+            # The gate has no use for words alone: none of them are kept for it, and without ratings it could not judge.
+            train += [s for s in feedback.samples(self.db, words=True) if not s.rated]
         self.tell({"phase": "load"})
         policy = engine.load(
             model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit

@@ -45,11 +45,12 @@ def gae(
     count = values.numel()
     if count == 0:
         return values.clone(), values.clone()
-    gamma, lam = (torch.as_tensor(x, dtype=values.dtype).expand(count) for x in (gamma, lam))
+    here = values.device
+    gamma, lam = (torch.as_tensor(x, dtype=values.dtype, device=here).expand(count) for x in (gamma, lam))
     _, lengths = torch.unique_consecutive(segment, return_counts=True)
-    rows = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+    rows = torch.repeat_interleave(torch.arange(len(lengths), device=here), lengths)
     starts = lengths.cumsum(0) - lengths
-    places = torch.arange(count) - starts[rows]
+    places = torch.arange(count, device=here) - starts[rows]
     shape = (len(lengths), int(lengths.max()) + 1)  # one more: after the end everything is 0
 
     def table(flat: Tensor) -> Tensor:
