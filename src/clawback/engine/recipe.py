@@ -63,7 +63,7 @@ class _Own:
 _ALGORITHMS: dict[str, _Own] = {
     "auto": _Own(kl=20.0),
     "grpo": _Own(kl=20.0),  # its answers are fresh every round, so drift adds up
-    "trpo": _Own(steps=0.2, batch=4),  # few steps of a known length, each on many answers
+    "trpo": _Own(steps=0.125, batch=8),  # few steps of a known length, each on many answers
 }
 
 

@@ -288,8 +288,7 @@ def test_trpo_keeps_to_its_trust_region(folders, tmp_path):
     moved = [row["step_kl"] for row in result.history]
     assert max(moved) <= 0.01
     assert moved[0] > 0.002
-    losses = [row["loss"] for row in result.history]
-    assert losses == sorted(losses, reverse=True)
+    assert all(row["step_share"] > 0 for row in result.history)
 
 
 @pytest.mark.parametrize("algorithm", ["reinforce", "ppo", "grpo"])

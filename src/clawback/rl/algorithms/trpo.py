@@ -6,7 +6,7 @@ policy (the Hessian of its KL) at θ:
     A    = r − mean of all ratings of the run
     L(θ) = −mean_tokens[ π_θ(t)/π_old(t) · A ] + β · mean_tokens[ k3_t ]
     x    = (F + damping)⁻¹ · (−g)                    by conjugate gradients, from products F·v alone
-    s    = sqrt( 2δ / xᵀ(F + damping)x )
+    s    = sqrt( 2δ / xᵀFx )
     θ   ← θ + shrink^j · s · x                       the first j = 0, 1, … with KL(θ_new ‖ θ) ≤ δ and a lower L; else θ stays
 
 Details that decide how it behaves:
@@ -15,9 +15,11 @@ Details that decide how it behaves:
    live on quite different scales, are no trouble. A gradient of any size gives a step of the same length.
 2. F·v is how the gradient of the KL changes along v: (∇KL(θ + hv) − ∇KL(θ − hv)) / 2h, where ∇KL(θ) = 0. The KL is exact, over the whole
    vocabulary, so F is the true Fisher matrix at these positions and not one from sampled tokens.
-3. A fresh LoRA has B = 0, so F has no say about A. ``damping`` keeps x finite there.
+3. F and g come from a few dozen answers, and F⁻¹g goes furthest where F knows least: in their noise. ``damping`` turns those directions down
+   (towards the plain gradient), and is left out where the length is measured, so that a step is δ long whatever it is.
 4. A step needs two dozen passes: give it many answers at once, and few steps.
-5. There is no clip; ratings that are gone over again are held by the trust region of each step, and by β.
+5. There is no clip, so π_old has to be near: it is made anew each time all answers have been gone through, which by default is each
+   step. Against the policy that wrote the answers, a few rare tokens whose ratio has grown to 10 or 100 become the whole gain.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ from clawback.rl.surrogate import figures, penalty
 @dataclass(frozen=True)
 class Trpo:
     name: ClassVar[str] = "trpo"
-    needs: ClassVar[frozenset[str]] = frozenset({"natural"})
+    needs: ClassVar[frozenset[str]] = frozenset({"natural", "proximal"})
 
     kl: float = 0.001
     """β, weight of the KL to the base."""
     max_step_kl: float = 0.003
     """δ, nats a token between the policies before and after a step."""
-    damping: float = 1e-3
+    damping: float = 0.03
     products: int = 6
     """Fisher-vector products a step, two passes each."""
     shrink: float = 0.5
@@ -69,8 +71,8 @@ class Trpo:
             return fisher(vector) + self.damping * vector
 
         x = conjugate_gradient(damped, -gradient, self.products)
-        curvature = torch.dot(x, damped(x))
-        if not bool(curvature > 0):
+        curvature = torch.dot(x, fisher(x))
+        if not bool(curvature > 1e-12 * torch.dot(x, x)):
             return torch.zeros_like(gradient)
         return x * (2 * self.max_step_kl / curvature).sqrt()
 
