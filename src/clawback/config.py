@@ -41,6 +41,8 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Fresh ratings that start a run by themselves."""
     background: bool = True
     seed: int = 0
+    credit: float = 0.0
+    """Share of a turn's reward that goes on to the unrated turn before it in its session, 0 to 1; 0: each turn for itself."""
     overrides: dict[str, Any] = {}
     """Single recipe values set by hand, such as ``{learning_rate = 5e-4}``."""
 

@@ -104,6 +104,15 @@ class Sample:
     parts: tuple[Part, ...] = ()
     response_ids: tuple[int, ...] | None = None
     response_logprobs: tuple[float, ...] | None = None
+    hints: tuple[str, ...] = ()
+    """What would have made the response better, in words: critiques and edits."""
+    response_mask: tuple[bool, ...] | None = None
+    """Which of ``response_ids`` the policy wrote itself. The others (what a tool put in between) are read, not learned."""
+
+    @property
+    def rated(self) -> bool:
+        """False where words are all there is: the reward is then no opinion."""
+        return bool(self.parts) or not self.hints
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,31 @@ def test_the_same_feedback_and_seed_give_the_same_bytes(tmp_path: Path) -> None:
     assert weights(other, 1) != weights(first, 1)
 
 
+@pytest.mark.slow
+def test_words_alone_reach_an_algorithm_that_reads_and_no_other(tmp_path: Path) -> None:
+    trained = {}
+    for algorithm in ("opd", "reinforce"):
+        home = rated_home(tmp_path / algorithm, 10)
+        with store.connect(home.database) as db:
+            said = []
+            for prompt in corpus.prompts("rated", 4, 7):
+                turn = Turn(session="t", messages=tuple(prompt.messages), response="No.", created_at=1.0)
+                said.append(feedback.critique(db, db.add_turn(turn).id, "As a list, please.").id)
+        run = jobs.train_once(home, algorithm=algorithm).run
+        assert not set(said) & set(run.held_out_ids)
+        trained[algorithm] = set(said) & set(run.train_ids)
+    assert trained == {"opd": set(said), "reinforce": set()}
+
+
+def test_words_without_any_rating_are_not_enough(tmp_path: Path) -> None:
+    home = rated_home(tmp_path, 0)
+    with store.connect(home.database) as db:
+        turn = db.add_turn(Turn(session="t", messages=({"role": "user", "content": "q"},), response="No."))
+        feedback.critique(db, turn.id, "As a list, please.")
+    with pytest.raises(TrainingError, match="rate some answers"):
+        jobs.train_once(home, algorithm="opd")
+
+
 def test_a_run_records_exactly_what_went_into_it(tmp_path: Path) -> None:
     home = rated_home(tmp_path)
     outcome = jobs.train_once(home)

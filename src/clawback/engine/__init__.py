@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clawback.engine.memory import Estimate, estimate
 from clawback.engine.recipe import Recipe, recipe, recipe_from
-from clawback.engine.train import train
+from clawback.engine.train import reads_words, train
 from clawback.engine.types import Completion, ModelInfo, TrainResult
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ __all__ = [
     "TrainResult",
     "estimate",
     "load",
+    "reads_words",
     "recipe",
     "recipe_from",
     "train",

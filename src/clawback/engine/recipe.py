@@ -48,8 +48,23 @@ _BATCHES: dict[Bucket, tuple[int, int, int]] = {  # batch, accumulation, rank
     "large": (3, 2, 16),
     "xl": (2, 4, 8),
 }
-_GROUP_KL = 20.0
-"""GRPO's KL weight over that of the others: its answers are fresh every round, so drift adds up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """Factors on the preset's figures."""
+
+    rate: float = 1.0
+    kl: float = 1.0
+    steps: float = 1.0
+    batch: int = 1
+
+
+_ALGORITHMS: dict[str, _Own] = {
+    "auto": _Own(kl=20.0),
+    "grpo": _Own(kl=20.0),  # its answers are fresh every round, so drift adds up
+    "trpo": _Own(steps=0.125, batch=8),  # few steps of a known length, each on many answers
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +143,19 @@ def recipe(
         raise UsageError(f"There is no preset {preset!r}. Choose one of: {', '.join(get_args(Preset))}.")
     row, moe = _PRESETS[preset], info.kind == "moe"
     batch, accumulation, rank = _BATCHES[info.bucket]
-    kl = row.kl * (0.5 if moe else 1.0) * (_GROUP_KL if algorithm in {"grpo", "auto"} else 1.0)
+    own = _ALGORITHMS.get(algorithm, _Own())
     chosen = Recipe(
         algorithm=algorithm,
         preset=preset,
         bucket=info.bucket,
         kind=info.kind,
-        learning_rate=learning_rate(info) * row.rate,
-        steps=row.steps,
-        batch=batch,
+        learning_rate=learning_rate(info) * row.rate * own.rate,
+        steps=max(1, round(row.steps * own.steps)),
+        batch=batch * own.batch,
         accumulation=accumulation,
         rank=rank + (8 if moe else 0),
         alpha=rank + (8 if moe else 0),
-        kl=kl,
+        kl=row.kl * (0.5 if moe else 1.0) * own.kl,
         positive_weight=row.positive_weight,
         band_low=row.band[0],
         band_high=row.band[1],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.engine.recipe import Recipe
 from clawback.engine.types import TrainResult
-from clawback.errors import TrainingError
+from clawback.errors import TrainingError, UsageError
 from clawback.records import Message, Sample
 
 if TYPE_CHECKING:
@@ -156,8 +156,20 @@ def plan_for(
         from clawback.engine.torch import imagine
 
         return imagine.plan(policy, samples, recipe, prompts, seed=seed, baseline=baseline, tell=tell)
+    if recipe.algorithm in algorithms.ENVIRONMENT:
+        raise UsageError(
+            f"{recipe.algorithm} learns from the steps of an environment, not from feedback. Choose one of: auto, "
+            f"{', '.join(algorithms.names())}."
+        )
     algorithm = algorithms.make(recipe.algorithm, recipe.settings())
     return from_ratings(policy, samples, recipe, algorithm, seed=seed, baseline=baseline)
+
+
+def reads_words(algorithm: str) -> bool:
+    """Whether an algorithm has a use for turns of which something was said in words alone. ``UsageError`` for one that nobody provides."""
+    from clawback.rl import algorithms
+
+    return algorithm not in ("auto", "imagine") and "teacher" in algorithms.needs(algorithms.find(algorithm))
 
 
 def fingerprint(

@@ -130,6 +130,7 @@ class _Job:
         seed = training.seed if seed is None else seed
         samples = feedback.samples(self.db)
         train, held = feedback.split(samples, self.settings.gate.held_out, seed, before=self.db.splits())
+        name = algorithm or training.algorithm
         if not train:
             raise TrainingError(
                 "There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`)."
@@ -139,13 +140,14 @@ class _Job:
                 "Only a judge has said anything yet, and no version goes live on a judge's word: rate some answers yourself "
                 "(`clawback good`, `bad`)."
             )
+        if engine.reads_words(name):
+            # The gate has no use for words alone: none of them are kept for it, and without ratings it could not judge.
+            train += [s for s in feedback.samples(self.db, words=True) if not s.rated]
         self.tell({"phase": "load"})
         policy = engine.load(
             model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
         )
-        recipe = engine.recipe(
-            policy.info, preset or training.preset, algorithm or training.algorithm, training.overrides
-        )
+        recipe = engine.recipe(policy.info, preset or training.preset, name, training.overrides)
         run = Run(
             base=model.base,
             base_revision=policy.info.revision,
@@ -184,7 +186,12 @@ class _Job:
         with tracking.track(names, self.home.logs, name, run.recipe) as track:
             result = engine.train(
                 policy,
-                feedback.samples(self.db, run.train_ids),
+                feedback.samples(
+                    self.db,
+                    run.train_ids,
+                    words=engine.reads_words(run.algorithm),
+                    credit=self.settings.training.credit,
+                ),
                 recipe,
                 seed=run.seed,
                 out=self.folder(run),

@@ -55,3 +55,25 @@ def group_normalised(rewards: Tensor, groups: Tensor, *, scale: bool = True, eps
         return centred
     variance = rewards.new_zeros(count.numel()).index_add(0, index, centred.square()) / count
     return centred / (variance.sqrt()[index] + eps)
+
+
+def leave_one_out(rewards: Tensor, groups: Tensor) -> Tensor:
+    """Each reward against the mean of the *others* of its group (Kool et al. 2019; Ahmadian et al. 2024, arXiv:2402.14740, eq. 7).
+
+        advantage_i = r_i − Σ_{j≠i} r_j / (k − 1)
+
+    Args:
+        rewards: [S].
+        groups: [S] int64, any labels.
+
+    A group of one has no others. Those are held against each other, as one group: with one answer a prompt, the
+    baseline is what the person thinks of answers to their other prompts. A single one that is left gives 0.
+    """
+    rewards = rewards.float()
+    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
+    alone = count[index] == 1
+    index = torch.where(alone, count.numel(), index)
+    size = torch.bincount(index, minlength=count.numel() + 1).to(rewards.dtype)
+    total = rewards.new_zeros(size.numel()).index_add(0, index, rewards)
+    others = (total[index] - rewards) / (size[index] - 1).clamp(min=1.0)
+    return torch.where(size[index] > 1, rewards - others, torch.zeros_like(rewards))

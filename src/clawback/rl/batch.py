@@ -31,7 +31,7 @@ class Batch:
     advantages: Tensor
     """[S]"""
     entropy: Tensor | None = None
-    """[N] entropy of the policy's next-token distribution, in nats; no gradient."""
+    """[N] entropy of the policy's next-token distribution, in nats; with its gradient where an algorithm ``needs`` it."""
     pg_weight: Tensor | None = None
     """[N] weight of a token in the policy-gradient term. Absolute: the mean stays over all tokens, so weights
     with a mean of 1 keep the size of the term."""
@@ -42,6 +42,22 @@ class Batch:
     """[N] weight of a token in the KL term; absolute as well."""
     samples_in_step: float | None = None
     tokens_in_step: float | None = None
+    token_advantages: Tensor | None = None
+    """[N] an advantage for each single token, for algorithms that ``need`` values or a teacher."""
+    teacher_kl: Tensor | None = None
+    """[N] divergence of the policy from the teacher at each position, with its gradient."""
+    values: Tensor | None = None
+    """[N] what the value head expects of the state before each token; carries its gradient."""
+    old_values: Tensor | None = None
+    """[N] the same when advantages were made."""
+    returns: Tensor | None = None
+    """[N] what the values should have been."""
+    pairs: Tensor | None = None
+    """[P, 2] int64: the better and the worse answer of each pair."""
+    mismatch_kl: float = 0.0
+    """Nats an answer between policy and base on answers to *other* prompts, ≥ 0, over the whole step."""
+    kl_scale: float = 1.0
+    """Factor on the weight of the KL, for algorithms that ``adapt`` it."""
 
     @property
     def samples(self) -> float:

@@ -11,7 +11,9 @@ With policy p, base q and logits z = scale · W h, at one position:
 
 The first keeps the policy from saying what the base would not: content. The second keeps it able to say what the base would:
 ways of saying things that the reward is indifferent to, or only thinks that it dislikes.
-As in ``head.py`` the table [tokens, vocabulary] never exists, and the gradient is made on the way forward.
+    H(p)    = −Σ_v p_v log p_v                   dH/dh  = −scale · Σ_v p_v (log p_v + H) · W_v
+
+The last one is the entropy, for algorithms that pay for variety. As in ``head.py`` the table [tokens, vocabulary] never exists, and the gradient is made on the way forward.
 """
 
 from __future__ import annotations
@@ -51,6 +53,37 @@ class _Divergence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         (direction,) = ctx.saved_tensors
         return (direction * grads[0][:, None]).to(ctx.dtype), None, None, None
+
+
+def entropy(head: Head, hidden: Tensor) -> Tensor:
+    """[N, H] → [N] entropy of the next-token distribution in nats, float32, differentiable in ``hidden``."""
+    if torch.is_grad_enabled() and hidden.requires_grad:
+        return _Entropy.apply(hidden, head)  # type: ignore[no-any-return, no-untyped-call]
+    log_p, mean_logit, _ = _online(head, hidden, False, True)
+    return log_p - mean_logit
+
+
+class _Entropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, head: Head) -> Tensor:
+        with torch.no_grad():
+            log_p, mean_logit, _ = _online(head, hidden, False, True)
+            value = log_p - mean_logit
+            pull = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
+            for start in range(0, head.weight.shape[0], TILE):
+                ours, slope = _capped(head, head.tile(hidden, start))
+                ours = ours - log_p[:, None]
+                weights = ours.exp() * (ours + value[:, None])
+                rows = head.weight[start : start + TILE]
+                pull -= (weights if slope is None else weights * slope).to(rows.dtype) @ rows
+            ctx.save_for_backward(pull * head.scale)
+        ctx.dtype = hidden.dtype
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (direction,) = ctx.saved_tensors
+        return (direction * grads[0][:, None]).to(ctx.dtype), None
 
 
 @torch.no_grad()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clawback.engine.torch.chat import Encoded
+from clawback.errors import TrainingError
+from clawback.rl import algorithms
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
@@ -34,6 +37,27 @@ class Example:
     kl_weight: Tensor | None = None
     base: Tensor | None = None
     """[response tokens, H] hidden states of the base model, where the exact divergence is wanted."""
+    mask: Tensor | None = None
+    """[response tokens] bool: which of them the policy wrote; None for all."""
+    token_advantages: Tensor | None = None
+    returns: Tensor | None = None
+    old_values: Tensor | None = None
+    """See ``rl.Batch``."""
+    teacher: Tensor | None = None
+    """Log-probs under the teacher."""
+    teacher_top: tuple[Tensor, Tensor] | None = None
+    """[response tokens, k] ids of the teacher's likeliest tokens, and the log-probs it gives them."""
+    mismatched: Encoded | None = None
+    """This prompt with the answer to another, where the divergence on such is wanted."""
+    mismatched_ref: float = 0.0
+    """Log-prob of that whole answer under the base model."""
+    paired: bool = False
+    """One of two that follow each other, the better one first."""
+
+    @property
+    def counted(self) -> int:
+        """Tokens that go into a loss."""
+        return len(self.encoded.response) if self.mask is None else int(self.mask.sum())
 
 
 class Source(Protocol):
@@ -51,6 +75,11 @@ class Source(Protocol):
     @property
     def fresh(self) -> bool:
         """True when answers are sampled during the run, so that their mean reward says how the policy does."""
+        ...
+
+    @property
+    def critic(self) -> nn.Module | None:
+        """A value head, to be trained beside the adapter."""
         ...
 
     def examples(self, step: int) -> Sequence[Example]:
@@ -82,19 +111,24 @@ class Plan:
 
 
 class Ratings:
-    """Every rated answer, in shuffled rounds: each is used as often as every other, give or take one."""
+    """Every rated answer, in shuffled rounds: each is used as often as every other, give or take one.
+
+    They are dealt in units, of one answer each or of a pair, that stay together.
+    """
 
     fresh = False
+    critic: nn.Module | None = None
 
-    def __init__(self, examples: Sequence[Example], *, steps: int, per_step: int, seed: int) -> None:
-        self._examples = list(examples)
-        self._per_step = min(per_step, len(self._examples))
+    def __init__(self, units: Sequence[Sequence[Example]], *, steps: int, per_step: int, seed: int) -> None:
+        self._units = [list(unit) for unit in units]
+        self._per_step = min(per_step, len(self._units))
         self._seed = seed
         self.steps = steps
 
     def examples(self, step: int) -> list[Example]:
         first = step * self._per_step
-        return [self._examples[self._nth(position)] for position in range(first, first + self._per_step)]
+        places = map(self._nth, range(first, first + self._per_step))
+        return [example for place in places for example in self._units[place]]
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -103,10 +137,10 @@ class Ratings:
         pass
 
     def _nth(self, position: int) -> int:
-        """The example at a position of an endless row of shuffled rounds."""
-        turn, place = divmod(position, len(self._examples))
+        """The unit at a position of an endless row of shuffled rounds."""
+        turn, place = divmod(position, len(self._units))
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + turn)
-        return int(torch.randperm(len(self._examples), generator=generator)[place])
+        return int(torch.randperm(len(self._units), generator=generator)[place])
 
 
 def from_ratings(
@@ -121,7 +155,12 @@ def from_ratings(
     """A run on the ratings themselves: advantages once, in the order given, and log-probs of the start once.
 
     ``old`` is what was recorded when the answer was sampled, where it was; else the policy as it is now.
+
+    Raises:
+        TrainingError: nothing among the samples is of the kind that the algorithm learns from.
     """
+    wants = algorithms.needs(algorithm)
+    samples = _usable(samples, wants, algorithm.name)
     encoded = [policy.encode(sample) for sample in samples]
     rewards = torch.tensor([sample.reward for sample in samples], dtype=torch.float32)
     advantages, baseline = algorithm.advantages(rewards, _groups(encoded), baseline)
@@ -131,12 +170,85 @@ def from_ratings(
         # A fresh adapter changes nothing, so its policy is the base: no need to ask twice.
         start = policy.scorer(encoded).split() if policy.moved else ref
     examples = [
-        Example(one, float(a), _recorded(sample, s), r, sample.reward)
+        Example(one, float(a), _recorded(sample, s), r, sample.reward, mask=_mask(sample, s))
         for one, a, sample, s, r in zip(encoded, advantages, samples, start, ref, strict=True)
     ]
-    per_step = recipe.batch * recipe.accumulation
-    source = Ratings(examples, steps=recipe.steps_for(len(examples)), per_step=per_step, seed=seed)
-    return Plan(algorithm, source, algorithm.name, baseline=baseline)
+    if "teacher" in wants:
+        from clawback.engine.torch.teacher import taught
+
+        examples = taught(policy, examples, samples, int(getattr(algorithm, "top_k", 0)))
+    if "mismatched" in wants:
+        examples = _mismatched(policy, examples)
+    return Plan(
+        algorithm,
+        _dealt(policy, samples, examples, recipe, algorithm, seed),
+        algorithm.name,
+        baseline=baseline,
+    )
+
+
+def _usable(samples: Sequence[Sample], wants: frozenset[str], name: str) -> list[Sample]:
+    """Those that the algorithm has a use for."""
+    if "hints" in wants:
+        kept, missing = [sample for sample in samples if sample.hints], "critiques or edits"
+    elif "teacher" in wants:
+        kept, missing = [s for s in samples if s.hints or s.rated], "ratings, critiques or edits"
+    else:
+        kept, missing = [sample for sample in samples if sample.rated], "ratings"
+    if not kept:
+        raise TrainingError(f"There is nothing for {name} to learn from: it needs {missing}.")
+    return kept
+
+
+def _dealt(
+    policy: Policy,
+    samples: Sequence[Sample],
+    examples: list[Example],
+    recipe: Recipe,
+    algorithm: Algorithm,
+    seed: int,
+) -> Ratings:
+    """The source that hands the examples out, in the units that the algorithm wants."""
+    from clawback.engine.torch.pairs import find
+    from clawback.engine.torch.rounds import Rounds, Valued
+
+    wants, per_step = algorithms.needs(algorithm), recipe.batch * recipe.accumulation
+    if "pairs" not in wants:
+        steps = recipe.steps_for(len(examples))
+        if "values" in wants:
+            return Valued(policy, algorithm, examples, steps=steps, per_step=per_step, seed=seed)
+        if "proximal" in wants:
+            return Rounds(policy, examples, steps=steps, per_step=per_step, seed=seed)
+        return Ratings([[example] for example in examples], steps=steps, per_step=per_step, seed=seed)
+    pairs = find(samples, [example.encoded for example in examples])
+    if not pairs:
+        raise TrainingError(
+            f"There is nothing for {algorithm.name} to learn from: it needs pairs (`clawback prefer`, `clawback edit`, or "
+            "a good and a bad answer to the same prompt)."
+        )
+    units = [[dataclasses.replace(examples[i], paired=True) for i in pair] for pair in pairs]
+    steps = recipe.steps_for(2 * len(units))
+    return Ratings(units, steps=steps, per_step=max(1, per_step // 2), seed=seed)
+
+
+@torch.no_grad()
+def _mismatched(policy: Policy, examples: list[Example]) -> list[Example]:
+    """Each prompt with the next one's answer, and what the base makes of it."""
+    others = examples[1:] + examples[:1]
+    odd = [Encoded(e.encoded.prompt, o.encoded.response) for e, o in zip(examples, others, strict=True)]
+    with policy.base():
+        ref = [float(values.sum()) for values in policy.scorer(odd).split()]
+    return [
+        dataclasses.replace(example, mismatched=one, mismatched_ref=value)
+        for example, one, value in zip(examples, odd, ref, strict=True)
+    ]
+
+
+def _mask(sample: Sample, values: Tensor) -> Tensor | None:
+    """Which of the response tokens that are left the policy wrote; None for all."""
+    if sample.response_mask is None or sample.response_ids is None or all(sample.response_mask):
+        return None
+    return torch.tensor(sample.response_mask[: len(values)], dtype=torch.bool)
 
 
 def _recorded(sample: Sample, otherwise: Tensor) -> Tensor:

@@ -109,6 +109,9 @@ def plan(
     A recipe whose algorithm is ``imagine`` does not fall back; it raises ``TrainingError`` where all ratings are the same.
     """
     settings = Imagining.of(recipe)
+    samples = [one for one in samples if one.rated]
+    if not samples:
+        raise TrainingError("Nothing can be imagined without ratings: words alone are for opd and combined.")
     rated = [policy.encode(one) for one in samples]
     rewards = np.array([one.reward for one in samples], dtype=np.float64)
     fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
@@ -177,6 +180,7 @@ class Imagination:
     """
 
     fresh = True
+    critic = None
 
     def __init__(
         self, policy: Policy, asked: Sequence[tuple[int, ...]], settings: Imagining, seed: int, room: int

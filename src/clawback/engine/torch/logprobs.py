@@ -99,7 +99,7 @@ class Scorer:
         """
         lengths = tuple(len(one.response) for one in encoded)
         targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
-        states = self._hidden(encoded)
+        states = self.states(encoded)
         values, _ = logprobs(self.head, states, targets)
         return Scored(values, lengths, kl=divergence(self.head, states, reference, cover))
 
@@ -113,19 +113,23 @@ class Scorer:
         with engaged(self._configs) if self.packed else nullcontext():
             yield
 
-    def pieces(self, encoded: Sequence[Encoded]) -> list[list[int]]:
+    def pieces(self, encoded: Sequence[Encoded], together: int = 1) -> list[list[int]]:
         """Indices of sequences that fit into one pass each. Sequences of like length go together, so that
-        padding, where it is needed, is short. A sequence is never cut."""
-        order = sorted(range(len(encoded)), key=lambda i: (_tokens(encoded[i]), i))
+        padding, where it is needed, is short. A sequence is never cut, and with ``together`` each two (three, …) that
+        follow each other stay in one pass."""
+        sizes = [_tokens(one) for one in encoded]
+        units = [list(range(i, min(i + together, len(sizes)))) for i in range(0, len(sizes), together)]
+        units.sort(key=lambda unit: (max(sizes[i] for i in unit), unit))
         result: list[list[int]] = []
         used = 0
-        for index in order:
-            tokens = _tokens(encoded[index])
-            cost = used + tokens if self.packed else tokens * (len(result[-1]) + 1 if result else 1)
+        for unit in units:
+            tokens = sum(sizes[i] for i in unit)
+            rows = len(unit) + (len(result[-1]) if result else 0)
+            cost = used + tokens if self.packed else max(sizes[i] for i in unit) * rows
             if not result or cost > self.micro_tokens:
                 result.append([])
                 used = 0
-            result[-1].append(index)
+            result[-1] += unit
             used += tokens
         return result
 
@@ -145,7 +149,7 @@ class Scorer:
         for piece in self.pieces(encoded):
             chosen = [encoded[i] for i in piece]
             lengths = [len(one.response) for one in chosen]
-            for index, part in zip(piece, self._hidden(chosen).split(lengths), strict=True):
+            for index, part in zip(piece, self.states(chosen).split(lengths), strict=True):
                 states[index] = part
         return torch.cat([state for state in states if state is not None])
 
@@ -162,15 +166,15 @@ class Scorer:
         lengths = tuple(len(one.response) for one in encoded)
         targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
         if self.fused_head:
-            values, entropies = logprobs(self.head, self._hidden(encoded), targets, entropy=entropy)
+            values, entropies = logprobs(self.head, self.states(encoded), targets, entropy=entropy)
             return Scored(values, lengths, entropies)
         logits = self._padded(encoded, self.model).float().log_softmax(-1)  # [N, V]
         chosen = logits.gather(1, targets[:, None])[:, 0]
         spread = -(logits.detach().exp() * logits.detach()).sum(-1) if entropy else None
         return Scored(chosen, lengths, spread)
 
-    def _hidden(self, encoded: Sequence[Encoded]) -> Tensor:
-        """[N, H] hidden states from which the response tokens are predicted."""
+    def states(self, encoded: Sequence[Encoded]) -> Tensor:
+        """[N, H] hidden states from which the response tokens are predicted, of one of ``pieces``."""
         if self.packed and max(map(_tokens, encoded)) <= self._window:
             return self._packed(encoded)
         return self._padded(encoded, self._body)

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from clawback.engine.torch import checkpoint
+from clawback.engine.torch import checkpoint, critic, natural
 from clawback.engine.torch.examples import Example, Source
+from clawback.engine.torch.packing import Shared, drift, measure, pack
 from clawback.engine.torch.policy import Policy
 from clawback.errors import TrainingError
-from clawback.rl import Batch
+from clawback.rl import algorithms
 from clawback.rl.algorithms import Algorithm
 
 Progress = Mapping[str, Any]
@@ -101,14 +102,24 @@ class _Loop:
             raise TrainingError("There is nothing to train: the policy has no adapter.")
         self.names = [name for name, _ in named]
         self.weights: list[nn.Parameter] = [parameter for _, parameter in named]
-        self.optimizer = torch.optim.AdamW(
-            self.weights, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-        )
+        self.adapter = list(self.weights)
+        groups: list[dict[str, Any]] = [{"params": self.adapter, "lr": settings.learning_rate}]
+        if source.critic is not None:
+            valued = sorted(source.critic.named_parameters())
+            self.names += [f"critic.{name}" for name, _ in valued]
+            self.weights += [parameter for _, parameter in valued]
+            groups.append({"params": [parameter for _, parameter in valued], "lr": critic.RATE})
+        self.rates = [group["lr"] for group in groups]
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=settings.weight_decay, fused=True)
+        self.wants = algorithms.needs(algorithm)
+        self.kl_scale = 1.0
+        """Factor on the weight of the KL, for algorithms that adapt it."""
         self.step = 0
         self.fitted = Fitted()
         self.good = [weight.detach().clone() for weight in self.weights]
         """The weights before the last step whose answers were measured to be in bounds."""
         self.last: Sequence[Example] = ()
+        self.figures: dict[str, float] = {}
         self.written = time.monotonic()
 
     def advance(self) -> dict[str, float]:
@@ -119,7 +130,10 @@ class _Loop:
             examples = self.source.examples(self.step)
             figures = self.gradient(examples)
         figures["reward"] = sum(example.reward for example in examples) / max(1, len(examples))
-        norm = nn.utils.clip_grad_norm_(self.weights, self.settings.grad_clip)
+        norm, *_ = [
+            nn.utils.clip_grad_norm_(group["params"], self.settings.grad_clip)
+            for group in self.optimizer.param_groups
+        ]
         figures["grad_norm"] = float(norm)
         tokens = sum(len(e.encoded.prompt) + len(e.encoded.response) for e in examples)
         figures["tokens"] = float(tokens)
@@ -130,9 +144,9 @@ class _Loop:
             self.fitted.steps = self.step
             self.remember()
             if self.settings.decay:
-                for group in self.optimizer.param_groups:
-                    group["lr"] = self.settings.learning_rate * (1 - self.step / self.source.steps)
-            self.optimizer.step()
+                for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+                    group["lr"] = rate * (1 - self.step / self.source.steps)
+            figures |= self.move(examples, figures["loss"])
             self.step += 1
         self.optimizer.zero_grad(set_to_none=True)
         self.last = examples
@@ -142,29 +156,56 @@ class _Loop:
         self.fitted.history.append(figures)
         return figures
 
+    def move(self, examples: Sequence[Example], loss: float) -> dict[str, float]:
+        """Change the weights by their gradients; figures of how that went."""
+        adapt = getattr(self.algorithm, "adapt", None)
+        if adapt is not None:
+            self.kl_scale = float(adapt(self.kl_scale, self.figures))
+        if "natural" not in self.wants:
+            self.optimizer.step()
+            return {} if adapt is None else {"kl_scale": self.kl_scale}
+        step = natural.Step(self.policy.scorer, self.adapter, examples)
+        algorithm: Any = self.algorithm
+        return step.take(algorithm, loss, lambda: self.evaluate(examples)["loss"])
+
     def gradient(self, examples: Sequence[Example]) -> dict[str, float]:
         """Loss and gradient of a step, piece by piece; the figures of the pieces add up."""
         figures: dict[str, float] = {}
         scorer = self.policy.scorer
-        responses = sum(len(example.encoded.response) for example in examples)
+        shared = Shared.of(
+            examples,
+            cover=self.settings.cover,
+            entropy="entropy" in self.wants,
+            critic=self.source.critic,
+            mismatch_kl=self.mismatch(examples),
+            kl_scale=self.kl_scale,
+        )
+        together = 2 if "pairs" in self.wants else 1
         with scorer.engaged():
-            for piece in scorer.pieces([example.encoded for example in examples]):
-                chosen = [examples[index] for index in piece]
-                reference = _joined([example.base for example in chosen])
-                encoded = [example.encoded for example in chosen]
-                scored = (
-                    scorer(encoded)
-                    if reference is None
-                    else scorer.against(encoded, reference, self.settings.cover)
-                )
-                batch = _pack(chosen, scored.logprobs, len(examples), responses, scored.kl)
+            for piece in scorer.pieces([example.encoded for example in examples], together):
+                batch = measure(scorer, [examples[index] for index in piece], shared)
                 loss, metrics = self.algorithm.loss(batch)
                 if loss.requires_grad:
                     loss.backward()
-                metrics["drift"] = float(batch.token_mean(_drift(batch)))
+                metrics["drift"] = float(batch.token_mean(drift(batch)))
                 for name, value in metrics.items():
                     figures[name] = figures.get(name, 0.0) + value
-        return figures
+        self.figures = figures
+        return dict(figures)
+
+    @torch.no_grad()
+    def evaluate(self, examples: Sequence[Example]) -> dict[str, float]:
+        """The figures of a step at the weights as they stand; gradients are left alone."""
+        return self.gradient(examples)
+
+    @torch.no_grad()
+    def mismatch(self, examples: Sequence[Example]) -> float:
+        """Nats between policy and base on an answer to another prompt, mean of the step, not below 0."""
+        odd = [(e.mismatched, e.mismatched_ref) for e in examples if e.mismatched is not None]
+        if not odd:
+            return 0.0
+        values = self.policy.scorer([one for one, _ in odd]).split()
+        return max(0.0, sum(float(v.sum()) - ref for v, (_, ref) in zip(values, odd, strict=True)) / len(odd))
 
     def verdict(self, figures: dict[str, float]) -> str:
         """Why the run must stop here, or ""."""
@@ -206,14 +247,13 @@ class _Loop:
         """Measure what the last step did, as every other step was measured by the one after it."""
         if self.fitted.stopped or not self.last:
             return
-        scorer = self.policy.scorer
         with torch.no_grad():
-            values = scorer([example.encoded for example in self.last]).logprobs
-            batch = _pack(self.last, values, len(self.last), values.numel())
-            drift = float(batch.token_mean(_drift(batch)))
-        if drift > self.settings.max_drift or not math.isfinite(drift):
+            scored = self.policy.scorer([example.encoded for example in self.last])
+            batch = pack(self.last, scored, Shared.of(self.last))
+            moved = float(batch.token_mean(drift(batch)))
+        if moved > self.settings.max_drift or not math.isfinite(moved):
             self.fitted.stopped = (
-                f"after the last step the answers had drifted {drift:.2f} nats a token from the base (limit "
+                f"after the last step the answers had drifted {moved:.2f} nats a token from the base (limit "
                 f"{self.settings.max_drift:.2f}); the weights before it were kept"
             )
             self.put_back()
@@ -238,6 +278,7 @@ class _Loop:
             "good": dict(zip(self.names, self.good, strict=True)),
             "optimizer": self.optimizer.state_dict(),
             "source": self.source.state(),
+            "kl_scale": self.kl_scale,
         }
         checkpoint.write(path, state)
         self.written = time.monotonic()
@@ -253,50 +294,7 @@ class _Loop:
                 kept.copy_(state["good"][name])
         self.optimizer.load_state_dict(state["optimizer"])
         self.source.restore(state["source"])
+        self.kl_scale = float(state["kl_scale"])
         self.step = self.fitted.steps = int(state["step"])
         self.fitted.tokens = int(state["tokens"])
         self.fitted.history = list(state["history"])
-
-
-def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """End to end, where all are there."""
-    whole = [part for part in parts if part is not None]
-    return torch.cat(whole) if whole and len(whole) == len(parts) else None
-
-
-def _pack(
-    examples: Sequence[Example], values: Tensor, samples: int, tokens: int, kl: Tensor | None = None
-) -> Batch:
-    """Examples and the log-probs that the policy gives them now, as the losses want them."""
-    device = values.device
-    lengths = torch.tensor([len(example.encoded.response) for example in examples], device=device)
-
-    def joined(parts: list[Tensor | None]) -> Tensor | None:
-        if all(part is None for part in parts):
-            return None
-        whole = [p if p is not None else torch.ones(int(n)) for p, n in zip(parts, lengths, strict=True)]
-        return torch.cat([part.to(device, torch.float32) for part in whole])
-
-    return Batch(
-        logprobs=values,
-        old_logprobs=torch.cat([example.old for example in examples]).to(device),
-        ref_logprobs=torch.cat([example.ref for example in examples]).to(device),
-        segment=torch.repeat_interleave(torch.arange(len(examples), device=device), lengths),
-        advantages=torch.tensor([example.advantage for example in examples], device=device),
-        pg_weight=joined([example.pg_weight for example in examples]),
-        kl_weight=joined([example.kl_weight for example in examples]),
-        exact_kl=kl,
-        samples_in_step=float(samples),
-        tokens_in_step=float(tokens),
-    )
-
-
-@torch.no_grad()
-def _drift(batch: Batch) -> Tensor:
-    """[N] how far each token has moved from the base: |d| + exp(−|d|) − 1 with d = log π − log π_ref.
-
-    The smaller of the two k3 estimates of KL. The other one grows exponentially: a single token that a bad answer
-    rightly lost would look like a runaway.
-    """
-    distance = (batch.logprobs - batch.ref_logprobs).abs()
-    return distance + (-distance).expm1()

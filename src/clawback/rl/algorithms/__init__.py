@@ -2,11 +2,27 @@
 
 An algorithm is a frozen dataclass whose fields are its settings, with two pure methods: rewards to advantages, and
 a batch to a loss. It knows no model and keeps no state; a baseline that lives on is passed in and handed back.
+
+That is all that one has to have. One that wants more than ratings and log-probs says so in a class variable ``needs``, a set of:
+
+    entropy     ``Batch.entropy`` with its gradient
+    proximal    each time all answers have been gone through, ``Batch.old_logprobs`` is made anew from the policy as it is
+    pairs       ``Batch.pairs``: answers come as pairs, of which one was better; others are left out
+    mismatched  ``Batch.mismatch_kl``
+    teacher     ``Batch.token_advantages`` is log π_teacher − log π_old (needs proximal, too); turns without a number but with a hint come along, and with
+                a setting ``top_k`` above 0 there is ``Batch.teacher_kl``
+    hints       turns without a hint are left out
+    values      ``Batch.values`` of a value head that is trained beside the adapter, and ``Batch.token_advantages`` by the algorithm's
+                own ``credit`` and ``paid`` (``ppo.py``); old ones are made anew as for proximal
+    natural     the step is a natural gradient, by the algorithm's own ``direction`` and ``search`` (``trpo.py``)
+
+and one whose KL weight follows the run has a method ``adapt`` (``ppo.py``).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
@@ -34,20 +50,34 @@ class Algorithm(Protocol):
         ...
 
 
-BUILT_IN = ("grpo", "mis-po", "reinforce")
+BUILT_IN: Mapping[str, tuple[str, str]] = {
+    "combined": ("combined", "Combined"),
+    "dpo": ("dpo", "Dpo"),
+    "grpo": ("grpo", "Grpo"),
+    "gspo": ("gspo", "Gspo"),
+    "kto": ("kto", "Kto"),
+    "mis-po": ("mis_po", "MisPo"),
+    "opd": ("opd", "Opd"),
+    "ppo": ("ppo", "Ppo"),
+    "reinforce": ("reinforce", "Reinforce"),
+    "rloo": ("rloo", "Rloo"),
+    "trpo": ("trpo", "Trpo"),
+}
+"""Name → its module here, and its class."""
+ENVIRONMENT: Mapping[str, tuple[str, str]] = {"sac": ("sac", "Sac")}
+"""Those that learn from the steps of an environment: found by name as well, but of no use on ratings."""
 
 
 def names() -> list[str]:
-    """Every algorithm that can be asked for."""
+    """Every algorithm that learns from feedback."""
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group="clawback.algorithms"))})
 
 
 def find(name: str) -> type[Algorithm]:
     """The class behind a name. Raises ``UsageError`` for one that nobody provides."""
-    if name in BUILT_IN:
-        from clawback.rl.algorithms import grpo, mis_po, reinforce
-
-        return {"grpo": grpo.Grpo, "mis-po": mis_po.MisPo, "reinforce": reinforce.Reinforce}[name]
+    if where := {**BUILT_IN, **ENVIRONMENT}.get(name):
+        module = importlib.import_module(f"{__name__}.{where[0]}")
+        return cast("type[Algorithm]", getattr(module, where[1]))
     for point in entry_points(group="clawback.algorithms"):
         if point.name == name:
             return cast("type[Algorithm]", point.load())
@@ -59,3 +89,8 @@ def make(name: str, settings: Mapping[str, Any] | None = None) -> Algorithm:
     kind = find(name)
     fields = {field.name for field in dataclasses.fields(cast(Any, kind))}
     return kind(**{key: value for key, value in (settings or {}).items() if key in fields})
+
+
+def needs(algorithm: object) -> frozenset[str]:
+    """What an algorithm (its class will do) wants beyond ratings and log-probs."""
+    return frozenset(getattr(algorithm, "needs", ()))

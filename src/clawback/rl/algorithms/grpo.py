@@ -16,8 +16,11 @@ Details that decide how it behaves:
    at high-entropy "forking" tokens only (arXiv:2506.01939), and KL on the others. They are absolute: the means
    stay over all tokens.
 5. The reference of the KL is the base model, not the policy that sampled.
-6. A group whose rewards are equal has no say.
-7. Where the batch holds the exact KL of each position (``Batch.exact_kl``), that takes the place of k3.
+6. Ratings are gone over several times; each time the policy as it is by then takes the place of the one that sampled.
+7. A group whose rewards are equal has no say.
+8. Where the batch holds the exact KL of each position (``Batch.exact_kl``), that takes the place of k3.
+9. ``grouped = False`` is for answers that stand alone, as OpenClaw-RL has it ("groups of one"): A is the reward itself, without
+   any normalisation. With ratings of one answer a prompt, groups would leave nothing to learn.
 """
 
 from __future__ import annotations
@@ -25,16 +28,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from clawback.rl import advantages, kl
+from clawback.rl import advantages
 from clawback.rl.batch import Batch
+from clawback.rl.surrogate import clipped, figures, penalty
 
 
 @dataclass(frozen=True)
 class Grpo:
     name: ClassVar[str] = "grpo"
+    needs: ClassVar[frozenset[str]] = frozenset({"proximal"})
 
     kl: float = 0.02
     """β, weight of the KL term."""
@@ -42,33 +46,23 @@ class Grpo:
     clip_high: float = 1.28
     scale_advantages: bool = True
     """False: leave out the division by the group's standard deviation (Dr. GRPO)."""
+    grouped: bool = True
+    """False: each answer stands alone, and its advantage is its reward."""
 
     def advantages(self, rewards: Tensor, groups: Tensor, baseline: float) -> tuple[Tensor, float]:
         """[S], [S] → [S], the baseline as it was."""
+        if not self.grouped:
+            return rewards.float(), baseline
         return advantages.group_normalised(rewards, groups, scale=self.scale_advantages), baseline
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """The equation above."""
         ratio = (batch.logprobs - batch.old_logprobs).exp()  # [N]
         advantage = batch.advantages[batch.segment]
-        gain = torch.minimum(ratio * advantage, ratio.clamp(self.clip_low, self.clip_high) * advantage)
+        gain, bound = clipped(ratio, advantage, self.clip_low, self.clip_high)
         if batch.pg_weight is not None:
             gain = gain * batch.pg_weight
-        penalty = batch.exact_kl
-        if penalty is None:
-            penalty = kl.k3(batch.logprobs, batch.ref_logprobs)
         policy_loss = -batch.token_mean(gain)
-        kl_loss = batch.token_mean(penalty if batch.kl_weight is None else penalty * batch.kl_weight)
+        kl_loss = batch.token_mean(penalty(batch))
         loss = policy_loss + self.kl * kl_loss
-        with torch.no_grad():
-            bound = ((ratio > self.clip_high) & (advantage > 0)) | ((ratio < self.clip_low) & (advantage < 0))
-            metrics = {
-                "loss": loss.item(),
-                "policy_loss": policy_loss.item(),
-                "kl_loss": kl_loss.item(),
-                "clip_fraction": float(batch.token_mean(bound.float())),
-                "ratio": float(batch.token_mean(ratio)),
-            }
-            if batch.entropy is not None:
-                metrics["entropy"] = float(batch.token_mean(batch.entropy))
-        return loss, metrics
+        return loss, figures(batch, loss, policy_loss, kl_loss, batch.token_mean(bound.float()))

@@ -1,0 +1,136 @@
+"""Who gets the credit: from rewards that come late to the tokens, and the turns, that led to them.
+
+Source: Schulman et al. 2016 (GAE, arXiv:1506.02438), eq. 11–16, with a discount of its own at each step:
+
+    δ_t = r_t + γ_t·V_{t+1} − V_t
+    A_t = δ_t + γ_t·λ_t·A_{t+1}              V and A are 0 after the last step of a trajectory
+
+A step is a token, or a turn, or both: in a conversation of several turns γ and λ are small from the end of a turn to the next
+and near 1 within one, and a single pass gives tokens of early turns their share of a late rating (``of_turns``).
+
+What was not chosen (a tool's output between two calls) is no step: with ``mask`` it is stepped over, costs no discount and
+gets no advantage.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def gae(
+    rewards: Tensor,
+    values: Tensor,
+    segment: Tensor,
+    *,
+    gamma: float | Tensor = 0.99,
+    lam: float | Tensor = 0.95,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantages of S trajectories of N steps in all, laid end to end.
+
+    Args:
+        rewards: [N] what each step brought.
+        values: [N] what was expected before each step.
+        segment: [N] int64, which trajectory a step belongs to; non-decreasing.
+        gamma: discount from a step to the next, or [N] of them.
+        lam: 0 trusts the values, 1 the rewards; or [N].
+        mask: [N] bool, False for what is no step. The rewards there are not lost: they count for the step before.
+
+    Returns:
+        [N] advantages and [N] returns (advantage + value), both 0 where masked.
+    """
+    if mask is not None and not bool(mask.all()):
+        return _stepping_over(rewards, values, segment, gamma, lam, mask.bool())
+    count = values.numel()
+    if count == 0:
+        return values.clone(), values.clone()
+    here = values.device
+    gamma, lam = (torch.as_tensor(x, dtype=values.dtype, device=here).expand(count) for x in (gamma, lam))
+    _, lengths = torch.unique_consecutive(segment, return_counts=True)
+    rows = torch.repeat_interleave(torch.arange(len(lengths), device=here), lengths)
+    starts = lengths.cumsum(0) - lengths
+    places = torch.arange(count, device=here) - starts[rows]
+    shape = (len(lengths), int(lengths.max()) + 1)  # one more: after the end everything is 0
+
+    def table(flat: Tensor) -> Tensor:
+        return flat.new_zeros(shape).index_put((rows, places), flat)
+
+    r, v, g, la = table(rewards.to(values.dtype)), table(values), table(gamma), table(lam)
+    advantages = torch.zeros_like(v)
+    for t in range(shape[1] - 2, -1, -1):
+        delta = r[:, t] + g[:, t] * v[:, t + 1] - v[:, t]
+        advantages[:, t] = delta + g[:, t] * la[:, t] * advantages[:, t + 1]
+    flat = advantages[rows, places]
+    return flat, flat + values
+
+
+def _stepping_over(
+    rewards: Tensor,
+    values: Tensor,
+    segment: Tensor,
+    gamma: float | Tensor,
+    lam: float | Tensor,
+    mask: Tensor,
+) -> tuple[Tensor, Tensor]:
+    kept = mask.nonzero()[:, 0]
+    if kept.numel() == 0:
+        return torch.zeros_like(values), torch.zeros_like(values)
+    # A reward on something masked goes to the last step before it in the trajectory, or the first one after.
+    place = (mask.long().cumsum(0) - 1).clamp(min=0)
+    place = torch.where(segment[kept[place]] < segment, (place + 1).clamp(max=len(kept) - 1), place)
+    same = segment[kept[place]] == segment
+    moved = rewards.new_zeros(len(kept)).index_add(0, place[same], rewards[same])
+    steps = [x[kept] if isinstance(x, Tensor) and x.ndim else x for x in (gamma, lam)]
+    found = gae(moved, values[kept], segment[kept], gamma=steps[0], lam=steps[1])
+    advantages, returns = (torch.zeros_like(values).index_put((kept,), x.to(values.dtype)) for x in found)
+    return advantages, returns
+
+
+def discounted(rewards: Tensor, segment: Tensor, gamma: float | Tensor) -> Tensor:
+    """[N] → [N]: what each step brought and, discounted, all after it in its trajectory: G_t = r_t + γ_t·G_{t+1}."""
+    return gae(rewards, torch.zeros_like(rewards), segment, gamma=gamma, lam=1.0)[0]
+
+
+def of_turns(
+    rewards: Tensor,
+    values: Tensor,
+    turn: Tensor,
+    session: Tensor,
+    *,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    turn_gamma: float = 0.9,
+    turn_lam: float = 0.95,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantages of the tokens of whole conversations.
+
+    Args:
+        rewards: [T] what was said about each turn (0: nothing), given when the turn ended.
+        values: [N] what was expected before each token.
+        turn: [N] int64, which turn a token belongs to, 0 … T-1, non-decreasing.
+        session: [T] int64, which conversation a turn belongs to, non-decreasing.
+        gamma, lam: from a token to the next of its turn.
+        turn_gamma, turn_lam: from the last token of a turn to the first of the next.
+        mask: [N] bool, False for tokens that the policy did not write.
+
+    Returns:
+        [N] advantages and [N] returns.
+    """
+    last = torch.ones_like(turn, dtype=torch.bool)
+    written = torch.ones_like(last) if mask is None else mask.bool()
+    kept = written.nonzero()[:, 0]
+    # The last token of a turn is the last one that was written.
+    last[kept[:-1]] = turn[kept[1:]] != turn[kept[:-1]]
+    last &= written
+    paid = torch.where(last, rewards.to(values.dtype)[turn], torch.zeros_like(values))
+    steps = [torch.where(last, far, near) for near, far in ((gamma, turn_gamma), (lam, turn_lam))]
+    return gae(
+        paid,
+        values,
+        session[turn],
+        gamma=steps[0].to(values.dtype),
+        lam=steps[1].to(values.dtype),
+        mask=written,
+    )

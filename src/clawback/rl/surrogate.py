@@ -1,0 +1,50 @@
+"""What the losses with a ratio share: PPO's clipped surrogate, the KL penalty, and the figures that are shown of a step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from clawback.rl import kl
+from clawback.rl.batch import Batch
+
+
+def clipped(ratio: Tensor, advantage: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """PPO's pessimistic surrogate (Schulman et al. 2017, arXiv:1707.06347, eq. 7), and where the clip holds it.
+
+        min(ρ·A, clip(ρ, low, high)·A)
+
+    Args:
+        ratio: π/π_old, of tokens or of whole answers.
+        advantage: of the same shape.
+
+    Returns:
+        The gain, and a bool of the same shape: True where the gradient is cut off.
+    """
+    gain = torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
+    bound = ((ratio > high) & (advantage > 0)) | ((ratio < low) & (advantage < 0))
+    return gain, bound
+
+
+def penalty(batch: Batch) -> Tensor:
+    """[N] KL to the base in nats: exact where the batch holds it, else k3; times ``kl_weight`` where given."""
+    value = kl.k3(batch.logprobs, batch.ref_logprobs) if batch.exact_kl is None else batch.exact_kl
+    return value if batch.kl_weight is None else value * batch.kl_weight
+
+
+@torch.no_grad()
+def figures(
+    batch: Batch, loss: Tensor, policy_loss: Tensor, kl_loss: Tensor, clip_fraction: Tensor
+) -> dict[str, float]:
+    """What every loss shows. Each figure of a piece is its share of the step's."""
+    ratio = (batch.logprobs - batch.old_logprobs).exp()
+    shown = {
+        "loss": loss.item(),
+        "policy_loss": policy_loss.item(),
+        "kl_loss": kl_loss.item(),
+        "clip_fraction": float(clip_fraction),
+        "ratio": float(batch.token_mean(ratio)),
+    }
+    if batch.entropy is not None:
+        shown["entropy"] = float(batch.token_mean(batch.entropy))
+    return shown
