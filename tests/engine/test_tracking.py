@@ -12,6 +12,7 @@ from clawback.errors import MissingExtra, UsageError
 
 STEPS = [
     {"phase": "plan", "steps": 2},
+    {"phase": "alert", "text": "the reward fell", "step": 2},
     *({"phase": "train", "step": n, "steps": 2, "loss": 1.0 / n, "reward": n, "note": "x"} for n in (1, 2)),
 ]
 
@@ -30,6 +31,7 @@ def test_tensorboard(tmp_path: Path) -> None:
     events.Reload()
     assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(1, 1.0), (2, 0.5)]
     assert [e.value for e in events.Scalars("train/reward")] == [1.0, 2.0]
+    assert "alert/text_summary" in events.Tags()["tensors"]
     assert "train/step" not in events.Tags()["scalars"]
 
 
@@ -41,6 +43,7 @@ def test_weights_and_biases_stays_on_this_machine(tmp_path: Path, monkeypatch: p
     data = kept.read_bytes()
     assert b"train/loss" in data
     assert b"run-0001" in data
+    assert b"the reward fell" in data
     assert (tmp_path / "tensorboard").is_dir(), "two at once"
 
 

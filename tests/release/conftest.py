@@ -22,7 +22,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def moved(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A home whose live version was trained until it says other things than its base."""
+    """A home whose live version was improved until it says other things than its base."""
     home = Home(tmp_path_factory.mktemp("moved"))
     rate_some(home)
     home.config.write_text(home.config.read_text().replace("steps = 2", "steps = 24\nlearning_rate = 0.004"))
@@ -34,7 +34,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 @pytest.fixture
-def trained(moved: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+def improved(moved: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("CLAWBACK_HOME", str(moved.root))
     return moved
 

@@ -47,14 +47,14 @@ def adapter_of(home: Home) -> Path:
 
 
 def test_the_rows_of_query_and_key_heads_change_places_and_nothing_else_does(
-    trained: Home, tmp_path: Path
+    improved: Home, tmp_path: Path
 ) -> None:
     from clawback.engine.torch import adapter as adapters
 
     config = json.loads((base() / "config.json").read_text())
-    ours.convert(adapter_of(trained), config, tmp_path / "a.gguf")
+    ours.convert(adapter_of(improved), config, tmp_path / "a.gguf")
     made = read(tmp_path / "a.gguf")
-    _, tensors = adapters.read(adapter_of(trained))
+    _, tensors = adapters.read(adapter_of(improved))
     assert len(made) == len(tensors)
     for name, tensor in tensors.items():
         part = "attn_q" if "q_proj" in name else "attn_k" if "k_proj" in name else None
@@ -71,20 +71,20 @@ def test_the_rows_of_query_and_key_heads_change_places_and_nothing_else_does(
                     np.testing.assert_array_equal(there[head * width + 2 * i + half], row)
 
 
-def test_a_family_that_is_not_known_is_refused(trained: Home, tmp_path: Path) -> None:
+def test_a_family_that_is_not_known_is_refused(improved: Home, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="gemma9"):
-        ours.convert(adapter_of(trained), {"model_type": "gemma9"}, tmp_path / "a.gguf")
+        ours.convert(adapter_of(improved), {"model_type": "gemma9"}, tmp_path / "a.gguf")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 def test_the_same_tensors_as_llama_cpps_own_converter_makes(
-    trained: Home, converted: Path, tmp_path: Path
+    improved: Home, converted: Path, tmp_path: Path
 ) -> None:
     config = json.loads((base() / "config.json").read_text())
-    ours.convert(adapter_of(trained), config, tmp_path / "ours.gguf")
+    ours.convert(adapter_of(improved), config, tmp_path / "ours.gguf")
     real.to_gguf(
-        adapter_of(trained), tmp_path / "theirs.gguf", "convert_lora_to_gguf.py", "--base", str(base())
+        adapter_of(improved), tmp_path / "theirs.gguf", "convert_lora_to_gguf.py", "--base", str(base())
     )
     made, wanted = read(tmp_path / "ours.gguf"), read(tmp_path / "theirs.gguf")
     assert made.keys() == wanted.keys()
@@ -94,7 +94,7 @@ def test_the_same_tensors_as_llama_cpps_own_converter_makes(
 
 @pytest.mark.slow
 def test_a_real_llama_server_answers_as_the_version_does(
-    trained: Home, run: Run, converted: Path, tmp_path: Path
+    improved: Home, run: Run, converted: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "clawback.gguf"
     code, _, err = run("publish", "llama-cpp", "--out", str(out))
@@ -113,7 +113,7 @@ def test_a_real_llama_server_answers_as_the_version_does(
 
 @pytest.mark.slow
 def test_a_router_takes_version_after_version_while_it_runs(
-    trained: Home, run: Run, converted: Path, tmp_path: Path
+    improved: Home, run: Run, converted: Path, tmp_path: Path
 ) -> None:
     presets, out = tmp_path / "presets.ini", tmp_path / "clawback.gguf"
     presets.write_text(f"version = 1\n\n; mine\n[small]\nmodel = {converted}\n")
@@ -134,7 +134,7 @@ def test_a_router_takes_version_after_version_while_it_runs(
 
 @pytest.mark.slow
 def test_another_base_is_refused_with_both_names(
-    trained: Home, run: Run, converted: Path, tmp_path: Path
+    improved: Home, run: Run, converted: Path, tmp_path: Path
 ) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -185,7 +185,7 @@ def studio() -> Iterator[tuple[type[PlayedLmStudio], str]]:
 
 @pytest.mark.slow
 def test_lm_studio_gets_a_model_of_its_own(
-    trained: Home,
+    improved: Home,
     run: Run,
     converted: Path,
     studio: tuple[type[PlayedLmStudio], str],

@@ -103,7 +103,7 @@ def play(tmp_path: Path) -> Iterator[Play]:
         server.server_close()
 
 
-def test_merged_weights_answer_as_the_version_does(trained: Home, run: Run, tmp_path: Path) -> None:
+def test_merged_weights_answer_as_the_version_does(improved: Home, run: Run, tmp_path: Path) -> None:
     out = tmp_path / "merged"
     code, said, err = run("publish", "merged", "--out", str(out))
     assert code == 0, err
@@ -123,7 +123,7 @@ def test_merged_weights_answer_as_the_version_does(trained: Home, run: Run, tmp_
     ],
 )
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(
-    trained: Home, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[str, ...]
+    improved: Home, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
@@ -134,7 +134,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
 
 
 def test_vllm_gets_the_adapter_beside_its_base_and_a_new_one_in_its_place(
-    trained: Home, run: Run, play: Play
+    improved: Home, run: Run, play: Play
 ) -> None:
     url = play(PlayedVllm)
     for _ in range(2):
@@ -143,7 +143,7 @@ def test_vllm_gets_the_adapter_beside_its_base_and_a_new_one_in_its_place(
         assert "answers as the new version does" in said
 
 
-def test_a_wrong_base_is_refused_with_both_names(trained: Home, run: Run, play: Play) -> None:
+def test_a_wrong_base_is_refused_with_both_names(improved: Home, run: Run, play: Play) -> None:
     url = play(PlayedVllm)
     code, _, err = run("publish", "vllm", "--url", url, "--base", "some/other-model")
     assert code == 1
@@ -152,7 +152,7 @@ def test_a_wrong_base_is_refused_with_both_names(trained: Home, run: Run, play: 
     assert "POST /v1/load_lora_adapter" not in play.made[0].RequestHandlerClass.seen  # type: ignore[attr-defined]
 
 
-def test_ollama_gets_a_model_of_its_own(trained: Home, run: Run, play: Play) -> None:
+def test_ollama_gets_a_model_of_its_own(improved: Home, run: Run, play: Play) -> None:
     url = play(PlayedOllama)
     code, said, err = run("publish", "ollama", "--url", url, "--base", "small:1b")
     assert code == 0, err
@@ -166,7 +166,7 @@ def test_ollama_gets_a_model_of_its_own(trained: Home, run: Run, play: Play) -> 
     ("kind", "options"), [(PlayedVllm, ("vllm",)), (PlayedOllama, ("ollama", "--base", "small:1b"))]
 )
 def test_a_server_that_says_yes_and_loads_nothing_is_found_out(
-    trained: Home, run: Run, play: Play, kind: Any, options: tuple[str, ...]
+    improved: Home, run: Run, play: Play, kind: Any, options: tuple[str, ...]
 ) -> None:
     class Liar(kind):  # type: ignore[misc]
         honest = False
@@ -176,7 +176,7 @@ def test_a_server_that_says_yes_and_loads_nothing_is_found_out(
     assert "does not answer as the new version does" in err
 
 
-def test_what_cannot_be_published_is_said(trained: Home, run: Run) -> None:
+def test_what_cannot_be_published_is_said(improved: Home, run: Run) -> None:
     for options, sentence in (
         (("nowhere",), "there are: merged"),
         (("merged",), "--out"),
@@ -204,7 +204,7 @@ MLX = Path(os.environ.get("CLAWBACK_TEST_CACHE", Path(__file__).parents[2] / ".v
 
 
 @pytest.mark.slow
-def test_a_real_mlx_lm_answers_as_the_version_does(trained: Home, run: Run, tmp_path: Path) -> None:
+def test_a_real_mlx_lm_answers_as_the_version_does(improved: Home, run: Run, tmp_path: Path) -> None:
     if not (MLX / "bin" / "python").exists():
         steps = [
             [sys.executable, "-m", "venv", str(MLX)],

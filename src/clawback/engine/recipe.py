@@ -105,6 +105,8 @@ class Recipe:
     max_reward_drop: float = 1.5
     """Stop when the mean reward of fresh answers falls this far below its best, in standard deviations of the
     rewards of the base's own answers."""
+    min_reward: float = -1e9
+    """Stop when the mean reward of fresh answers falls under this, in the same unit; 0 is what the base's own answers get."""
     gradient_checkpointing: bool | None = None
     """None chooses from the memory there is."""
     micro_tokens: int = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from clawback.errors import MissingExtra, UsageError
 
@@ -42,8 +42,14 @@ def both(*listeners: OnProgress) -> OnProgress:
     return tell
 
 
-Figures = Callable[[int, Mapping[str, float]], None]
-"""What a tracker is: something that takes a step and its figures by name."""
+class Tracker(Protocol):
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        """The figures of a step, by name."""
+
+    def alert(self, text: str) -> None:
+        """A run was stopped: why."""
+
+    def close(self) -> None: ...
 
 
 def scalars(progress: Progress) -> dict[str, float]:
@@ -71,76 +77,94 @@ def track(names: Sequence[str], folder: Path, run: str, settings: Mapping[str, A
         UsageError: a tracker that there is not.
         MissingExtra: one that is not installed.
     """
-    known = {"tensorboard": tensorboard, "wandb": wandb, "trackio": trackio}
+    known: dict[str, Callable[[Path, str, Mapping[str, Any]], Tracker]] = {
+        "tensorboard": TensorBoard,
+        "wandb": WeightsAndBiases,
+        "trackio": Trackio,
+    }
     if unknown := sorted(set(names) - set(known)):
         raise UsageError(f"There is no tracker {unknown[0]!r}; there are: {', '.join(known)}.")
     with ExitStack() as stack:
-        trackers = [stack.enter_context(known[name](folder, run, settings)) for name in names]
+        trackers: list[Tracker] = [
+            stack.enter_context(closing(known[name](folder, run, settings))) for name in names
+        ]
 
         def tell(progress: Progress) -> None:
-            if figures := scalars(progress):
+            if progress.get("phase") == "alert":
                 for tracker in trackers:
-                    tracker(int(progress["step"]), figures)
+                    tracker.alert(str(progress["text"]))
+            elif figures := scalars(progress):
+                for tracker in trackers:
+                    tracker.log(int(progress["step"]), figures)
 
         yield tell
 
 
-@contextmanager
-def tensorboard(folder: Path, run: str, settings: Mapping[str, Any]) -> Iterator[Figures]:
+class TensorBoard:
     """``tensorboard --logdir`` shows them."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise MissingExtra("TensorBoard is not installed. Run: pip install 'clawback[train]'") from error
-    writer = SummaryWriter(log_dir=str(folder / "tensorboard" / run))
-    writer.add_text("settings", json.dumps(dict(settings), default=str))
 
-    def take(step: int, figures: Mapping[str, float]) -> None:
+    def __init__(self, folder: Path, run: str, settings: Mapping[str, Any]) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise MissingExtra("TensorBoard is not installed. Run: pip install 'clawback[train]'") from error
+        self.writer = SummaryWriter(log_dir=str(folder / "tensorboard" / run))
+        self.writer.add_text("settings", json.dumps(dict(settings), default=str))
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
         for name, value in figures.items():
-            writer.add_scalar(name, value, step)
+            self.writer.add_scalar(name, value, step)
 
-    try:
-        yield take
-    finally:
-        writer.close()
+    def alert(self, text: str) -> None:
+        self.writer.add_text("alert", text)
 
-
-@contextmanager
-def wandb(folder: Path, run: str, settings: Mapping[str, Any]) -> Iterator[Figures]:
-    """Weights & Biases. Offline unless the person says otherwise (``WANDB_MODE``): ``wandb sync`` sends it later."""
-    try:
-        import wandb as library
-    except ImportError as error:
-        raise MissingExtra("Weights & Biases is not installed. Run: pip install wandb") from error
-    mode = os.environ.get("WANDB_MODE", "offline")
-    folder.mkdir(parents=True, exist_ok=True)
-    made = library.init(
-        project="clawback",
-        name=run,
-        dir=str(folder),
-        config=dict(settings),
-        mode=mode,
-        reinit="finish_previous",
-    )
-    try:
-        yield lambda step, figures: made.log(dict(figures), step=step)
-    finally:
-        made.finish()
+    def close(self) -> None:
+        self.writer.close()
 
 
-@contextmanager
-def trackio(folder: Path, run: str, settings: Mapping[str, Any]) -> Iterator[Figures]:
-    """Trackio: a local database; ``trackio show`` draws it."""
-    os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
-    try:
-        import trackio as library
-    except ImportError as error:
-        raise MissingExtra("Trackio is not installed. Run: pip install trackio") from error
-    library.init(project="clawback", name=run, config=dict(settings), embed=False)
-    try:
-        yield lambda step, figures: library.log(dict(figures), step=step)
-    finally:
-        library.finish()
+class WeightsAndBiases:
+    """Offline unless the person says otherwise (``WANDB_MODE``): ``wandb sync`` sends it later."""
+
+    def __init__(self, folder: Path, run: str, settings: Mapping[str, Any]) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise MissingExtra("Weights & Biases is not installed. Run: pip install wandb") from error
+        folder.mkdir(parents=True, exist_ok=True)
+        mode = os.environ.get("WANDB_MODE", "offline")
+        about: dict[str, Any] = {"name": run, "dir": str(folder), "config": dict(settings), "mode": mode}
+        self.run = wandb.init(project="clawback", reinit="finish_previous", **about)
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        self.run.log(dict(figures), step=step)
+
+    def alert(self, text: str) -> None:
+        self.run.alert(title="Clawback stopped a run", text=text)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class Trackio:
+    """A local database; ``trackio show`` draws it."""
+
+    def __init__(self, folder: Path, run: str, settings: Mapping[str, Any]) -> None:
+        os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
+        try:
+            import trackio
+        except ImportError as error:
+            raise MissingExtra("Trackio is not installed. Run: pip install trackio") from error
+        self.library = trackio
+        trackio.init(project="clawback", name=run, config=dict(settings), embed=False)
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        self.library.log(dict(figures), step=step)
+
+    def alert(self, text: str) -> None:
+        self.library.alert(title="Clawback stopped a run", text=text)
+
+    def close(self) -> None:
+        self.library.finish()
 
 
 @contextmanager
@@ -165,7 +189,7 @@ def bar(quiet: bool = False) -> Iterator[OnProgress]:
 
         def tell(progress: Progress) -> None:
             phase = str(progress.get("phase", ""))
-            if phase == "estimate":
+            if phase in ("estimate", "alert"):
                 display.console.print(str(progress.get("text", "")), style="dim")
             display.update(
                 task,

@@ -107,11 +107,14 @@ def _run(
         weight_decay=recipe.weight_decay,
         max_drift=recipe.max_drift,
         max_reward_drop=recipe.max_reward_drop,
+        min_reward=recipe.min_reward,
         seed=seed,
         checkpoint=out / CHECKPOINT,
         fingerprint=identity,
     )
     fitted = fit(policy, plan.source, plan.algorithm, settings, [tell])
+    if fitted.stopped:
+        tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
     seconds = time.perf_counter() - started
     trained = sum(row["seconds"] for row in fitted.history)
     result = TrainResult(

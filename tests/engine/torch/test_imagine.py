@@ -214,3 +214,15 @@ def test_a_taste_is_learned_and_facts_are_kept(samples, tmp_path):
     assert before < 0.65
     assert after > 0.85
     assert facts_after > facts_before - 0.03
+
+
+def test_a_run_stops_where_the_reward_falls_under_its_limit(samples, tmp_path):
+    """No answer reaches a limit that high; what the run had before is kept, and whoever watches is told."""
+    heard, policy = [], engine.load("embedded")
+    recipe = dataclasses.replace(recipe_for(policy), min_reward=50.0)
+    asked = [s.messages for s in samples]
+    result = engine.train(
+        policy, samples, recipe, out=tmp_path, prompts=asked, on_progress=lambda p: heard.append(dict(p))
+    )
+    assert "under the limit of 50.00" in result.stopped
+    assert [p["text"] for p in heard if p["phase"] == "alert"] == [result.stopped]

@@ -49,6 +49,7 @@ class Settings:
     max_drift: float = math.inf
     """Nats a token."""
     max_reward_drop: float = math.inf
+    min_reward: float = -math.inf
     seed: int = 0
     checkpoint: Path | None = None
     """The file to keep checkpoints in, and to go on from where it exists."""
@@ -230,6 +231,11 @@ class _Loop:
                 return (
                     f"at step {self.step} the reward of fresh answers had fallen to {means[-1]:.2f} from "
                     f"{max(means):.2f}; the weights before it were kept"
+                )
+            if means and means[-1] < self.settings.min_reward:
+                return (
+                    f"at step {self.step} the reward of fresh answers was {means[-1]:.2f}, under the limit of "
+                    f"{self.settings.min_reward:.2f}; the weights before it were kept"
                 )
         return ""
 
