@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,8 @@ class ClaudeCode(HookedAgent):
 
     def more(self, settings: dict[str, Any], home: Home) -> None:
         """The status line, where the person has none of their own."""
+        import shlex
+
         command = shlex.join([str(script.path(home)), "status-line"])
         settings.setdefault("statusLine", {"type": "command", "command": command})
 

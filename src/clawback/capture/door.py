@@ -6,7 +6,6 @@ prompt that it answers, the message that shows it. What is said about a place be
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from clawback.capture.events import Answer, Event, Prompt, Reaction, Shown, SideAnswer
@@ -49,24 +48,26 @@ def take(here: Home, agent: str, event: Event) -> str | None:
 
 
 def _prompt(here: Home, agent: str, event: Prompt) -> str | None:
-    from clawback.feedback import command
+    if event.text.lstrip()[:3].lower() in (
+        "/rl",
+        "rl:",
+        "/cl",
+    ):  # most are no command, and need not load what reads them
+        from clawback.feedback import command
 
-    words = command.parse(event.text)
-    if words is not None:
-        return "Clawback: " + _command(here, agent, event, words)
+        if (words := command.parse(event.text)) is not None:
+            return "Clawback: " + _command(here, agent, event, words)
     with connect(here) as store, store.together():
         said = clean(here, event.text)
         store.put_prompt(agent, event.session, event.id, said)
         if not event.id:
             store.drop_post(_of_prompt(agent, event.session, ""))
-        if said:
-            _next_state(store, f"{agent}:{event.session}", said)
     return None
 
 
 def _next_state(store: Store, session: str, said: str) -> None:
-    """The prompt is what came back after the answer before it."""
-    from clawback.feedback import notice
+    """The prompt is what came back after the answer before it. Noted with its own answer: nobody waits for that."""
+    from clawback.feedback.implicit import notice
     from clawback.records import Message
 
     last = store.last_turn(session=session)
@@ -170,6 +171,7 @@ def _stored(store: Store, here: Home, agent: str, event: Answer, prompt: str) ->
     from clawback.records import Message, Turn
 
     name, response, prompt = f"{agent}:{event.session}", clean(here, event.text), clean(here, prompt)
+    _next_state(store, name, prompt)
     messages: list[Message] = [*_conversation(store, name), {"role": "user", "content": prompt}]
     turn = Turn(
         session=name,
@@ -303,6 +305,8 @@ def clean(here: Home, said: str) -> str:
 
 
 def fingerprint(said: str) -> str:
+    import hashlib  # brings OpenSSL along, which a prompt has no use for
+
     return hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
 
 

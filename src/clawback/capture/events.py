@@ -1,12 +1,14 @@
-"""What agents tell us, in our own words. Each agent's adapter turns its events into these."""
+"""What agents tell us, in our own words. Each agent's adapter turns its events into these.
+
+Named tuples, where other records are dataclasses: making six of those classes takes 4 ms of every hook.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(NamedTuple):
     """The person asked something, or gave a command of ours (``/rl good``).
 
     ``text`` is "" for what an agent asks itself: nobody's turn.
@@ -22,8 +24,7 @@ class Prompt:
     """Who said it, where more than one person may: of one person's ratings of a turn the newest counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The agent's answer to the prompt of that id, shown to the person."""
 
     session: str
@@ -37,8 +38,7 @@ class Answer:
     """The agent's name for the message in which it appeared, where reactions can point at it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(NamedTuple):
     """A message shows the answer to the prompt of that id: one of several, or known only after the answer was told."""
 
     session: str
@@ -46,8 +46,7 @@ class Shown:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class SideAnswer:
+class SideAnswer(NamedTuple):
     """A sub-agent's answer: recorded, never trained on."""
 
     session: str
@@ -56,8 +55,7 @@ class SideAnswer:
     cwd: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reaction:
+class Reaction(NamedTuple):
     """👍 (+1) or 👎 (−1) on a message; 0 when it was taken away again."""
 
     session: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -103,6 +102,8 @@ class HookedAgent(ABC):
             return State(False, path)
         if missing := [event for event in self.events if event not in commands]:
             return State(True, path, f"{path} lacks the hooks for {', '.join(missing)}")
+        import shlex
+
         named = Path(shlex.split(next(iter(commands.values())))[0])
         if named != script.path(home):
             gone = "" if named.exists() else ", which is gone"
@@ -122,6 +123,8 @@ class HookedAgent(ABC):
     # ------------------------------------------------------------------------------------------- the JSON file
 
     def command(self, home: Home) -> str:
+        import shlex
+
         return shlex.join([str(script.path(home)), self.name])
 
     def known(self, home: Home) -> list[Path]:

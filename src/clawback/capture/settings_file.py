@@ -6,7 +6,6 @@ whoever changed it must take out only what is ours.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -122,4 +121,6 @@ def _read_record(home: Home, agent: str, path: Path) -> dict[str, Any] | None:
 
 
 def _sha(data: bytes) -> str:
+    import hashlib
+
     return hashlib.sha256(data).hexdigest()

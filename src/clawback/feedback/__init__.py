@@ -1,27 +1,30 @@
-"""What was said about a turn becomes a reward. What is not needed for a tap is imported when it is used."""
+"""What was said about a turn becomes a reward. Each name is imported when it is first used: hooks and taps need few of them."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from clawback.feedback.aggregate import evidence, judges, reward, samples
-from clawback.feedback.balance import Balance, balance, training_due
-from clawback.feedback.give import critique, edit, prefer, rate, score, undo
-from clawback.feedback.implicit import notice
-from clawback.feedback.split import split
-
 if TYPE_CHECKING:
+    from clawback.feedback.aggregate import evidence, judges, reward, samples
     from clawback.feedback.ask import Belief, Question, most_informative
     from clawback.feedback.calibrate import Reliability
     from clawback.feedback.curriculum import easy_first
+    from clawback.feedback.give import critique, edit, prefer, rate, score, undo
     from clawback.feedback.hints import hints_of
+    from clawback.feedback.hold_out import split
+    from clawback.feedback.implicit import notice
+    from clawback.feedback.signs import Balance, balance, training_due
 
 _WHERE = {
+    **dict.fromkeys(("evidence", "judges", "reward", "samples"), "aggregate"),
     **dict.fromkeys(("Belief", "Question", "most_informative"), "ask"),
     "Reliability": "calibrate",
     "easy_first": "curriculum",
+    **dict.fromkeys(("critique", "edit", "prefer", "rate", "score", "undo"), "give"),
     "hints_of": "hints",
+    "split": "hold_out",
+    "notice": "implicit",
+    **dict.fromkeys(("Balance", "balance", "training_due"), "signs"),
 }
 
 __all__ = [
@@ -50,6 +53,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name not in _WHERE:
         raise AttributeError(f"module 'clawback.feedback' has no attribute {name!r}")
     return getattr(import_module(f"clawback.feedback.{_WHERE[name]}"), name)

@@ -54,8 +54,8 @@ def run(
 
 
 def _run(store: Store, words: list[str], turn: int | None, place: str, source: str, event_id: str) -> Reply:
-    from clawback.feedback.balance import balance
     from clawback.feedback.give import undo
+    from clawback.feedback.signs import balance
 
     what, rest = words[0], words[1] if len(words) > 1 else ""
     if what == "status":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound, UsageError
-from clawback.records import Feedback
 from clawback.store.base import OWN, Base, now
+
+if TYPE_CHECKING:
+    from clawback.records import Feedback
 
 _LAST_USED = """
     coalesce((SELECT rf.feedback_id FROM run_feedback rf JOIN runs r ON r.id = rf.run_id
@@ -133,6 +136,8 @@ class FeedbackTable(Base):
 
 
 def _feedback(row: sqlite3.Row) -> Feedback:
+    from clawback.records import Feedback  # hooks that make none need not load it
+
     return Feedback(
         id=row["id"],
         turn_id=row["turn_id"],

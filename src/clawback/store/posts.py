@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from clawback.records import Feedback
 from clawback.store.base import now
 from clawback.store.feedback import FeedbackTable
+
+if TYPE_CHECKING:
+    from clawback.records import Feedback
 
 EARLY_DAYS = 7
 """How long feedback waits for the turn that it is about."""
@@ -15,6 +18,8 @@ EARLY_DAYS = 7
 class Posts(FeedbackTable):
     def put_post(self, place: str, turn_id: int) -> list[Feedback]:
         """This turn's answer stands at ``place`` (a name that its agent gives it). What waited for it is stored now."""
+        from clawback.records import Feedback
+
         with self._write() as db:
             db.execute(
                 "INSERT INTO posts VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET turn_id = excluded.turn_id",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import Busy, NotFound
-from clawback.records import Run
 from clawback.store.base import Base, now
+
+if TYPE_CHECKING:
+    from clawback.records import Run
 
 _UPDATABLE = {"status", "finished_at", "pid", "progress", "version", "error", "algorithm", "recipe"}
 
@@ -79,6 +81,8 @@ class Runs(Base):
         used = self._read(
             "SELECT feedback_id, split FROM run_feedback WHERE run_id = ? ORDER BY feedback_id", row["id"]
         )
+        from clawback.records import Run  # hooks that make none need not load it
+
         return Run(
             id=row["id"],
             status=row["status"],

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound
-from clawback.records import Message, Session
 from clawback.store.base import OWN, Base, now
+
+if TYPE_CHECKING:
+    from clawback.records import Message, Session
 
 _SESSION = f"""
     SELECT s.name, s.agent, s.cwd, s.created_at, s.done_at,
@@ -65,6 +68,8 @@ class Sessions(Base):
     def sessions(self, limit: int = 20) -> list[Session]:
         """Newest first."""
         rows = self._read(_SESSION + " GROUP BY s.id ORDER BY s.id DESC LIMIT ?", limit)
+        from clawback.records import Session  # hooks that make none need not load it
+
         return [Session(**dict(row)) for row in rows]
 
     def session(self, name: str) -> Session:
@@ -72,6 +77,8 @@ class Sessions(Base):
         rows = self._read(_SESSION + " WHERE s.name = ? GROUP BY s.id", name)
         if not rows:
             raise NotFound(f"There is no session {name!r}. `clawback sessions` lists them.")
+        from clawback.records import Session  # hooks that make none need not load it
+
         return Session(**dict(rows[0]))
 
     def ended_sessions(self, since: float, until: float) -> list[tuple[int, list[int]]]:

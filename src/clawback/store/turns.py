@@ -6,10 +6,13 @@ import json
 import sqlite3
 from array import array
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound
-from clawback.records import Message, Turn
 from clawback.store.base import OWN, Base, now
+
+if TYPE_CHECKING:
+    from clawback.records import Message, Turn
 
 _TURN = """
     SELECT t.*, s.name AS session, b.messages, b.response, b.response_ids, b.response_logprobs,
@@ -214,6 +217,8 @@ def _floats(data: bytes | None) -> tuple[float, ...] | None:
 
 def _turn(row: sqlite3.Row) -> Turn:
     messages: list[Message] = json.loads(row["messages"])
+    from clawback.records import Turn  # hooks that make none need not load it
+
     return Turn(
         id=row["id"],
         session=row["session"],

@@ -6,11 +6,13 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import Busy, NotFound, UsageError
-from clawback.records import Version
 from clawback.store.base import Base, now
+
+if TYPE_CHECKING:
+    from clawback.records import Version
 
 
 class Versions(Base):
@@ -124,6 +126,8 @@ class Versions(Base):
                 db.execute("DELETE FROM feedback")
 
     def _version(self, row: sqlite3.Row) -> Version:
+        from clawback.records import Version  # hooks that make none need not load it
+
         return Version(
             number=row["number"],
             status=row["status"],
