@@ -50,6 +50,7 @@ COMMANDS = {
     "service": "service",
     "judge": "judge",
     "raters": "judge",
+    "reward": "reward",
     "demo": "demo",
 }
 """Command → the file under ``cli/`` that holds it, in the order that help lists them."""
@@ -89,6 +90,7 @@ SUMMARIES = {
     "service": "Keep the server running in the background.",
     "judge": "Let a judge model read what came after your answers.",
     "raters": "Who rates, how far they agree, and what deserves a second look.",
+    "reward": "A model of what you like: train it, see what it is worth, score answers.",
     "sessions": "List conversations, or show one.",
     "demo": "The whole loop on the embedded model.",
 }
