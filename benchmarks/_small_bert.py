@@ -44,7 +44,7 @@ def _tokenizer(folder: Path, texts: Sequence[str], max_length: int) -> int:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
-    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106 - no password
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.train_from_iterator(
@@ -61,9 +61,9 @@ def _tokenizer(folder: Path, texts: Sequence[str], max_length: int) -> int:
     PreTrainedTokenizerFast(
         tokenizer_object=made,
         model_max_length=max_length,
-        pad_token="[PAD]",  # noqa: S106
-        unk_token="[UNK]",  # noqa: S106
-        cls_token="[CLS]",  # noqa: S106
-        sep_token="[SEP]",  # noqa: S106
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
     ).save_pretrained(folder)
     return int(made.get_vocab_size())

@@ -38,7 +38,7 @@ def reward() -> None:
 @SCALE
 @click.option(
     "--encoder", default="embedded", show_default=True, metavar="E",
-    help="embedded (made from the rated texts), a Hugging Face folder, or a hub id.",
+    help="embedded or states:MODEL (hidden states of a causal model), or an encoder (folder, hub id) to fine-tune.",
 )  # fmt: skip
 @click.option("--revision", help="Commit, branch or tag of a hub id.")
 @click.option("--targets", type=click.Choice(["values", "ranks"]), default="values", show_default=True,
@@ -47,16 +47,18 @@ def reward() -> None:
     "--members", type=click.IntRange(1, 20), default=3, show_default=True, help="Seeds in the ensemble."
 )
 @click.option(
-    "--epochs", type=click.IntRange(1, 1000), default=8, show_default=True, help="At most; it stops early."
+    "--epochs",
+    type=click.IntRange(1, 1000),
+    help="At most; it stops early (default: 60 on hidden states, 8 for an encoder).",
 )
-@click.option("--max-length", type=click.IntRange(16, 8192), default=256, show_default=True,
+@click.option("--max-length", type=click.IntRange(16, 8192), default=512, show_default=True,
               help="Tokens of prompt and response together.")  # fmt: skip
 @click.option("--hold-out", type=click.FloatRange(0, 0.9), default=0.2, show_default=True,
               help="Share of the prompts kept out, to say what it is worth.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True)
 @json_option
 def train(
-    data: Path | None, scale: str, encoder: str, revision: str | None, targets: Any, members: int, epochs: int,
+    data: Path | None, scale: str, encoder: str, revision: str | None, targets: Any, members: int, epochs: int | None,
     max_length: int, hold_out: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Train the reward model on your ratings, or on a file, and put it in the place of the one before.
@@ -76,7 +78,7 @@ def train(
         encoder=encoder,
         revision=revision,
         members=members,
-        epochs=epochs,
+        epochs=epochs or 0,
         max_length=max_length,
         targets=targets,
     )
@@ -127,7 +129,7 @@ def evaluate(
     text, values = f"{card.name}\n{found.text()}", {"name": card.name} | found.to_dict()
     opened = None
     if data is None:
-        model, _ = files.load(here.reward)
+        model, _ = rewarding.load(here)
         gap = rewarding.watch(model, rated, card.trained)
         values["gap"] = {"opened": gap.opened, "best": gap.best, "sizes": gap.sizes}
         opened = gap.opened
@@ -159,13 +161,13 @@ def score(path: Path, output: Path | None, scale: str, as_json: bool) -> None:
     from clawback.capture.importers import scored_lines
     from clawback.cli.talk import whole_or_not
     from clawback.cli.train import progress_bar
+    from clawback.jobs import rewarding
     from clawback.records import Turn
-    from clawback.rewards import files
     from clawback.rewards.composite import SIGNED, UNIT
     from clawback.rewards.composite import scale as into
 
     target = {"0-1": UNIT, "1-10": (1.0, 10.0), "signed": SIGNED}[scale]
-    model, card = files.load(current_home().reward)
+    model, card = rewarding.load(current_home())
     pairs = [(Turn("", m, r).prompt, r) for _, m, r, _ in scored_lines(path)]
     if not pairs:
         raise UsageError(f"There are no answers in {path}.")

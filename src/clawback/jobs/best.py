@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from clawback import config
 from clawback.errors import UsageError
+from clawback.jobs import rewarding
 from clawback.paths import Home
-from clawback.rewards import files, guards
+from clawback.rewards import guards
 
 if TYPE_CHECKING:
     from clawback.engine.types import Completion
@@ -28,7 +29,7 @@ def picker(home: Home, settings: config.Config, count: int) -> Pick:
             f"The best of {count} is {guards.best_of_kl(count):.1f} nats from what the version says, and [gate] max_kl allows {budget:g}: "
             f"take --best-of {guards.best_of_within(budget)} at most."
         )
-    model, _ = files.load(home.reward)
+    model, _ = rewarding.load(home)
 
     def pick(prompt: str, made: Sequence[Completion]) -> list[Completion]:
         scores = model.score([(prompt, c.text) for c in made], settings.reward.pessimism)

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clawback import config, feedback, store
+from clawback.engine.reading import Reader
 from clawback.errors import Busy, TrainingError, UsageError
 from clawback.paths import Home
 from clawback.rewards import encoder as encoders
 from clawback.rewards import files, guards, measures, similarity
 from clawback.rewards.composite import SIGNED, UNIT
 from clawback.rewards.measures import Floats, Interval
+from clawback.rewards.members import Looks
 from clawback.rewards.rated import Rated, folds, hold_out, mark, of_samples, read
 
 if TYPE_CHECKING:
@@ -86,6 +88,16 @@ class Outcome:
         return asdict(self)
 
 
+def reader(settings: Settings) -> Reader:
+    """What reads pairs with the causal model of these settings."""
+    return Reader(settings.base, revision=settings.revision, max_length=settings.max_length)
+
+
+def load(home: Home) -> tuple[Encoder, files.Card]:
+    """The reward model of this home; see ``files.load``."""
+    return files.load(home.reward, reader)
+
+
 def ratings(
     home: Home, data: Path | None = None, scale: str = "auto", *, all_of_them: bool = False
 ) -> list[Rated]:
@@ -128,7 +140,10 @@ def train(
     learned, held = hold_out([r.prompt for r in rated], held_out, seed)
     try:
         with FileLock(home.reward_lock, timeout=0):
-            made = encoders.fit([rated[i] for i in learned], settings, seed=seed, on_progress=on_progress)
+            look = reader(settings) if settings.base else None
+            made = encoders.fit(
+                [rated[i] for i in learned], settings, look=look, seed=seed, on_progress=on_progress
+            )
             card = files.Card(
                 settings=asdict(settings),
                 calibration=made.encoder.calibration,
@@ -136,6 +151,7 @@ def train(
                 rows=len(learned),
                 seed=seed,
                 members=len(made.encoder.members),
+                base=look.identity if look else "",
             )
             card = files.save(home.reward, made.encoder, card)
     except Timeout:
@@ -150,7 +166,7 @@ def evaluate(home: Home, rated: Sequence[Rated], embed: Embed | None = None) -> 
     ``embed`` gives vectors of answers, for the similarity baseline; it needs some answers that the model learned from.
     Raises ``UsageError`` where there are no such answers.
     """
-    model, card = files.load(home.reward)
+    model, card = load(home)
     known = set(card.trained)
     unseen = [r for r in rated if mark(r.prompt) not in known]
     learned = [r for r in rated if mark(r.prompt) in known]
@@ -213,13 +229,14 @@ def cross_validate(
     scores, expected, spread = (np.zeros(len(rated)) for _ in range(3))
     near = np.zeros(len(rated)) if embed else None
     tell = on_progress or (lambda _: None)
+    look = _once(reader(settings), rated) if settings.base else None
     for number, (learned, tested) in enumerate(folds([r.prompt for r in rated], count, seed), 1):
         inside, outside = [rated[i] for i in learned], [rated[i] for i in tested]
 
         def follow(p: Mapping[str, Any], fold: int = number) -> None:
             tell({**p, "phase": f"fold {fold} {p.get('phase', '')}"})
 
-        model = encoders.fit(inside, settings, seed=seed, on_progress=follow).encoder
+        model = encoders.fit(inside, settings, look=look, seed=seed, on_progress=follow).encoder
         each = model.each([r.pair for r in outside])
         # Ensembles of different folds have different levels: ranks within the fold can be put together.
         scores[tested], spread[tested] = measures.shares(each.mean(0)), each.std(0)
@@ -230,6 +247,19 @@ def cross_validate(
     return assess(scores, expected, spread, rated, 0, near)
 
 
+def _once(look: Reader, rated: Sequence[Rated]) -> Callable[[Sequence[tuple[str, str]]], Looks]:
+    """The same reader, with everything read beforehand: each fold asks for the same answers again."""
+    pairs = list(dict.fromkeys(r.pair for r in rated))
+    read = look(pairs)
+    place = {pair: i for i, pair in enumerate(pairs)}
+
+    def found(asked: Sequence[tuple[str, str]]) -> Looks:
+        rows = [place[pair] for pair in asked]
+        return Looks(read.states[rows], [read.tokens[i] for i in rows], read.shapes[rows])
+
+    return found
+
+
 def _nearness(embed: Embed, learned: Sequence[Rated], asked: Sequence[Rated]) -> Floats | None:
     """Similarity to liked less to disliked answers; None where the learned ones were all rated alike, or there are none."""
     if len({r.value for r in learned}) < 2:
@@ -238,26 +268,10 @@ def _nearness(embed: Embed, learned: Sequence[Rated], asked: Sequence[Rated]) ->
 
 
 def base_vectors(home: Home) -> Embed:
-    """Pooled hidden states of the base model that the settings name, loaded on first use."""
+    """Pooled hidden states of the base model that the settings name."""
     model = config.load(home.config).model
-    loaded: list[Any] = []
-
-    def embed(rated: Sequence[Rated]) -> Floats:
-        from clawback import engine
-
-        if not loaded:
-            loaded.append(engine.load(model.base, revision=model.revision, dtype=model.dtype))
-        conversations = [[{"role": "user", "content": r.prompt}] for r in rated]
-        rows: list[Floats] = []
-        for start in range(0, len(rated), 32):
-            part = slice(start, start + 32)
-            vectors = loaded[0].features(conversations[part], [r.response for r in rated[part]])
-            rows.append(
-                vectors.double().numpy()[:, :-1]
-            )  # without the length, which is a baseline of its own
-        return np.concatenate(rows)
-
-    return embed
+    look = Reader(model.base, revision=model.revision)
+    return lambda rated: look([r.pair for r in rated]).states
 
 
 def watch(model: Encoder, rated: Sequence[Rated], trained: Sequence[str]) -> guards.Gap:
@@ -298,7 +312,7 @@ def grader(home: Home, settings: config.Reward) -> tuple[Grader | None, str]:
     """
     if not settings.grade:
         return None, ""
-    model, card = files.load(home.reward)
+    model, card = load(home)
     with store.connect(home.database) as db:
         there = bool(db.feedback())
     if there and watch(model, ratings(home, all_of_them=True), card.trained).opened is not None:

@@ -147,12 +147,15 @@ def gate(
 
 def _witness(home: Home, opinions: list[Opinion]) -> Witness | None:
     """Puts the reward model's opinion into the list; None where there is no reward model, or none that can be used."""
+    from clawback.engine.reading import Reader
     from clawback.errors import ClawbackError
     from clawback.records import Turn
     from clawback.rewards import files
 
     try:
-        model, card = files.load(home.reward)
+        model, card = files.load(
+            home.reward, lambda s: Reader(s.base, revision=s.revision, max_length=s.max_length)
+        )
     except (
         ClawbackError
     ):  # information alone: a gate must not fail over it; `clawback reward eval` says what is wrong

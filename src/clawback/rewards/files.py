@@ -12,22 +12,32 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clawback.errors import ModelError, NotFound
 from clawback.rewards.measures import Isotonic
 
 if TYPE_CHECKING:
-    from clawback.rewards.encoder import Encoder
+    from clawback.rewards.encoder import Encoder, Settings
+    from clawback.rewards.members import Looks, Pair
 
 CARD = "reward.json"
 FORMAT = 1
 PLAIN = (".json", ".safetensors", ".txt", ".model", ".md", ".jinja")
 """What a folder of a reward model may hold."""
 OURS = "sentence_transformers."
+
+
+class Reader(Protocol):
+    """Reads pairs with a causal model; ``identity`` says with which weights."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def __call__(self, pairs: Sequence[Pair]) -> Looks: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,8 @@ class Card:
     rows: int
     seed: int
     members: int
+    base: str = ""
+    """Identity of the causal model whose hidden states it reads; "" for an encoder of its own."""
     folder: str = ""
     files: dict[str, str] = field(default_factory=dict)
 
@@ -56,7 +68,9 @@ def save(root: Path, encoder: Encoder, card: Card) -> Card:
     folder = root / uuid.uuid4().hex[:12]
     try:
         for number, member in enumerate(encoder.members):
-            member.save_pretrained(str(folder / f"member-{number}"), create_model_card=False)
+            place = folder / f"member-{number}"
+            place.mkdir(parents=True)
+            member.save(place)
         files = {str(p.relative_to(folder)): _hash(p) for p in sorted(folder.rglob("*")) if p.is_file()}
         values = asdict(card) | {"folder": folder.name, "files": files, "format": FORMAT}
         for path in [
@@ -93,15 +107,31 @@ def read(root: Path) -> Card:
         ) from error
 
 
-def load(root: Path) -> tuple[Encoder, Card]:
-    """The model in ``root``, after a look at every file. Raises ``NotFound``, ``ModelError``, ``MissingExtra``."""
-    from clawback.rewards.encoder import Encoder, Settings, cross_encoder
+def load(root: Path, reader: Callable[[Settings], Reader]) -> tuple[Encoder, Card]:
+    """The model in ``root``, after a look at every file. ``reader`` makes what reads hidden states.
+
+    Raises ``NotFound``, ``MissingExtra``, and ``ModelError`` for damaged files or where the base is not what it was.
+    """
+    from clawback.rewards.encoder import Encoder, Settings
+    from clawback.rewards.members import Member, cross, states
 
     card = read(root)
     folder = _whole(root, card)
     settings = Settings(**card.settings)
-    members = [cross_encoder(str(folder / f"member-{n}"), settings, local=True) for n in range(card.members)]
-    return Encoder(tuple(members), card.calibration, card.name), card
+    places = [folder / f"member-{n}" for n in range(card.members)]
+    if settings.base:
+        look = reader(settings)
+        if look.identity != card.base:
+            raise ModelError(
+                f"The reward model was trained on the hidden states of another {settings.base}. Train again: clawback reward train."
+            )
+        on_states: list[Member] = [states(place) for place in places]
+        return Encoder(tuple(on_states), card.calibration, look, card.name), card
+    of_its_own: list[Member] = [
+        cross(str(place), max_length=settings.max_length, dropout=0.0, revision=None, local=True)
+        for place in places
+    ]
+    return Encoder(tuple(of_its_own), card.calibration, None, card.name), card
 
 
 def _whole(root: Path, card: Card) -> Path:

@@ -1,9 +1,10 @@
 """The simplest reward model: how much nearer an answer is to those that were liked than to those that were not.
 
-    score = ½ + ½ · ½ (mean cosine to the k nearest liked − mean cosine to the k nearest disliked)     in [0, 1]
+    score = ½ + ¼ (mean cosine to liked answers − mean cosine to disliked ones)     in [0, 1]
 
 on standardised vectors of any kind; here pooled hidden states of the base model (``Policy.features``). Nothing is trained, so it works
-from the first two ratings on, and it is what a trained model has to beat.
+from the first two ratings on, and it is what a trained model has to beat. The mean over all of them did better than over the 10 or
+100 nearest (docs/benchmarks/reward-model.md).
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from numpy.typing import ArrayLike
 from clawback.errors import UsageError
 from clawback.rewards.measures import Floats
 
-NEAREST = 10
-
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
@@ -28,11 +27,13 @@ class Similarity:
     centre: Floats
     spread: Floats
 
-    def score(self, vectors: ArrayLike, nearest: int = NEAREST) -> Floats:
+    def score(self, vectors: ArrayLike) -> Floats:
         """``[n, d]`` → ``[n]`` in [0, 1]."""
         x = _unit((np.atleast_2d(np.asarray(vectors, dtype=np.float64)) - self.centre) / self.spread)
-        near = _near(x @ self.liked.T, nearest) - _near(x @ self.disliked.T, nearest)
-        return np.asarray(0.5 + 0.25 * near, dtype=np.float64)
+        apart = self.liked.mean(0) - self.disliked.mean(
+            0
+        )  # the mean of cosines is the cosine-product with the mean
+        return np.asarray(0.5 + 0.25 * (x @ apart), dtype=np.float64)
 
 
 def fit(vectors: ArrayLike, values: ArrayLike) -> Similarity:
@@ -51,9 +52,3 @@ def fit(vectors: ArrayLike, values: ArrayLike) -> Similarity:
 
 def _unit(x: Floats) -> Floats:
     return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12), dtype=np.float64)
-
-
-def _near(cosines: Floats, count: int) -> Floats:
-    """``[n, m]`` → ``[n]``: mean of the ``count`` largest of each row."""
-    count = min(count, cosines.shape[1])
-    return np.asarray(np.partition(cosines, -count, axis=1)[:, -count:].mean(1), dtype=np.float64)
