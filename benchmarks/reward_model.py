@@ -31,7 +31,7 @@ from clawback.engine.reading import Reader
 from clawback.rewards import encoder as encoders
 from clawback.rewards import measures, similarity
 from clawback.rewards.encoder import Settings
-from clawback.rewards.members import Looks
+from clawback.rewards.looks import Looks
 from clawback.rewards.rated import Rated
 
 Floats = NDArray[np.float64]

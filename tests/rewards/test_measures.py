@@ -54,12 +54,12 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
     rng = np.random.default_rng(4)
     truth = 6 / np.pi * np.arcsin(0.5 / 2)  # Spearman's ρ of a normal pair with correlation ½
     inside = 0
-    for _ in range(100):
+    for _ in range(50):
         x = rng.normal(size=80)
         y = 0.5 * x + np.sqrt(0.75) * rng.normal(size=80)
-        found = measures.interval(x, y, range(80), count=200)
+        found = measures.interval(x, y, range(80), count=100)
         inside += found.low <= truth <= found.high
-    assert 86 <= inside <= 100
+    assert 41 <= inside <= 50
 
 
 def test_being_ahead_is_paired() -> None:

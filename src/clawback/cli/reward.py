@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from clawback.cli.common import current_home, emit, json_option
-from clawback.errors import UsageError
 
 DATA = click.option(
     "--data",
@@ -148,51 +147,39 @@ def evaluate(
     "--as", "scale", type=click.Choice(["0-1", "1-10", "signed"]), default="0-1", show_default=True,
     help="Range of the scores; signed: -1 to 1.",
 )  # fmt: skip
+@click.option(
+    "--judge",
+    is_flag=True,
+    help="By the [judge] model instead: a grade from 1 to 10, the median of its votes.",
+)
 @json_option
-def score(path: Path, output: Path | None, scale: str, as_json: bool) -> None:
+def score(path: Path, output: Path | None, scale: str, judge: bool, as_json: bool) -> None:
     """Score answers: each line of the file again, with `reward`, `expected` (calibrated) and `doubt`.
 
-    Lines are {"prompt" or "messages", "response"}. `doubt` is the standard deviation between the members, on the scale asked for.
+    Lines are {"prompt" or "messages", "response"}. `doubt` is the standard deviation between the members, on the scale asked for. A judge
+    gives `reward` alone.
 
     \b
     clawback reward score answers.jsonl
     clawback reward score answers.jsonl --output scored.jsonl --as 1-10
+    clawback reward score answers.jsonl --judge
     """
-    from clawback.capture.importers import scored_lines
     from clawback.cli.talk import whole_or_not
     from clawback.cli.train import progress_bar
     from clawback.jobs import rewarding
-    from clawback.records import Turn
     from clawback.rewards.composite import SIGNED, UNIT
-    from clawback.rewards.composite import scale as into
 
     target = {"0-1": UNIT, "1-10": (1.0, 10.0), "signed": SIGNED}[scale]
-    model, card = rewarding.load(current_home())
-    pairs = [(Turn("", m, r).prompt, r) for _, m, r, _ in scored_lines(path)]
-    if not pairs:
-        raise UsageError(f"There are no answers in {path}.")
-    rows = []
+    pairs = rewarding.pairs(path)
     with progress_bar(quiet=as_json or output is None) as follow:
-        for start in range(0, len(pairs), 64):
-            follow({"phase": "score", "step": start, "steps": len(pairs)})
-            part = pairs[start : start + 64]
-            each = model.each(part)
-            for (prompt, response), mean, sd, said in zip(
-                part, each.mean(0), each.std(0), model.expected(each.mean(0)), strict=True
-            ):
-                rows.append(
-                    {
-                        "prompt": prompt,
-                        "response": response,
-                        "reward": into(float(mean), UNIT, target),
-                        "expected": into(float(said), UNIT, target),
-                        "doubt": float(sd) * (target[1] - target[0]),
-                    }
-                )
-        follow({"phase": "score", "step": len(pairs), "steps": len(pairs)})
+        name, scores = rewarding.score(current_home(), pairs, judge=judge, on_progress=follow)
+    rows = [
+        {"prompt": prompt, "response": response} | one.to_dict(target)
+        for (prompt, response), one in zip(pairs, scores, strict=True)
+    ]
     if output is None:
         if as_json:
-            emit({"model": card.name, "scores": rows}, "", True)
+            emit({"model": name, "scores": rows}, "", True)
         else:
             for row in rows:
                 click.echo(json.dumps(row, ensure_ascii=False))
@@ -200,7 +187,7 @@ def score(path: Path, output: Path | None, scale: str, as_json: bool) -> None:
     with whole_or_not(output) as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     emit(
-        {"model": card.name, "answers": len(rows), "output": str(output)},
+        {"model": name, "answers": len(rows), "output": str(output)},
         f"{len(rows)} scores in {output}.",
         as_json,
     )

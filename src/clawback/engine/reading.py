@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clawback.engine.torch.policy import Policy
-    from clawback.rewards.members import Looks
+    from clawback.rewards.looks import Looks
 
 AT_ONCE = 32
 LONGEST_PROMPT = 128
@@ -40,7 +40,7 @@ class Reader:
         """States ``[n, LAYERS · hidden]`` and token ids; an answer without tokens has zeros."""
         import numpy as np
 
-        from clawback.rewards.members import Looks, shape
+        from clawback.rewards.looks import Looks, shape
 
         encode = self.policy.chat.encode
         asked = [

@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clawback import config, feedback, store
+from clawback.capture.importers import scored_lines
 from clawback.engine.reading import Reader
 from clawback.errors import Busy, TrainingError, UsageError
+from clawback.jobs import judging
 from clawback.paths import Home
+from clawback.records import Turn
 from clawback.rewards import encoder as encoders
 from clawback.rewards import files, guards, measures, similarity
-from clawback.rewards.composite import SIGNED, UNIT
+from clawback.rewards.composite import SIGNED, UNIT, Range
+from clawback.rewards.composite import scale as scaled
+from clawback.rewards.looks import Looks
 from clawback.rewards.measures import Floats, Interval
-from clawback.rewards.members import Looks
 from clawback.rewards.rated import Rated, folds, hold_out, mark, of_samples, read
 
 if TYPE_CHECKING:
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 Embed = Callable[[Sequence[Rated]], Floats]
+AT_ONCE = 64
 LEAST_WATCHED = 4
 """Rated answers of a version under which nothing is said about it."""
 
@@ -214,6 +219,61 @@ def assess(
             for n, o in others.items()
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """An answer's score in [0, 1]; ``expected`` (calibrated) and ``doubt`` only where an ensemble gave it."""
+
+    reward: float
+    expected: float | None = None
+    doubt: float | None = None
+
+    def to_dict(self, target: Range = UNIT) -> dict[str, float]:
+        """On another scale; what is not there is left out."""
+        made = {"reward": scaled(self.reward, UNIT, target)}
+        if self.expected is not None and self.doubt is not None:
+            made["expected"] = scaled(self.expected, UNIT, target)
+            made["doubt"] = self.doubt * (target[1] - target[0])
+        return made
+
+
+def pairs(path: Path) -> list[tuple[str, str]]:
+    """(prompt, response) of every line, rated or not. Raises ``UsageError`` for a line that cannot be read, or none at all."""
+    found = [(Turn("", said, response).prompt, response) for _, said, response, _ in scored_lines(path)]
+    if not found:
+        raise UsageError(f"There are no answers in {path}.")
+    return found
+
+
+def score(
+    home: Home,
+    asked: Sequence[tuple[str, str]],
+    *,
+    judge: bool = False,
+    on_progress: OnProgress | None = None,
+) -> tuple[str, list[Scored]]:
+    """Who scored, and the scores, by the reward model or the judge of the settings.
+
+    Raises ``JudgeError`` where the judge cannot be asked, brings nothing to read, or its budget is used up.
+    """
+    tell, made = on_progress or (lambda _: None), []
+    if judge:
+        name, generative = judging.generative(home)
+        for number, pair in enumerate(asked):
+            tell({"phase": "score", "step": number, "steps": len(asked)})
+            made += [Scored(value) for value in generative.score([pair])]
+    else:
+        model, card = load(home)
+        name = card.name
+        for start in range(0, len(asked), AT_ONCE):
+            tell({"phase": "score", "step": start, "steps": len(asked)})
+            each = model.each(asked[start : start + AT_ONCE])
+            means = each.mean(0)
+            rows = zip(means, model.expected(means), each.std(0), strict=True)
+            made += [Scored(float(m), float(e), float(d)) for m, e, d in rows]
+    tell({"phase": "score", "step": len(asked), "steps": len(asked)})
+    return name, made
 
 
 def cross_validate(

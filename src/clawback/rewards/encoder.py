@@ -19,8 +19,9 @@ import numpy as np
 from clawback.config import EMBEDDED
 from clawback.errors import TrainingError, UsageError
 from clawback.rewards import guards
+from clawback.rewards.looks import Look, Pair
 from clawback.rewards.measures import Floats, Isotonic, isotonic, mse, shares, spearman
-from clawback.rewards.members import Lens, Look, Member, Pair, StatesMember, cross
+from clawback.rewards.members import Lens, Member, StatesMember, cross
 from clawback.rewards.rated import Rated, Rows, hold_out
 
 OnProgress = Callable[[Mapping[str, Any]], None]
@@ -42,7 +43,7 @@ class Settings:
     """At most: 60 on hidden states, 8 for an encoder."""
     batch: int = 32
     learning_rate: float = 0.0
-    """3e-3 on hidden states, 2e-5 for an encoder."""
+    """5e-4 on hidden states, 2e-5 for an encoder."""
     weight_decay: float = 1e-5
     dropout: float = 0.1
     max_length: int = 512
@@ -75,7 +76,7 @@ class Settings:
 
     @property
     def rate(self) -> float:
-        return self.learning_rate or (3e-3 if self.base else 2e-5)
+        return self.learning_rate or (5e-4 if self.base else 2e-5)
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,8 @@ def fit(
         def follow(p: Mapping[str, Any], phase: str = f"member {number + 1}") -> None:
             tell({**p, "phase": phase})
 
+        if isinstance(member, StatesMember):
+            member.begin(np.array([rows[i] for i in learned]), targets[learned])
         course = _Course(rows, targets, learned, apart, settings, seed + number)
         history.append(course.run(member, follow))
         members.append(member)

@@ -22,7 +22,7 @@ from clawback.rewards.measures import Isotonic
 
 if TYPE_CHECKING:
     from clawback.rewards.encoder import Encoder, Settings
-    from clawback.rewards.members import Looks, Pair
+    from clawback.rewards.looks import Looks, Pair
 
 CARD = "reward.json"
 FORMAT = 1

@@ -7,8 +7,7 @@ tokens, beside the counts of everyday tokens and the answer's shape; the model i
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,46 +17,25 @@ from numpy.typing import NDArray
 
 from clawback.errors import MissingExtra, ModelError
 from clawback.rewards.files import check_source
+from clawback.rewards.looks import Looks
 from clawback.rewards.measures import Floats
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
     from torch import Tensor
 
-Pair = tuple[str, str]
 HEAD = "head.safetensors"
 
 EVERYDAY = 0.02
 """A token is counted where at least this share of the rated answers hold it and as many do not."""
-TOKENS, SHAPE = 0.2, 0.15
+TOKENS, SHAPE = 0.1, 0.3
 """Shares of the counts and of the shape in the squared length of an average answer; the rest are the hidden states'."""
+FURTHEST = 4.0
+"""Standard deviations from the mean of the rated answers at which a feature is cut off."""
+START = 0.5
+"""Of the steepness with which targets vary, that a member starts with: a prediction varies less than what it predicts."""
 LENGTH = 12.0
 """Length of an average answer's features, by which a learning rate means the same for every model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Looks:
-    """What a causal model makes of ``n`` answers: pooled hidden states ``[n, h]``, and the token ids of each; their shape ``[n, 5]``."""
-
-    states: Floats
-    tokens: Sequence[Sequence[int]]
-    shapes: Floats
-
-
-def shape(response: str) -> list[float]:
-    """How an answer is built: log(1 + n) of its words, lines and list items, the share of different words, their mean length."""
-    words, lines = response.lower().split(), response.split("\n")
-    items = sum(line.lstrip()[:2] in ("- ", "* ", "• ") or line.lstrip()[:1].isdigit() for line in lines)
-    return [
-        math.log1p(len(words)),
-        math.log1p(len(lines)),
-        math.log1p(items),
-        len(set(words)) / max(len(words), 1),
-        sum(map(len, words)) / max(len(words), 1),
-    ]
-
-
-Look = Callable[[Sequence[Pair]], Looks]
 
 
 class Member(Protocol):
@@ -172,19 +150,20 @@ class Lens:
         states, shapes = looks.states, looks.shapes
         return cls(
             states.mean(0),
-            np.maximum(states.std(0), 1e-6),
+            _spread(states),
             shapes.mean(0),
-            np.maximum(shapes.std(0), 1e-6),
+            _spread(shapes),
             tokens,
             counts.mean(0),
-            np.maximum(counts.std(0), 1e-6),
+            _spread(counts),
         )
 
     def __call__(self, looks: Looks) -> Floats:
         """``[n, h + 5 + k]``, float64."""
-        words = (_counts(self.tokens, looks.tokens) - self.usual) / self.varied
-        states = (looks.states - self.centre) / self.spread
-        shapes = (looks.shapes - self.shape) / self.shapes
+        # Beyond FURTHEST an answer is unlike all that were rated: it must not get there what nobody ever said.
+        words = np.clip((_counts(self.tokens, looks.tokens) - self.usual) / self.varied, -FURTHEST, FURTHEST)
+        states = np.clip((looks.states - self.centre) / self.spread, -FURTHEST, FURTHEST)
+        shapes = np.clip((looks.shapes - self.shape) / self.shapes, -FURTHEST, FURTHEST)
         share = TOKENS if len(self.tokens) else 0.0
         scaled = (
             states * (LENGTH * np.sqrt((1 - SHAPE - share) / states.shape[1])),
@@ -192,6 +171,12 @@ class Lens:
             words * (LENGTH * np.sqrt(share / max(len(self.tokens), 1))),
         )
         return np.hstack(scaled)
+
+
+def _spread(x: Floats) -> Floats:
+    """Standard deviations; infinite where nothing varied, for of such a feature nothing is known."""
+    spread = x.std(0)
+    return np.asarray(np.where(spread > 1e-6, spread, np.inf), dtype=np.float64)
 
 
 def _counts(tokens: NDArray[np.int64], answers: Sequence[Sequence[int]]) -> Floats:
@@ -215,6 +200,18 @@ class StatesMember:
         size = len(lens.centre) + len(lens.shape) + len(lens.tokens)
         self.weight = torch.zeros(size, requires_grad=True)
         self.bias = torch.zeros(1, requires_grad=True)
+
+    def begin(self, rows: Floats, targets: Floats) -> None:
+        """Start where the liked answers lie as seen from the disliked ones: the direction that ``similarity`` looks along, as steep as
+        fits the spread of the targets. Training then turns it no further than held-back prompts bear out."""
+        import torch
+
+        mean = float(np.clip(targets.mean(), 0.01, 0.99))
+        toward = (targets - targets.mean()) @ (rows - rows.mean(0))
+        spread = float((rows @ toward).std())
+        steep = float(targets.std()) * START / (mean * (1 - mean)) / spread if spread > 0 else 0.0
+        self.weight.data = torch.tensor(steep * toward, dtype=torch.float32)
+        self.bias.data = torch.tensor([float(np.log(mean / (1 - mean)) - steep * (rows.mean(0) @ toward))])
 
     def parameters(self) -> list[Any]:
         return [self.weight, self.bias]

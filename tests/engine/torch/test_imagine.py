@@ -241,9 +241,11 @@ def test_a_reward_model_grades_in_place_of_the_head(policy, samples):
     assert {prompt for prompt, _ in grader.shown} <= asked
     for example in examples:
         text = policy.tokenizer.decode(example.encoded.response, skip_special_tokens=True)
-        assert (text in {r for _, r in grader.shown}) and (
-            example.reward * plan.source.scale + plan.source.usual
-        ) <= (1.0 if "\n- " in "\n" + text else -1.0) + 1e-5
+        likes = 1.0 if "\n- " in "\n" + text else -1.0
+        assert text in {r for _, r in grader.shown}
+        assert (
+            example.reward * plan.source.scale + plan.source.usual <= likes + 1e-5
+        )  # less, where it was cut off
 
 
 def test_a_run_with_another_grader_is_another_run(policy, samples):
