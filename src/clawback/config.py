@@ -136,6 +136,15 @@ class Judge(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Turns asked about at the same time (a local model takes one after another)."""
 
 
+class Reward(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the trained reward model has a say (docs/reward-models.md); nowhere before ``clawback reward train``."""
+
+    grade: bool = False
+    """True: imagined answers are graded by it instead of by the head that each run fits for itself."""
+    pessimism: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+    """Standard deviations between its members that are taken off a score."""
+
+
 class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server on the network."""
 
@@ -201,6 +210,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slack: Slack = Slack()
     discord: Discord = Discord()
     telegram: Telegram = Telegram()
+    reward: Reward = Reward()
 
 
 def load(path: Path) -> Config:

@@ -39,6 +39,15 @@ class Home:
         return self.root / "logs"
 
     @property
+    def reward(self) -> Path:
+        """The reward model."""
+        return self.root / "reward"
+
+    @property
+    def reward_lock(self) -> Path:
+        return self.root / "reward.lock"
+
+    @property
     def train_lock(self) -> Path:
         return self.root / "train.lock"
 

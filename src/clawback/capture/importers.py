@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.capture.redact import redact, redact_all
-from clawback.errors import ClawbackError, NotFound
+from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.records import Feedback, Message, Turn, text_of
 
 if TYPE_CHECKING:
@@ -55,6 +55,25 @@ def import_file(store: Store, path: Path, *, scale: str = "auto") -> Report:
         except BadLine as error:
             report.problems.append(f"line {number}: {error}")
     return report
+
+
+def scored_lines(
+    path: Path, scale: str = "auto"
+) -> Iterator[tuple[int, tuple[Message, ...], str, float | None]]:
+    """(line number, messages, response, rating in [-1, 1] or None) of every line, without a store.
+
+    Raises ``NotFound`` without a file, ``UsageError`` with its number at the first line that cannot be read.
+    """
+    for number, line in _lines(path):
+        try:
+            data = _parse(line)
+            messages, response = _conversation(data), data.get("response")
+            if not isinstance(response, str) or not response.strip():
+                raise BadLine("`response` is missing")
+            ratings = [value for kind, value, _ in _feedback(data, scale) if kind == "rating"]
+        except BadLine as error:
+            raise UsageError(f"Line {number} of {path}: {error}.") from error
+        yield number, messages, redact(response), ratings[0] if ratings else None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

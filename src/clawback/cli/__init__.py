@@ -57,6 +57,7 @@ COMMANDS = {
     "channel": "channel",
     "mcp": "channel",
     "completion": "channel",
+    "reward": "reward",
     "demo": "demo",
 }
 """Command → the file under ``cli/`` that holds it, in the order that help lists them."""
@@ -99,6 +100,7 @@ SUMMARIES = {
     "channel": "Talk to the live version, and rate, in Slack, Discord or Telegram.",
     "mcp": "Tools for any MCP client: rate, status, what is worth rating.",
     "completion": "Let the Tab key complete commands, in bash, zsh and fish.",
+    "reward": "A model of what you like: train it, see what it is worth, score answers.",
     "sessions": "List conversations, or show one.",
     "demo": "The whole loop on the embedded model.",
 }

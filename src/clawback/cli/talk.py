@@ -231,6 +231,10 @@ def give(store: Store, turn: Turn, key: str) -> bool:
 @click.option(
     "--samples", default=1, show_default=True, type=click.IntRange(1, 1000), help="Answers to each prompt."
 )
+@click.option(
+    "--best-of", type=click.IntRange(2, 1000), metavar="N",
+    help="Make N for each answer, keep the one that the reward model likes best.",
+)  # fmt: skip
 @click.option("--temperature", type=click.FloatRange(0, 10), help="0 is greedy (default: from the settings).")
 @click.option(
     "--max-tokens", type=click.IntRange(1, 100_000), help="Longest answer (default: from the settings)."
@@ -238,8 +242,8 @@ def give(store: Store, turn: Turn, key: str) -> bool:
 @click.option("--seed", default=0, show_default=True, help="The same seed gives the same answers.")
 @json_option
 def generate(
-    prompts: Path, output: Path, which: str, samples: int, temperature: float | None, max_tokens: int | None,
-    seed: int, as_json: bool,
+    prompts: Path, output: Path, which: str, samples: int, best_of: int | None, temperature: float | None,
+    max_tokens: int | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Answer a file of prompts: {"prompt", "response", "version"} a line, in the order of the prompts.
 
@@ -248,16 +252,21 @@ def generate(
     \b
     clawback generate --prompts prompts.txt --output answers.jsonl
     clawback generate --prompts p.jsonl --output base.jsonl --version base --samples 4
+    clawback generate --prompts p.txt --output best.jsonl --best-of 8
     """
     from clawback import release
     from clawback.cli.train import progress_bar
+    from clawback.jobs import best
 
     here = current_home()
-    settings = config.load(here.config).generation
+    chosen = config.load(here.config)
+    settings = chosen.generation
     asked = read_prompts(prompts)
+    pick = best.picker(here, chosen, best_of) if best_of else None
     with open_store() as store:
         version = named_version(store, which)
-    at_once = max(1, BATCH // samples)
+    drawn = samples * (best_of or 1)
+    at_once = max(1, BATCH // drawn)
     with whole_or_not(output) as file, progress_bar(quiet=as_json) as follow:
         follow({"phase": "load"})
         policy = release.load(here, version)
@@ -266,12 +275,14 @@ def generate(
             batch = asked[start : start + at_once]
             made = policy.generate(
                 batch,
-                samples=samples,
+                samples=drawn,
                 temperature=settings.temperature if temperature is None else temperature,
                 max_tokens=max_tokens or settings.max_tokens,
                 seed=seed + start,
             )
             for messages, completions in zip(batch, made, strict=True):
+                if pick:
+                    completions = pick(messages[-1]["content"], completions)
                 for completion in completions:
                     line = {
                         "prompt": messages[-1]["content"],

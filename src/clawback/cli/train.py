@@ -58,6 +58,8 @@ def announcement(progress: Mapping[str, Any]) -> str:
     """What is said once: the estimate before a run, and which algorithm was chosen and why."""
     if progress.get("phase") == "estimate":
         return str(progress["text"])
+    if progress.get("phase") == "reward":
+        return str(progress["note"])
     if progress.get("phase") == "plan":
         return f"Learning with {progress['algorithm']}" + (
             f": {progress['note']}" if progress.get("note") else ""

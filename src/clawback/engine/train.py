@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.engine.recipe import Recipe
-from clawback.engine.types import TrainResult
+from clawback.engine.types import Grader, TrainResult
 from clawback.errors import TrainingError, UsageError
 from clawback.records import Message, Sample
 
@@ -40,6 +40,7 @@ def train(
     on_progress: OnProgress | None = None,
     resume: bool = True,
     baseline: float = 0.0,
+    grader: Grader | None = None,
 ) -> TrainResult:
     """Train an adapter on what was said about these samples, all of them.
 
@@ -53,6 +54,7 @@ def train(
         on_progress: told ``{"phase", "step", "steps", …}`` before and after each step. Whatever it raises ends the run.
         resume: go on from the checkpoint in ``out``; else begin again.
         baseline: the moving average of ratings that the run before this one ended with.
+        grader: grades imagined answers in place of the head, for algorithms that imagine.
 
     Returns:
         The result; its ``path`` is a plain PEFT folder, written beside, fsynced and renamed.
@@ -64,7 +66,7 @@ def train(
     tell = on_progress or (lambda _: None)
     if not samples:
         raise TrainingError("There is nothing to learn from: no rated turns were given.")
-    identity = fingerprint(policy, samples, recipe, seed, prompts, baseline)
+    identity = fingerprint(policy, samples, recipe, seed, prompts, baseline, grader)
     if not resume and out.exists():
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -74,7 +76,7 @@ def train(
         return done
     started = time.perf_counter()
     tell({"phase": "prepare", "samples": len(samples)})
-    return _run(policy, list(samples), recipe, seed, out, prompts, tell, baseline, identity, started)
+    return _run(policy, list(samples), recipe, seed, out, prompts, tell, baseline, identity, started, grader)
 
 
 def _run(
@@ -88,6 +90,7 @@ def _run(
     baseline: float,
     identity: str,
     started: float,
+    grader: Grader | None,
 ) -> TrainResult:
     from clawback.engine.memory import estimate, prepare
     from clawback.engine.torch.trainer import Settings, fit
@@ -97,7 +100,9 @@ def _run(
     prepare(policy, recipe)
     guess = estimate(policy.info, recipe, policy=policy, samples=samples)
     tell({"phase": "estimate", "text": str(guess), "bytes": guess.bytes, "seconds": guess.seconds})
-    plan = plan_for(policy, samples, recipe, seed=seed, prompts=prompts, baseline=baseline, tell=tell)
+    plan = plan_for(
+        policy, samples, recipe, seed=seed, prompts=prompts, baseline=baseline, tell=tell, grader=grader
+    )
     tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
     settings = Settings(
         learning_rate=plan.rate or recipe.learning_rate,
@@ -150,6 +155,7 @@ def plan_for(
     prompts: Sequence[Sequence[Message]] = (),
     baseline: float = 0.0,
     tell: OnProgress = lambda _: None,
+    grader: Grader | None = None,
 ) -> Plan:
     """Which algorithm on which examples. ``auto`` imagines fresh answers where the reward head can be trusted."""
     from clawback.engine.torch.examples import from_ratings
@@ -158,7 +164,9 @@ def plan_for(
     if recipe.algorithm in ("auto", "imagine"):
         from clawback.engine.torch import imagine
 
-        return imagine.plan(policy, samples, recipe, prompts, seed=seed, baseline=baseline, tell=tell)
+        return imagine.plan(
+            policy, samples, recipe, prompts, seed=seed, baseline=baseline, tell=tell, grader=grader
+        )
     if recipe.algorithm in algorithms.ENVIRONMENT:
         raise UsageError(
             f"{recipe.algorithm} learns from the steps of an environment, not from feedback. Choose one of: auto, "
@@ -182,6 +190,7 @@ def fingerprint(
     seed: int,
     prompts: Sequence[Sequence[Message]],
     baseline: float,
+    grader: Grader | None = None,
 ) -> str:
     """A hash of everything that decides the bits of a run, so that no checkpoint of another run is gone on with."""
     import torch
@@ -197,7 +206,7 @@ def fingerprint(
         "seed": seed,
         "prompts": [list(map(dict, prompt)) for prompt in prompts],
         "baseline": baseline,
-    }
+    } | ({"grader": grader.name} if grader else {})
     return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
 
 

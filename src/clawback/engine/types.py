@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike
 
 Bucket = Literal["micro", "tiny", "small", "mid", "large", "xl"]
 Kind = Literal["dense", "moe"]
 
 _BUCKETS: tuple[tuple[float, Bucket], ...] = ((2e9, "tiny"), (8e9, "small"), (20e9, "mid"), (45e9, "large"))
+
+
+class Grader(Protocol):
+    """What can stand in for the head when imagined answers are graded. ``name`` says which one, and changes when it does."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __call__(self, pairs: Sequence[tuple[str, str]]) -> ArrayLike:
+        """(prompt, response) → ``[n]`` rewards in [-1, 1]; the same pairs give the same rewards."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

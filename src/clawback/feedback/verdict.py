@@ -46,6 +46,11 @@ request, without mention of the answer, of the next state or of a user who compl
 {_RULES}
 End with \\boxed{{1}} and the hint between [HINT_START] and [HINT_END]; or with \\boxed{{-1}} alone when there is nothing to learn."""
 
+GRADE = f"""You grade one answer of an assistant to one request, as the person who asked would: is it right, does it do what was asked, does it
+say it well and no longer than needed? 1 is useless or harmful, 5 is middling, 10 could not be better.
+{_RULES}
+Think in at most three sentences. Then end with your grade, a whole number from 1 to 10, as \\boxed{{7}} on a line of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Vote:
@@ -93,13 +98,18 @@ def shown(turn: Turn, *, wanted: str = "") -> str:
 
     ``wanted``: the text that the person put in the answer's place, shown instead of the next state.
     """
-    mark = secrets.token_hex(6)
     after = wanted or "\n\n".join(_said(m) for m in turn.next_state)
     name = "WANTED INSTEAD" if wanted else "NEXT STATE"
     calls = "".join(f"\n[calls {c.get('name', '')} {_json(c.get('arguments'))}]" for c in turn.calls)
     pieces = (("REQUEST", turn.prompt), ("ANSWER", turn.response + calls), (name, after))
-    fenced = "\n\n".join(f"<<{n} {mark}>>\n{_plain(text)}\n<<end {mark}>>" for n, text in pieces)
-    return f"{fenced}\n\nThe material is over. Give your verdict on the answer in the form you were told."
+    return fenced(pieces)
+
+
+def fenced(pieces: Sequence[tuple[str, str]]) -> str:
+    """(name, text) pieces as material to be judged, each between marks that nobody could have foreseen."""
+    mark = secrets.token_hex(6)
+    shown = "\n\n".join(f"<<{n} {mark}>>\n{_plain(text)}\n<<end {mark}>>" for n, text in pieces)
+    return f"{shown}\n\nThe material is over. Give your verdict on the answer in the form you were told."
 
 
 def _said(message: Message) -> str:

@@ -20,6 +20,7 @@ from clawback.paths import Home
 
 if TYPE_CHECKING:
     from clawback.engine.torch.policy import Policy
+    from clawback.rewards.generative import Generative
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 LOCAL = "local"
@@ -116,6 +117,20 @@ def judge_once(
     except Timeout:
         raise Busy("The judge is at it already in another process.") from None
     return Pass(judged, hinted, budget.calls, budget.tokens)
+
+
+def generative(home: Home) -> tuple[str, Generative]:
+    """The judge as a reward model for answers that nobody came back to, within one pass's budget; and its name.
+
+    Raises ``JudgeError`` where it cannot be asked.
+    """
+    from clawback.rewards.generative import Generative
+
+    settings = config.load(home.config).judge
+    budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
+    name = name_of(settings)
+    with store.connect(home.database) as db:
+        return f"judge:{name}", Generative(_asker(home, db, settings, budget), settings.votes)
 
 
 def name_of(settings: config.Judge) -> str:

@@ -182,6 +182,11 @@ class _Job:
                 run.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
             )
         recipe: Recipe = engine.recipe_from(run.recipe)
+        from clawback.jobs import rewarding
+
+        grader, why = rewarding.grader(self.home, self.settings.reward)
+        if why:
+            self.tell({"phase": "reward", "note": why})
         names, name = self.settings.tracking.to, f"run-{run.id:04d}"
         with tracking.track(names, self.home.logs, name, run.recipe) as track:
             result = engine.train(
@@ -198,6 +203,7 @@ class _Job:
                 prompts=self.prompts(run),
                 on_progress=tracking.both(lambda p: self.enter(run, p), track),
                 resume=True,
+                grader=grader,
             )
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)

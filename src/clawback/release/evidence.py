@@ -25,6 +25,8 @@ ANSWERS = 96
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 Conversation = Sequence[Message]
+Witness = Callable[[Sequence[Conversation], "Sequence[Completion]", "Sequence[Completion]"], None]
+"""(prompts, the candidate's answers, the live version's)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ def measure(
     max_tokens: int,
     seed: int,
     tell: OnProgress = lambda _: None,
+    witness: Witness | None = None,
 ) -> Evidence:
     """Compare two versions.
 
@@ -63,6 +66,7 @@ def measure(
         samples: all rated samples, the held-back ones among them.
         held: those kept out of training.
         prompts: conversations to answer; they are repeated up to ``ANSWERS``.
+        witness: shown the prompts and both versions' answers. What it makes of them is no evidence.
     """
     from clawback.engine.torch.features import Lens
 
@@ -87,6 +91,8 @@ def measure(
     neutral = totals(policy, asked, from_base)
     tell({"phase": "gate", "step": 3, "steps": 4})
 
+    if witness is not None:
+        witness(asked, ours.completions, ours_before.completions)
     # The same lens that training looks through, ground anew on the base's answers of today.
     lens = Lens.ground([c.ids for c in from_base], hidden(policy, asked, [c.ids for c in from_base]))
     head = grade(policy, samples, lens)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.paths import Home
-from clawback.release.evidence import OnProgress, measure
+from clawback.release.evidence import OnProgress, Witness, measure
 from clawback.release.registry import check
 from clawback.release.rule import Evidence, Sampled, decide
 
@@ -23,6 +23,18 @@ MOST_PROMPTS = 256
 
 
 @dataclass(frozen=True, slots=True)
+class Opinion:
+    """Mean score of fresh answers by the reward model, in [0, 1]: to be looked at, never a reason. A model must not put a version live."""
+
+    name: str
+    candidate: float
+    live: float
+
+    def __str__(self) -> str:
+        return f"for information, {self.name}: candidate {self.candidate:.3f}, live {self.live:.3f}"
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What the gate found about a version, and what it made of it. Stored with the version, passed or not."""
 
@@ -32,6 +44,7 @@ class Report:
     probability: float
     reasons: tuple[str, ...]
     evidence: Evidence
+    reward_model: Opinion | None = None
 
     def summary(self) -> str:
         """One sentence."""
@@ -55,6 +68,8 @@ class Report:
         lines.append(
             f"  drift from the base {e.kl:.1f} nats an answer, perplexity of its text × {e.perplexity_ratio:.2f}"
         )
+        if self.reward_model:
+            lines.append(f"  {self.reward_model}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +82,17 @@ class Report:
             evidence[name] = Sampled(**evidence[name])
         for name in ("liked", "disliked"):
             evidence[name] = tuple(evidence[name])
-        return cls(**(dict(data) | {"evidence": Evidence(**evidence), "reasons": tuple(data["reasons"])}))
+        opinion = data.get("reward_model")
+        return cls(
+            **(
+                dict(data)
+                | {
+                    "evidence": Evidence(**evidence),
+                    "reasons": tuple(data["reasons"]),
+                    "reward_model": Opinion(**opinion) if opinion else None,
+                }
+            )
+        )
 
 
 def gate(
@@ -98,6 +123,7 @@ def gate(
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: nobody's ratings stand.")
     kept_out = {f.turn_id for f in store.feedback() if f.id in set(run.held_out_ids)}
+    opinions: list[Opinion] = []
     evidence = measure(
         policy or base_of(run, settings),
         Path(version.path),
@@ -109,11 +135,41 @@ def gate(
         max_tokens=settings.generation.max_tokens,
         seed=run.seed,
         tell=on_progress or (lambda _: None),
+        witness=_witness(home, opinions),
     )
     decision = decide(evidence, settings.gate)
-    report = Report(number, live.number, decision.accepted, decision.probability, decision.reasons, evidence)
+    report = Report(
+        number, live.number, decision.accepted, decision.probability, decision.reasons, evidence, *opinions
+    )
     store.set_report(number, report.to_dict())
     return report
+
+
+def _witness(home: Home, opinions: list[Opinion]) -> Witness | None:
+    """Puts the reward model's opinion into the list; None where there is no reward model, or none that can be used."""
+    from clawback.engine.reading import Reader
+    from clawback.errors import ClawbackError
+    from clawback.records import Turn
+    from clawback.rewards import files
+
+    try:
+        model, card = files.load(
+            home.reward, lambda s: Reader(s.base, revision=s.revision, max_length=s.max_length)
+        )
+    except (
+        ClawbackError
+    ):  # information alone: a gate must not fail over it; `clawback reward eval` says what is wrong
+        return None
+
+    def look(asked: Any, ours: Any, theirs: Any) -> None:
+        questions = [Turn("", tuple(messages), "").prompt for messages in asked]
+        means = [
+            float(model.score([(q, c.text) for q, c in zip(questions, made, strict=True)]).mean())
+            for made in (ours, theirs)
+        ]
+        opinions.append(Opinion(card.name, *means))
+
+    return look
 
 
 def base_of(run: Run, settings: config.Config) -> Policy:

@@ -226,3 +226,44 @@ def test_a_run_stops_where_the_reward_falls_under_its_limit(samples, tmp_path):
     )
     assert "under the limit of 50.00" in result.stopped
     assert [p["text"] for p in heard if p["phase"] == "alert"] == [result.stopped]
+
+
+class LikesBullets:
+    """A grader that reads text; it keeps what it was shown."""
+
+    name = "likes bullets"
+
+    def __init__(self):
+        self.shown = []
+
+    def __call__(self, pairs):
+        self.shown += pairs
+        return [1.0 if "\n- " in "\n" + response else -1.0 for _, response in pairs]
+
+
+def test_a_reward_model_grades_in_place_of_the_head(policy, samples):
+    """Even where all ratings are alike, for it knows more than these; it sees the person's words, not the template's."""
+    grader = LikesBullets()
+    alike = [dataclasses.replace(s, reward=1.0) for s in samples]
+    plan = imagine.plan(policy, alike, recipe_for(policy), seed=3, grader=grader)
+    assert (plan.name, plan.note) == ("imagine", "imagined answers, graded by likes bullets")
+    assert plan.source.head is None
+    examples = plan.source.examples(0) + plan.source.examples(1)
+    asked = {s.messages[-1]["content"] for s in samples}
+    assert {prompt for prompt, _ in grader.shown} <= asked
+    for example in examples:
+        text = policy.tokenizer.decode(example.encoded.response, skip_special_tokens=True)
+        likes = 1.0 if "\n- " in "\n" + text else -1.0
+        assert text in {r for _, r in grader.shown}
+        assert (
+            example.reward * plan.source.scale + plan.source.usual <= likes + 1e-5
+        )  # less, where it was cut off
+
+
+def test_a_run_with_another_grader_is_another_run(policy, samples):
+    from clawback.engine.train import fingerprint
+
+    recipe, grader = recipe_for(policy), LikesBullets()
+    marks = [fingerprint(policy, samples, recipe, 0, [], 0.0, g) for g in (None, grader)]
+    grader.name = "likes bullets more"
+    assert len({*marks, fingerprint(policy, samples, recipe, 0, [], 0.0, grader)}) == 3

@@ -37,6 +37,7 @@ from clawback.engine.torch.features import Floats, Lens, pooled
 from clawback.engine.torch.generate import sample, stop_ids
 from clawback.engine.torch.head import logprobs
 from clawback.errors import TrainingError
+from clawback.records import Turn
 from clawback.rewards import Head, fit
 from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
@@ -45,6 +46,7 @@ from clawback.rl.algorithms.reinforce import Reinforce
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.policy import Policy
+    from clawback.engine.types import Grader
     from clawback.records import Message, Sample
 
 NAME = "imagine"
@@ -98,6 +100,7 @@ def plan(
     seed: int = 0,
     baseline: float = 0.0,
     tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    grader: Grader | None = None,
 ) -> Plan:
     """How to learn from these ratings: by imagining, where the head can be trusted, else by ``reinforce``.
 
@@ -105,6 +108,7 @@ def plan(
         samples: the rated answers, in the order in which they were rated.
         prompts: further conversations of the person, up to their question, to imagine answers to.
         baseline: moving average of ratings, kept up to date either way.
+        grader: a trained reward model that grades in place of the head; nothing is fitted then, and there is no falling back.
 
     A recipe whose algorithm is ``imagine`` does not fall back; it raises ``TrainingError`` where all ratings are the same.
     """
@@ -115,7 +119,7 @@ def plan(
     rated = [policy.encode(one) for one in samples]
     rewards = np.array([one.reward for one in samples], dtype=np.float64)
     fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
-    if np.ptp(rewards) == 0:
+    if np.ptp(rewards) == 0 and grader is None:
         why = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
         if recipe.algorithm == NAME:
             raise TrainingError(
@@ -123,16 +127,23 @@ def plan(
             )
         return _fall_back(policy, samples, recipe, fallback, seed, baseline, why)
 
-    imagination = Imagination(policy, _asked(policy, rated, prompts), settings, seed, _room(policy, rated))
+    imagination = Imagination(
+        policy, _asked(policy, rated, prompts), settings, seed, _room(policy, rated), grader
+    )
     tell({"phase": "imagine", "answers": settings.grounding})
-    head = imagination.learn(rated, rewards)
-    if not head.trust.trusted and recipe.algorithm != NAME:
-        return _fall_back(policy, samples, recipe, fallback, seed, baseline, head.trust.reason)
+    if grader is None:
+        trust = imagination.learn(rated, rewards).trust
+        if not trust.trusted and recipe.algorithm != NAME:
+            return _fall_back(policy, samples, recipe, fallback, seed, baseline, trust.reason)
+        note = f"imagined answers, graded by a head fitted on {len(rated)} ratings: {trust.reason}"
+    else:
+        imagination.questions = _questions(policy, samples, rated, prompts)
+        imagination.look_round()
+        note = f"imagined answers, graded by {grader.name}"
     _, moved = advantages.ema(torch.tensor(rewards), baseline, recipe.ema_decay)
     algorithm = Grpo(
         kl=settings.exact_kl, clip_low=recipe.clip_low, clip_high=recipe.clip_high, scale_advantages=False
     )
-    note = f"imagined answers, graded by a head fitted on {len(rated)} ratings: {head.trust.reason}"
     rate = recipe.learning_rate * settings.rate
     return Plan(algorithm, imagination, NAME, note, moved, rate=rate, cover=settings.cover, decay=True)
 
@@ -159,6 +170,19 @@ def _asked(
     return list(dict.fromkeys(prompt for prompt in every if prompt))
 
 
+def _questions(
+    policy: Policy,
+    samples: Sequence[Sample],
+    rated: Sequence[Encoded],
+    prompts: Sequence[Sequence[Message]],
+) -> dict[tuple[int, ...], str]:
+    """Token ids of a prompt → what the person said in it, for a grader that reads text."""
+    found = {tuple(e.prompt): Turn("", s.messages, "").prompt for e, s in zip(rated, samples, strict=True)}
+    for messages in prompts:
+        found[tuple(policy.chat.prompt(messages, policy.max_prompt))] = Turn("", tuple(messages), "").prompt
+    return found
+
+
 def _room(policy: Policy, rated: Sequence[Encoded]) -> int:
     """Tokens that an imagined answer may have: twice those of the longest that was rated."""
     return min(policy.max_response, max(64, 2 * max(len(one.response) for one in rated)))
@@ -183,11 +207,18 @@ class Imagination:
     critic = None
 
     def __init__(
-        self, policy: Policy, asked: Sequence[tuple[int, ...]], settings: Imagining, seed: int, room: int
+        self,
+        policy: Policy,
+        asked: Sequence[tuple[int, ...]],
+        settings: Imagining,
+        seed: int,
+        room: int,
+        grader: Grader | None = None,
     ) -> None:
         self.policy, self.asked, self.settings = policy, list(asked), settings
-        self.seed, self.room = seed, room
+        self.seed, self.room, self.grader = seed, room, grader
         self.steps = settings.rounds * settings.round_steps
+        self.questions: dict[tuple[int, ...], str] = {}
         self.lens: Lens | None = None
         self.head: Head | None = None
         self.usual, self.scale = 0.0, 1.0
@@ -200,25 +231,45 @@ class Imagination:
 
     def learn(self, rated: Sequence[Encoded], rewards: Floats) -> Head:
         """See how the base answers, then fit the head on the rated answers."""
-        each = max(2, self.settings.grounding // len(self.asked))
-        prompts = self.asked[: max(1, self.settings.grounding // each)]
-        with self.policy.base():
-            answers, _, ended = self._sample(prompts, each, -1)
+        answers, ended, shape = self._base_answers()
         seen = self._look(answers)
         self.lens = Lens.ground([one.response for one in answers], seen.hidden)
         looks = self.lens([one.response for one in rated], self._look(rated).hidden)
         self.head = fit(looks, rewards, ridge=self.settings.ridge, spread=1.0, seed=self.seed)
-        groups = self._grade(answers, seen.hidden, ended).reshape(len(prompts), each)
-        self.usual = float(groups.mean())
-        self.scale = max(float(np.sqrt(groups.var(axis=1).mean())), 1e-6)
+        self._measure(self._grade(answers, seen.hidden, ended).reshape(shape))
         return self.head
 
-    def _grade(self, answers: Sequence[Encoded], hidden: Floats, ended: Sequence[bool]) -> Floats:
+    def look_round(self) -> None:
+        """See how the base answers and what the grader makes of it: nothing has to be fitted."""
+        answers, ended, shape = self._base_answers()
+        self._measure(self._grade(answers, None, ended).reshape(shape))
+
+    def _base_answers(self) -> tuple[list[Encoded], list[bool], tuple[int, int]]:
+        each = max(2, self.settings.grounding // len(self.asked))
+        prompts = self.asked[: max(1, self.settings.grounding // each)]
+        with self.policy.base():
+            answers, _, ended = self._sample(prompts, each, -1)
+        return answers, ended, (len(prompts), each)
+
+    def _measure(self, groups: Floats) -> None:
+        self.usual = float(groups.mean())
+        self.scale = max(float(np.sqrt(groups.var(axis=1).mean())), 1e-6)
+
+    def _grade(self, answers: Sequence[Encoded], hidden: Floats | None, ended: Sequence[bool]) -> Floats:
         """[S] rewards, in units of a rating."""
-        if self.lens is None or self.head is None:
+        if self.grader is not None:
+            rewards = np.asarray(self.grader([self._read(one) for one in answers]), dtype=np.float64)
+        elif self.lens is None or self.head is None or hidden is None:
             raise TrainingError("The reward head was not fitted.")
-        rewards = self.head.reward(self.lens([a.response for a in answers], hidden), self.settings.pessimism)
+        else:
+            looks = self.lens([a.response for a in answers], hidden)
+            rewards = self.head.reward(looks, self.settings.pessimism)
         return rewards - self.settings.cut_off * ~np.asarray(ended, dtype=bool)
+
+    def _read(self, one: Encoded) -> tuple[str, str]:
+        """What was asked and answered, as text."""
+        response = self.policy.tokenizer.decode(list(one.response), skip_special_tokens=True)
+        return self.questions.get(tuple(one.prompt), ""), str(response)
 
     # ---------------------------------------------------------------------------------------------- the source
 

@@ -1,0 +1,193 @@
+"""``reward train|eval|score``: a model of what you like, what it is worth, and its scores for answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clawback.cli.common import current_home, emit, json_option
+
+DATA = click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Scored answers (JSONL as for import) instead of your ratings.",
+)
+SCALE = click.option(
+    "--scale", type=click.Choice(["auto", "1-10", "0-1"]), default="auto", show_default=True,
+    help="What a `score` in the file means.",
+)  # fmt: skip
+
+
+@click.group()
+def reward() -> None:
+    """A model of what you like, trained on your ratings: train it, see what it is worth, score answers.
+
+    \b
+    clawback reward train
+    clawback reward eval
+    clawback reward score answers.jsonl --output scored.jsonl
+    """
+
+
+@reward.command()
+@DATA
+@SCALE
+@click.option(
+    "--encoder", default="embedded", show_default=True, metavar="E",
+    help="embedded or states:MODEL (hidden states of a causal model), or an encoder (folder, hub id) to fine-tune.",
+)  # fmt: skip
+@click.option("--revision", help="Commit, branch or tag of a hub id.")
+@click.option("--targets", type=click.Choice(["values", "ranks"]), default="values", show_default=True,
+              help="ranks: for skewed scores, where only the order is to be learned.")  # fmt: skip
+@click.option(
+    "--members", type=click.IntRange(1, 20), default=3, show_default=True, help="Seeds in the ensemble."
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(1, 1000),
+    help="At most; it stops early (default: 60 on hidden states, 8 for an encoder).",
+)
+@click.option("--max-length", type=click.IntRange(16, 8192), default=512, show_default=True,
+              help="Tokens of prompt and response together.")  # fmt: skip
+@click.option("--hold-out", type=click.FloatRange(0, 0.9), default=0.2, show_default=True,
+              help="Share of the prompts kept out, to say what it is worth.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True)
+@json_option
+def train(
+    data: Path | None, scale: str, encoder: str, revision: str | None, targets: Any, members: int, epochs: int | None,
+    max_length: int, hold_out: float, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Train the reward model on your ratings, or on a file, and put it in the place of the one before.
+
+    \b
+    clawback reward train
+    clawback reward train --data scored.jsonl --scale 0-1 --targets ranks
+    clawback reward train --encoder ./MiniLM-L6
+    """
+    from clawback.cli.train import progress_bar
+    from clawback.jobs import rewarding
+    from clawback.rewards.encoder import Settings
+
+    here = current_home()
+    rated = rewarding.ratings(here, data, scale)
+    settings = Settings(
+        encoder=encoder,
+        revision=revision,
+        members=members,
+        epochs=epochs or 0,
+        max_length=max_length,
+        targets=targets,
+    )
+    with progress_bar(quiet=as_json) as follow:
+        made = rewarding.train(here, rated, settings, seed=seed, held_out=hold_out, on_progress=follow)
+    lines = [f"{made.name}: {len(made.members)} members, trained on {made.rows} answers."]
+    if made.held_out:
+        lines.append(made.held_out.text())
+    emit(made.to_dict(), "\n".join(lines), as_json)
+
+
+@reward.command("eval")
+@DATA
+@SCALE
+@click.option("--folds", type=click.IntRange(2, 20), help="Cross-validate afresh instead, by prompt (slow).")
+@click.option("--similarity/--no-similarity", default=True, show_default=True,
+              help="Also the similarity baseline, on your base model's hidden states.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="For the folds.")
+@json_option
+def evaluate(
+    data: Path | None, scale: str, folds: int | None, similarity: bool, seed: int, as_json: bool
+) -> int:
+    """What the reward model is worth on prompts that it has not seen, beside length and similarity; 95 % intervals.
+
+    With your own ratings it also says whether the model and you have parted over the versions; then it exits with 1.
+
+    \b
+    clawback reward eval
+    clawback reward eval --data scored.jsonl --folds 5 --json
+    """
+    from clawback.cli.train import progress_bar
+    from clawback.jobs import rewarding
+    from clawback.rewards import files
+    from clawback.rewards.encoder import Settings
+
+    here = current_home()
+    card = files.read(here.reward)
+    rated = rewarding.ratings(here, data, scale, all_of_them=True)
+    embed = rewarding.base_vectors(here) if similarity else None
+    with progress_bar(quiet=as_json) as follow:
+        follow({"phase": "evaluate"})
+        if folds:
+            found = rewarding.cross_validate(
+                rated, Settings(**card.settings), folds, seed=seed, embed=embed, on_progress=follow
+            )
+        else:
+            found = rewarding.evaluate(here, rated, embed)
+    text, values = f"{card.name}\n{found.text()}", {"name": card.name} | found.to_dict()
+    opened = None
+    if data is None:
+        model, _ = rewarding.load(here)
+        gap = rewarding.watch(model, rated, card.trained)
+        values["gap"] = {"opened": gap.opened, "best": gap.best, "sizes": gap.sizes}
+        opened = gap.opened
+    if opened is not None:
+        text += "\nThe model promises more than you say of its versions: train it again before it is used any further."
+    emit(values, text, as_json)
+    return 1 if opened is not None else 0
+
+
+@reward.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="Where the scores go (JSONL; default: stdout)."
+)
+@click.option(
+    "--as", "scale", type=click.Choice(["0-1", "1-10", "signed"]), default="0-1", show_default=True,
+    help="Range of the scores; signed: -1 to 1.",
+)  # fmt: skip
+@click.option(
+    "--judge",
+    is_flag=True,
+    help="By the [judge] model instead: a grade from 1 to 10, the median of its votes.",
+)
+@json_option
+def score(path: Path, output: Path | None, scale: str, judge: bool, as_json: bool) -> None:
+    """Score answers: each line of the file again, with `reward`, `expected` (calibrated) and `doubt`.
+
+    Lines are {"prompt" or "messages", "response"}. `doubt` is the standard deviation between the members, on the scale asked for. A judge
+    gives `reward` alone.
+
+    \b
+    clawback reward score answers.jsonl
+    clawback reward score answers.jsonl --output scored.jsonl --as 1-10
+    clawback reward score answers.jsonl --judge
+    """
+    from clawback.cli.talk import whole_or_not
+    from clawback.cli.train import progress_bar
+    from clawback.jobs import rewarding
+    from clawback.rewards.composite import SIGNED, UNIT
+
+    target = {"0-1": UNIT, "1-10": (1.0, 10.0), "signed": SIGNED}[scale]
+    pairs = rewarding.pairs(path)
+    with progress_bar(quiet=as_json or output is None) as follow:
+        name, scores = rewarding.score(current_home(), pairs, judge=judge, on_progress=follow)
+    rows = [
+        {"prompt": prompt, "response": response} | one.to_dict(target)
+        for (prompt, response), one in zip(pairs, scores, strict=True)
+    ]
+    if output is None:
+        if as_json:
+            emit({"model": name, "scores": rows}, "", True)
+        else:
+            for row in rows:
+                click.echo(json.dumps(row, ensure_ascii=False))
+        return
+    with whole_or_not(output) as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    emit(
+        {"model": name, "answers": len(rows), "output": str(output)},
+        f"{len(rows)} scores in {output}.",
+        as_json,
+    )

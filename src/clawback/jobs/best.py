@@ -1,0 +1,42 @@
+"""Best of N: make more answers than are wanted, keep those that the reward model likes best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from clawback import config
+from clawback.errors import UsageError
+from clawback.jobs import rewarding
+from clawback.paths import Home
+from clawback.rewards import guards
+
+if TYPE_CHECKING:
+    from clawback.engine.types import Completion
+
+Pick = Callable[[str, "Sequence[Completion]"], "list[Completion]"]
+
+
+def picker(home: Home, settings: config.Config, count: int) -> Pick:
+    """(prompt, answers) → of every ``count`` in a row the best one, by the members' mean less their doubt.
+
+    An answer that was cut off is taken only where all were. Raises ``UsageError`` where the best of so many moves further from the
+    version than the gate allows a version to move from the base; ``NotFound``, ``ModelError`` without a usable reward model.
+    """
+    budget = settings.gate.max_kl
+    if guards.best_of_kl(count) > budget:
+        raise UsageError(
+            f"The best of {count} is {guards.best_of_kl(count):.1f} nats from what the version says, and [gate] max_kl allows {budget:g}: "
+            f"take --best-of {guards.best_of_within(budget)} at most."
+        )
+    model, _ = rewarding.load(home)
+
+    def pick(prompt: str, made: Sequence[Completion]) -> list[Completion]:
+        scores = model.score([(prompt, c.text) for c in made], settings.reward.pessimism)
+        order = [(c.finished, float(s)) for c, s in zip(made, scores, strict=True)]
+        return [
+            made[max(range(start, start + count), key=lambda i: order[i])]
+            for start in range(0, len(made), count)
+        ]
+
+    return pick

@@ -1,0 +1,204 @@
+"""A reward model on disk: ``reward.json``, which names a folder, every file in it, and the hash of each.
+
+The folder is written beside and fsynced, then ``reward.json`` is replaced in one rename: whoever looks sees the old model or the new one.
+A file that is missing, changed, or not named is refused, and so is everything that could run code when it is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clawback.errors import ModelError, NotFound
+from clawback.rewards.measures import Isotonic
+
+if TYPE_CHECKING:
+    from clawback.rewards.encoder import Encoder, Settings
+    from clawback.rewards.looks import Looks, Pair
+
+CARD = "reward.json"
+FORMAT = 1
+PLAIN = (".json", ".safetensors", ".txt", ".model", ".md", ".jinja")
+"""What a folder of a reward model may hold."""
+OURS = "sentence_transformers."
+
+
+class Reader(Protocol):
+    """Reads pairs with a causal model; ``identity`` says with which weights."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def __call__(self, pairs: Sequence[Pair]) -> Looks: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a reward model is. ``trained``: marks of the prompts that it learned from; ``rows``: how many ratings these had."""
+
+    settings: dict[str, Any]
+    calibration: Isotonic
+    trained: tuple[str, ...]
+    rows: int
+    seed: int
+    members: int
+    base: str = ""
+    """Identity of the causal model whose hidden states it reads; "" for an encoder of its own."""
+    folder: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Which one it is: a hash of all its files."""
+        whole = json.dumps(self.files, sort_keys=True) + json.dumps(asdict(self.calibration))
+        return f"reward:{hashlib.sha256(whole.encode()).hexdigest()[:12]}"
+
+
+def save(root: Path, encoder: Encoder, card: Card) -> Card:
+    """Put the model in the place of the one in ``root``, all of it or nothing."""
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = root / uuid.uuid4().hex[:12]
+    try:
+        for number, member in enumerate(encoder.members):
+            place = folder / f"member-{number}"
+            place.mkdir(parents=True)
+            member.save(place)
+        files = {str(p.relative_to(folder)): _hash(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+        values = asdict(card) | {"folder": folder.name, "files": files, "format": FORMAT}
+        for path in [
+            *(folder / name for name in files),
+            *(p for p in folder.rglob("*") if p.is_dir()),
+            folder,
+        ]:
+            _sync(path)
+        beside = root / (CARD + ".new")
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(json.dumps(values, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(root / CARD)
+        _sync(root)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    for old in root.iterdir():
+        if old.is_dir() and re.fullmatch("[0-9a-f]{12}", old.name) and old.name != folder.name:
+            shutil.rmtree(old, ignore_errors=True)
+    return _card(values)
+
+
+def read(root: Path) -> Card:
+    """The card of the model in ``root``. Raises ``NotFound`` where there is none, ``ModelError`` where it is damaged."""
+    try:
+        return _card(json.loads((root / CARD).read_text("utf-8")))
+    except FileNotFoundError:
+        raise NotFound("There is no reward model yet. Train one: clawback reward train.") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"{root / CARD} is damaged ({error}). Train again: clawback reward train."
+        ) from error
+
+
+def load(root: Path, reader: Callable[[Settings], Reader]) -> tuple[Encoder, Card]:
+    """The model in ``root``, after a look at every file. ``reader`` makes what reads hidden states.
+
+    Raises ``NotFound``, ``MissingExtra``, and ``ModelError`` for damaged files or where the base is not what it was.
+    """
+    from clawback.rewards.encoder import Encoder, Settings
+    from clawback.rewards.members import Member, cross, states
+
+    card = read(root)
+    folder = _whole(root, card)
+    settings = Settings(**card.settings)
+    places = [folder / f"member-{n}" for n in range(card.members)]
+    if settings.base:
+        look = reader(settings)
+        if look.identity != card.base:
+            raise ModelError(
+                f"The reward model was trained on the hidden states of another {settings.base}. Train again: clawback reward train."
+            )
+        on_states: list[Member] = [states(place) for place in places]
+        return Encoder(tuple(on_states), card.calibration, look, card.name), card
+    of_its_own: list[Member] = [
+        cross(str(place), max_length=settings.max_length, dropout=0.0, revision=None, local=True)
+        for place in places
+    ]
+    return Encoder(tuple(of_its_own), card.calibration, None, card.name), card
+
+
+def _whole(root: Path, card: Card) -> Path:
+    """The model's folder, if it holds exactly what its card says."""
+    folder = root / card.folder
+    if Path(card.folder).name != card.folder or not folder.is_dir():
+        raise ModelError(f"The reward model {folder} is missing. Train again: clawback reward train.")
+    there = {str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir() or p.is_symlink()}
+    wrong = sorted(there ^ set(card.files)) or sorted(n for n in there if Path(n).suffix not in PLAIN)
+    wrong = wrong or [
+        n for n in sorted(there) if (folder / n).is_symlink() or _hash(folder / n) != card.files[n]
+    ]
+    if wrong:
+        raise ModelError(f"{folder / wrong[0]} is not what was saved. Train again: clawback reward train.")
+    return folder
+
+
+def check_source(source: str) -> None:
+    """Refuse a folder whose weights are pickled or which brings code. A hub id is left to the loader, which takes safetensors only.
+
+    Raises ``ModelError`` with what to do.
+    """
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        if folder.is_absolute() or source.startswith((".", "~")):
+            raise ModelError(
+                f"There is no folder {source}. Check the path, or name a model of the Hugging Face hub."
+            )
+        return
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{source} is no model folder: it has no config.json.")
+    if not any(folder.glob("*.safetensors")):
+        raise ModelError(
+            f"{source} holds no safetensors weights; pickled ones may run code when loaded. Convert them first."
+        )
+    if code := next(folder.rglob("*.py"), None):
+        raise ModelError(
+            f"{source} brings code of its own ({code.name}), which is never run. Take another model."
+        )
+    modules = folder / "modules.json"
+    if modules.is_file():
+        try:
+            kinds = [str(m["type"]) for m in json.loads(modules.read_text("utf-8"))]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{modules} cannot be read: {error}.") from error
+        if strange := next((k for k in kinds if not k.startswith(OURS)), None):
+            raise ModelError(f"{source} asks for code of its own ({strange}), which is never run.")
+
+
+def _card(data: Mapping[str, Any]) -> Card:
+    if data["format"] != FORMAT:
+        raise ValueError(f"format {data['format']}")
+    values = {name: data[name] for name in Card.__slots__}
+    curve = data["calibration"]
+    values["calibration"] = Isotonic(tuple(curve["at"]), tuple(curve["values"]))
+    values["trained"] = tuple(data["trained"])
+    return Card(**values)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

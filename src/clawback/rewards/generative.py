@@ -1,0 +1,61 @@
+"""A judge model as a reward model: it reads a request and an answer and gives 1 to 10.
+
+It asks what ``feedback.judge`` asks, an endpoint or the local model (any ``Ask``), within the same budget and behind the same
+fences, but without a next state: for answers that nobody has seen yet. Its word is a proxy like any other, and no evidence.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clawback.errors import UsageError
+from clawback.feedback.endpoint import Ask, NoAnswer, unreadable
+from clawback.feedback.verdict import GRADE, fenced
+from clawback.rewards.composite import UNIT, Range, scale
+
+TEN: Range = (1.0, 10.0)
+_BOX = re.compile(r"\\boxed\s*\{\s*(\d{1,2})\s*\}")
+
+
+def grade(text: str) -> int | None:
+    """The whole number from 1 to 10 in the last box of an answer; None where there is none."""
+    found = _BOX.findall(text)
+    value = int(found[-1]) if found else 0
+    return value if 1 <= value <= 10 else None
+
+
+@dataclass(frozen=True)
+class Generative:
+    """``votes`` grades of each answer, their median counts."""
+
+    ask: Ask
+    votes: int = 1
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """(prompt, response) → [0, 1] each.
+
+        Raises ``NoAnswer`` for an answer about which no grade came that can be read, and what ``ask`` raises beyond that.
+        """
+        if self.votes < 1:
+            raise UsageError("A judge needs at least one vote.")
+        return [self._one(prompt, response) for prompt, response in pairs]
+
+    def _one(self, prompt: str, response: str) -> float:
+        grades, trouble = [], NoAnswer("")
+        for _ in range(self.votes):
+            try:
+                answer = self.ask(GRADE, fenced((("REQUEST", prompt), ("ANSWER", response))))
+            except NoAnswer as error:
+                trouble = error
+                continue
+            value = grade(answer.text)
+            if value is None:
+                trouble = unreadable(answer)
+            else:
+                grades.append(value)
+        if not grades:
+            raise trouble
+        return scale(statistics.median(grades), TEN, UNIT)

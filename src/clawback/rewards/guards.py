@@ -1,0 +1,107 @@
+"""Against over-optimisation: a policy that is pushed towards a reward model finds what the model likes and people do not.
+
+The proxy's reward goes on rising while what people say turns down (Gao, Schulman & Hilton 2022, Scaling laws for reward
+model overoptimization). Three guards, all of them arithmetic: less where the ensemble disagrees, no more KL than was granted, and a
+stop when the proxy and the people part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from clawback.errors import UsageError
+from clawback.rewards.measures import Floats
+
+TOLERANCE = 0.1
+"""Of the range [0, 1]: a proxy may promise this much more than people say."""
+SURE = 1.645
+"""Standard errors that the gap must be beyond what is tolerated: one-sided 95 %."""
+
+
+def pessimistic(members: ArrayLike, pessimism: float = 1.0) -> Floats:
+    """``[members, n]`` scores → ``[n]``: the mean less ``pessimism`` standard deviations between members, at least 0.
+
+    Conservative ensembles as in Coste et al. 2023 (Reward model ensembles help mitigate overoptimization, §3).
+    """
+    scores = np.atleast_2d(np.asarray(members, dtype=np.float64))
+    return np.asarray(np.maximum(scores.mean(0) - pessimism * scores.std(0), 0.0), dtype=np.float64)
+
+
+def best_of_kl(count: int) -> float:
+    """Nats that taking the best of ``count`` answers moves from the policy: log n − (n − 1)/n (Stiennon et al. 2020, app. G.3)."""
+    if count < 1:
+        raise UsageError("The best of fewer than one answer is none.")
+    return math.log(count) - (count - 1) / count
+
+
+def best_of_within(budget: float) -> int:
+    """The largest n whose ``best_of_kl`` is within the budget in nats; at least 1."""
+    low, high = 1, 2
+    while best_of_kl(high) <= budget and high < 1 << 40:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if best_of_kl(middle) <= budget else (low, middle)
+    return low
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One look at a policy (a version, a round): mean of the proxy and of people's ratings on the same held-back answers, both in
+    [0, 1], and how many answers that were, with the standard deviation of proxy − rating among them."""
+
+    proxy: float
+    human: float
+    count: int
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """``opened``: number of the check at which to stop, None where there is no reason; ``best``: the check to go back to."""
+
+    opened: int | None
+    best: int
+    sizes: tuple[float, ...]
+
+
+def gap(checks: Sequence[Check], tolerance: float = TOLERANCE) -> Gap:
+    """Whether the proxy has left the people behind.
+
+    With gap ``g_t = (proxy_t − human_t) − (proxy_0 − human_0)`` (how far the proxy was off at the start is calibration, not
+    over-optimisation) and its standard error ``e_t = √(spread_0²/n_0 + spread_t²/n_t)``, the rule is to stop at the first t where
+
+        g_t − 1.645 e_t > tolerance    and    human_t < max human_s + tolerance, s < t
+
+    that is: the gap is surely larger than what is tolerated, and people did not gain as much themselves. The check to go
+    back to is the one that people liked best before that.
+    """
+    if not checks:
+        return Gap(None, 0, ())
+    first, sizes = checks[0], []
+    best = 0
+    for number, now in enumerate(checks):
+        size = (now.proxy - now.human) - (first.proxy - first.human)
+        sizes.append(size)
+        error = math.sqrt(first.spread**2 / max(first.count, 1) + now.spread**2 / max(now.count, 1))
+        gained = now.human >= checks[best].human + tolerance
+        if number and size - SURE * error > tolerance and not gained:
+            return Gap(number, best, tuple(sizes))
+        if now.human > checks[best].human:
+            best = number
+    return Gap(None, best, tuple(sizes))
+
+
+def check(proxy: ArrayLike, human: ArrayLike) -> Check:
+    """A look at answers ``[n]`` of one policy. Raises ``UsageError`` for none."""
+    p, h = np.asarray(proxy, dtype=np.float64), np.asarray(human, dtype=np.float64)
+    if not len(p):
+        raise UsageError("A check needs at least one rated answer.")
+    # One answer says nothing about the spread: the widest that values in [0, 1] can have is taken.
+    spread = float((p - h).std(ddof=1)) if len(p) > 1 else 1.0
+    return Check(float(p.mean()), float(h.mean()), len(p), spread)

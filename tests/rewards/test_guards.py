@@ -1,0 +1,80 @@
+"""Pessimism, the KL of best-of-n, and the stop when proxy and people part."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from clawback.errors import UsageError
+from clawback.rewards import guards
+from clawback.rewards.guards import Check
+
+
+def series(*pairs: tuple[float, float], count: int = 400, spread: float = 0.2) -> list[Check]:
+    return [Check(proxy, human, count, spread) for proxy, human in pairs]
+
+
+def test_over_optimisation_is_stopped_where_people_turn_away() -> None:
+    """Gold reward as in Gao et al.: it rises with the square root of the KL and falls again, while the proxy goes on."""
+    distance = np.arange(0, 10)
+    human = 0.4 + 0.18 * distance**0.5 * (1 - distance / 8)
+    proxy = 0.4 + 0.06 * distance
+    found = guards.gap(series(*zip(proxy.tolist(), human.tolist(), strict=True)))
+    assert found.opened is not None
+    assert found.best == int(np.argmax(human[: found.opened]))
+    assert proxy[found.opened] - human[found.opened] > guards.TOLERANCE
+    assert found.sizes[0] == 0.0
+
+
+def test_no_stop_while_people_gain_as_the_proxy_says() -> None:
+    found = guards.gap(series((0.4, 0.4), (0.5, 0.48), (0.6, 0.57), (0.7, 0.66)))
+    assert (found.opened, found.best) == (None, 3)
+
+
+def test_a_proxy_that_was_always_too_kind_is_miscalibrated_not_exploited() -> None:
+    assert guards.gap(series((0.9, 0.4), (0.95, 0.45), (0.97, 0.47))).opened is None
+
+
+def test_few_ratings_are_not_enough_to_stop() -> None:
+    steps = [(0.4, 0.4), (0.6, 0.4)]
+    assert guards.gap(series(*steps, count=400)).opened == 1
+    assert guards.gap(series(*steps, count=4)).opened is None
+
+
+def test_people_who_gain_much_are_worth_a_proxy_that_promises_more() -> None:
+    assert guards.gap(series((0.3, 0.3), (0.9, 0.6))).opened is None
+    assert guards.gap([]) == guards.Gap(None, 0, ())
+
+
+def test_a_check_needs_an_answer_and_doubts_a_single_one() -> None:
+    assert guards.check([0.5], [1.0]) == Check(0.5, 1.0, 1, 1.0)
+    assert guards.check([0.5, 0.7], [0.5, 0.5]).spread == pytest.approx(np.std([0.0, 0.2], ddof=1))
+    with pytest.raises(UsageError):
+        guards.check([], [])
+
+
+def test_pessimism_takes_off_what_members_disagree_about() -> None:
+    members = [[0.5, 0.9, 0.1], [0.5, 0.5, 0.0]]
+    np.testing.assert_allclose(guards.pessimistic(members, 1.0), [0.5, 0.5, 0.0])
+    np.testing.assert_allclose(guards.pessimistic(members, 0.0), [0.5, 0.7, 0.05])
+
+
+def test_the_kl_of_best_of_n_as_simulated() -> None:
+    """The best of n of equally likely answers: KL = Σ p log(p · m), with p_i = ((i+1)/m)^n − (i/m)^n."""
+    answers = 20_000
+    edges = np.arange(answers + 1) / answers
+    for n in (1, 2, 8, 64):
+        p = np.diff(edges**n)
+        p = p[p > 0]
+        assert guards.best_of_kl(n) == pytest.approx(float(np.sum(p * np.log(p * answers))), abs=1e-3)
+
+
+def test_the_largest_n_within_a_budget() -> None:
+    for budget in (0.0, 0.1, 1.0, 3.3):
+        n = guards.best_of_within(budget)
+        assert guards.best_of_kl(n) <= budget < guards.best_of_kl(n + 1)
+    with pytest.raises(UsageError):
+        guards.best_of_kl(0)
+    assert math.isclose(guards.best_of_kl(1), 0.0)
