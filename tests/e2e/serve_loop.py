@@ -147,6 +147,65 @@ def claude_code(claude: str, workdir: Path) -> dict[str, Any]:
     return seen
 
 
+class ResponsesUpstream(BaseHTTPRequestHandler):
+    """Speaks OpenAI responses: asks for the shell once, then says what the shell said."""
+
+    protocol_version = "HTTP/1.1"
+    SHELLS = {"exec_command": "cmd", "shell_command": "command", "shell": "command"}
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        came_back = [i["output"] for i in body["input"] if i.get("type") == "function_call_output"]
+        if came_back:
+            said = {"type": "output_text", "text": f"It said: {came_back[-1]}", "annotations": []}
+            item = {
+                "type": "message",
+                "id": "m1",
+                "role": "assistant",
+                "status": "completed",
+                "content": [said],
+            }
+        else:
+            name = next(t["name"] for t in body["tools"] if t.get("name") in self.SHELLS)
+            command: Any = ["sh", "-c", "echo tool-ran"] if name == "shell" else "echo tool-ran"
+            given = json.dumps({self.SHELLS[name]: command})
+            item = {
+                "type": "function_call",
+                "id": "f1",
+                "call_id": "call_1",
+                "name": name,
+                "arguments": given,
+                "status": "completed",
+            }
+        tokens = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+        whole = {
+            "id": "r1",
+            "object": "response",
+            "model": body["model"],
+            "status": "completed",
+            "output": [item],
+            "usage": tokens,
+        }
+        events = [
+            (
+                "response.created",
+                {"response": {**whole, "status": "in_progress", "output": [], "usage": None}},
+            ),
+            ("response.output_item.added", {"output_index": 0, "item": {**item, "status": "in_progress"}}),
+            ("response.output_item.done", {"output_index": 0, "item": item}),
+            ("response.completed", {"response": whole}),
+        ]
+        data = b"".join(f"event: {n}\ndata: {json.dumps({'type': n, **d})}\n\n".encode() for n, d in events)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
 CODEX_SETTINGS = """
 model = "clawback"
 model_provider = "x"
@@ -166,14 +225,24 @@ trust_level = "trusted"
 
 
 def codex(program: str, workdir: Path) -> dict[str, Any]:
-    """Codex speaks the responses dialect alone, and the embedded model answers it."""
-    project, settings, home = workdir / "project", workdir / ".codex", Home(workdir / "embedded")
+    """Codex speaks the responses dialect alone: the embedded model answers it, and then one that calls a tool."""
+    seen = codex_says(program, workdir / "embedded", "Tell me about the otter.")
+    with ThreadingHTTPServer(("127.0.0.1", 0), ResponsesUpstream) as upstream:
+        threading.Thread(target=upstream.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{upstream.server_port}"
+        seen["tool"] = codex_says(program, workdir / "tool", "Try the tool.", "--upstream", address)
+        upstream.shutdown()
+    return seen
+
+
+def codex_says(program: str, workdir: Path, text: str, *options: str) -> dict[str, Any]:
+    project, settings, home = workdir / "project", workdir / ".codex", Home(workdir / "clawback")
     for folder in (project, settings, home.root):
         folder.mkdir(parents=True)
-    with serve(home) as url:
+    with serve(home, *options) as url:
         (settings / "config.toml").write_text(CODEX_SETTINGS.format(url=url, project=project))
         done = subprocess.run(
-            [program, "exec", "--skip-git-repo-check", "--json", "Tell me about the otter."],
+            [program, "exec", "--skip-git-repo-check", "--json", text],
             cwd=project,
             env={"PATH": os.environ["PATH"], "HOME": str(workdir), "CODEX_HOME": str(settings), "TERM": "xterm", "KEY": "none"},
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180, check=False,
@@ -181,8 +250,10 @@ def codex(program: str, workdir: Path) -> dict[str, Any]:
     assert done.returncode == 0, f"{done.stdout[-1500:]} {done.stderr[-1500:]}"
     events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     with store.connect(home.database) as db:
-        turns = db.turns(limit=50, kind="main")
+        turns = list(reversed(db.turns(limit=50, kind="main")))
     return {
+        "calls": [c["name"] for t in turns for c in t.calls],
+        "came_back": [m["content"] for t in turns for m in t.next_state if m["role"] == "tool"],
         "thread": next(e["thread_id"] for e in events if e["type"] == "thread.started"),
         "said": [e["item"]["text"] for e in events if e.get("item", {}).get("type") == "agent_message"],
         "stored": [t.response for t in turns],

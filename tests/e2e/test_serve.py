@@ -1,4 +1,4 @@
-"""Real agents: Claude Code holds a conversation with tools through the server, and one with the embedded model; so does Codex."""
+"""Real agents: Claude Code and Codex each hold a conversation with tools through the server, and one with the embedded model."""
 
 from __future__ import annotations
 
@@ -39,3 +39,12 @@ def test_codex_through_the_server(tmp_path: Path) -> None:
     assert seen["sessions"] == [seen["thread"]]
     assert seen["agents"] == ["codex"]
     assert seen["prompts"] == ["Tell me about the otter."]
+
+    tool = seen["tool"]
+    assert "tool-ran" in tool["said"][-1]
+    assert len(tool["calls"]) == 1
+    assert "tool-ran" in tool["came_back"][0], (
+        "what the tool said is the next state of the turn that called it"
+    )
+    assert set(tool["sessions"]) == {tool["thread"]}
+    assert tool["stored"][-1].strip() == tool["said"][-1].strip()

@@ -56,7 +56,7 @@ def test_whatever_fits_or_breaks_the_description_is_answered(
     case: Any, target: tuple[Running, dict[str, str]]
 ) -> None:
     server, headers = target
-    answer = case.call(base_url=server.url, headers={**(case.headers or {}), **headers})
+    answer = case.call(base_url=server.url, headers={**(case.headers or {}), **headers}, timeout=300)
     assert answer.status_code < 500 or answer.status_code == 503, answer.text
 
 
