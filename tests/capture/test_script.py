@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,14 @@ def server(odd: Home) -> Any:
     process.wait()
 
 
+def wait_for(home: Home) -> None:
+    for _ in range(400):
+        if (home.root / script.SERVER).exists():
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("the server did not start")
+
+
 def prompt(text: str, number: str = "p") -> dict[str, Any]:
     return {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt_id": number, "prompt": text}
 
@@ -69,6 +78,29 @@ def test_without_a_server(odd: Home) -> None:
     assert run(odd, "status-line", b"{}") == (0, "clawback v0 · 1/32 ratings")
 
 
+def test_without_bash_too(odd: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert script.write(odd).read_text().startswith("#!/bin/sh\n")
+    monkeypatch.undo()
+    (odd.root / script.SERVER).write_text("1\n")
+    assert run(odd, "claude-code", prompt("one")) == (0, "")
+    assert json.loads(run(odd, "claude-code", prompt("/rl status"))[1])["decision"] == "block"
+
+
+def test_a_large_event_through_the_server(odd: Home, server: Any) -> None:
+    wait_for(odd)
+    run(odd, "claude-code", prompt("é" * 100_000))
+    stop = {
+        "hook_event_name": "Stop",
+        "session_id": "s",
+        "prompt_id": "p",
+        "last_assistant_message": "ü" * 500_000,
+    }
+    assert run(odd, "claude-code", stop) == (0, "")
+    assert not (odd.logs / "hooks.log").exists()
+    assert [(len(p), len(r)) for p, r in turns(odd)] == [(100_000, 500_000)]
+
+
 def test_an_event_as_an_argument(odd: Home) -> None:
     told = {"type": "agent-turn-complete", "thread-id": "t", "turn-id": "1", "client": "c"}
     told |= {"input-messages": ["one"], "last-assistant-message": "first"}
@@ -77,12 +109,7 @@ def test_an_event_as_an_argument(odd: Home) -> None:
 
 
 def test_through_the_server_and_when_it_has_died_without_a_word(odd: Home, server: Any) -> None:
-    import threading
-
-    for _ in range(200):
-        if (odd.root / script.SERVER).exists():
-            break
-        threading.Event().wait(0.05)
+    wait_for(odd)
     code, said = run(odd, "claude-code", prompt("/rl status"))
     assert (code, json.loads(said)["decision"]) == (0, "block")
     run(odd, "claude-code", prompt('it\'s "one" $HOME `x` \\n'))
