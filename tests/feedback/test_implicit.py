@@ -41,8 +41,10 @@ def test_it_counts_once_a_turn_and_little(home: Home) -> None:
 
 def test_a_prompt_is_what_came_back_after_the_answer_before_it(home: Home) -> None:
     for number, text in enumerate(("How do I boil eggs?", "How do I boil eggs please?", "Thanks for that")):
-        door.take(home, "codex", Prompt("s", text, str(number)))
-        door.take(home, "codex", Answer("s", f"answer {number}", str(number)))
+        for _ in range(2):  # events may come twice: an answer is not what came back after itself
+            door.take(home, "codex", Prompt("s", text, str(number)))
+        for _ in range(2):
+            door.take(home, "codex", Answer("s", f"answer {number}", str(number)))
     with store.connect(home.database) as db:
         assert [t.next_state for t in reversed(db.turns())] == [
             ({"role": "user", "content": "How do I boil eggs please?"},),

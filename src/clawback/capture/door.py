@@ -65,18 +65,6 @@ def _prompt(here: Home, agent: str, event: Prompt) -> str | None:
     return None
 
 
-def _next_state(store: Store, session: str, said: str) -> None:
-    """The prompt is what came back after the answer before it. Noted with its own answer: nobody waits for that."""
-    from clawback.feedback.implicit import notice
-    from clawback.records import Message
-
-    last = store.last_turn(session=session)
-    if last is not None:
-        came: list[Message] = [{"role": "user", "content": said}]
-        store.put_next_state(last.id, came)
-        notice(store, last.id, came)
-
-
 def _command(here: Home, agent: str, event: Prompt, words: list[str]) -> str:
     """The last answer of the conversation is meant; one that is still on its way is waited for, not mistaken."""
     from clawback.errors import ClawbackError
@@ -171,7 +159,7 @@ def _stored(store: Store, here: Home, agent: str, event: Answer, prompt: str) ->
     from clawback.records import Message, Turn
 
     name, response, prompt = f"{agent}:{event.session}", clean(here, event.text), clean(here, prompt)
-    _next_state(store, name, prompt)
+    before = store.last_turn(session=name)
     messages: list[Message] = [*_conversation(store, name), {"role": "user", "content": prompt}]
     turn = Turn(
         session=name,
@@ -182,7 +170,22 @@ def _stored(store: Store, here: Home, agent: str, event: Answer, prompt: str) ->
         cwd=event.cwd,
         event_id=f"{name}:{event.prompt_id}:{fingerprint(prompt + chr(0) + response)}",
     )
-    return store.add_turn(turn).id
+    number = store.add_turn(turn).id
+    if (
+        before is not None and number > before.id
+    ):  # an answer that is told twice is not what came back after itself
+        _next_state(store, before.id, prompt)
+    return number
+
+
+def _next_state(store: Store, turn_id: int, said: str) -> None:
+    """The prompt is what came back after the answer before it. Noted with its own answer: nobody waits for that."""
+    from clawback.feedback.implicit import notice
+    from clawback.records import Message
+
+    came: list[Message] = [{"role": "user", "content": said}]
+    store.put_next_state(turn_id, came)
+    notice(store, turn_id, came)
 
 
 def _conversation(store: Store, session: str) -> list[Any]:
