@@ -61,7 +61,7 @@ test("reactions are read from the keys of five channels", () => {
 test("a message has one name, from wherever it is seen", () => {
   assert.equal(nameOf("telegram", "", chatOf("telegram", "telegram:-100:topic:5"), "8"), "telegram/default/-100/8");
   assert.equal(nameOf("telegram", "default", "-100", "8"), "telegram/default/-100/8");
-  assert.equal(nameOf("slack", "work", chatOf("slack", "channel:C1"), "17.02"), "slack/work/17.02");
+  assert.equal(nameOf("slack", "team", chatOf("slack", "channel:C1"), "17.02"), "slack/team/17.02");
 });
 
 test("where several may speak, and what is nobody's", () => {
