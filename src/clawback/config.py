@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from clawback.errors import ConfigError
+from clawback.files import replace
 
 EMBEDDED = "embedded"
 """The name of the small model that ships with Clawback."""
@@ -260,12 +260,5 @@ def save(path: Path, changes: dict[str, dict[str, Any]]) -> Config:
     except msgspec.ValidationError as error:
         raise ConfigError(f"That setting cannot be used: {error}.") from error
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_suffix(".toml.new")
-    with os.fdopen(
-        os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-    ) as file:
-        file.write(tomlkit.dumps(document))
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    replace(path, tomlkit.dumps(document).encode(), mode=0o600)
     return config

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from clawback.files import replace
+
 
 @dataclass(frozen=True, slots=True)
 class Home:
@@ -79,10 +81,6 @@ def secret(path: Path) -> str:
         pass
     import secrets
 
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = secrets.token_urlsafe(32)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(made + "\n")
-    beside.replace(path)
+    replace(path, f"{made}\n".encode(), mode=0o600)
     return made

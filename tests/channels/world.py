@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ class Sent:
     raw: dict[str, Any]
 
 
-class World:
+class World(ABC):
     OWNER = "1001"
     FRIEND = "1002"
     STRANGER = "1003"
@@ -51,6 +52,7 @@ class World:
         """Lines for the platform's table of config.toml."""
         return ""
 
+    @abstractmethod
     async def says(
         self,
         who: str,
@@ -60,9 +62,9 @@ class World:
         mention: bool = False,
         reply: Sent | None = None,
         chat: int = 0,
-    ) -> None:
-        raise NotImplementedError
+    ) -> None: ...
 
+    @abstractmethod
     async def reacts(
         self,
         who: str,
@@ -75,8 +77,7 @@ class World:
         chat: int = 0,
     ) -> None:
         """``at``: seconds after the beginning; by default later than all before."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def again(self) -> None:
         """The platform tells of the last event once more."""
-        raise NotImplementedError

@@ -15,6 +15,7 @@ from filelock import FileLock
 from clawback import release, store
 from clawback.engine.types import TrainResult
 from clawback.errors import Busy, ModelError, NotFound, UsageError
+from clawback.files import sha256
 from clawback.paths import Home
 from clawback.records import Run, Turn, Version
 from clawback.release import registry
@@ -63,7 +64,7 @@ def test_a_version_is_a_folder_that_says_exactly_what_made_it(db: Store, home: H
     provenance = json.loads((folder / "provenance.json").read_text())
     assert provenance["seed"] == 3
     assert provenance["recipe"] == {"steps": 1}
-    assert provenance["adapter_sha256"] == registry.file_hash(folder / registry.WEIGHTS)
+    assert provenance["adapter_sha256"] == sha256(folder / registry.WEIGHTS)
     assert "base_model: embedded" in (folder / "README.md").read_text()
     assert (version.status, version.parent) == ("candidate", 0)
 

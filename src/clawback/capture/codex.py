@@ -19,6 +19,7 @@ from clawback.capture.events import Answer, Event, Prompt, SideAnswer
 from clawback.capture.hooked import HookedAgent
 from clawback.errors import ConfigError
 from clawback.feedback import command
+from clawback.files import replace
 from clawback.paths import Home
 
 UNTRUSTED = (
@@ -66,7 +67,7 @@ class Codex(HookedAgent):
                 now = path.read_bytes()
                 rest = b"".join(line for line in now.splitlines(keepends=True) if not _our_line(line))
                 if rest != now:
-                    settings_file.replace(path, rest)
+                    replace(path, rest)
                     changed.append(path)
         settings_file.forget(home, self.name, path)
         return changed

@@ -12,6 +12,7 @@ from clawback.capture import script, settings_file
 from clawback.capture.adapter import State
 from clawback.capture.events import Answer, Event
 from clawback.errors import ConfigError
+from clawback.files import replace
 from clawback.paths import Home
 
 MARKS = (script.NAME, "clawback.capture.hook")
@@ -147,7 +148,7 @@ class HookedAgent(ABC):
         rest = self._without_ours(json.loads(json.dumps(settings)))
         if rest == settings:
             return False
-        settings_file.replace(path, settings_file.json_text(rest, now))
+        replace(path, settings_file.json_text(rest, now))
         return True
 
     def _without_ours(self, settings: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from clawback.capture.adapter import State, text
 from clawback.capture.door import Unusable
 from clawback.capture.events import Answer, Event, Prompt, Reaction, Shown
 from clawback.errors import ConfigError
+from clawback.files import replace
 from clawback.paths import Home, secret
 
 ID = "clawback"
@@ -179,5 +180,5 @@ def _take_out(path: Path) -> bool:
     after = settings_file.json_text(held, now)
     if after == now:
         return False
-    settings_file.replace(path, after)
+    replace(path, after)
     return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from clawback.capture.settings_file import replace
+from clawback.files import replace
 from clawback.paths import Home, secret
 
 NAME = "clawback-hook"

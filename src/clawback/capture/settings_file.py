@@ -7,11 +7,11 @@ whoever changed it must take out only what is ours.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from clawback.errors import ConfigError
+from clawback.files import replace
 from clawback.paths import Home
 
 
@@ -93,19 +93,6 @@ def remove_file(path: Path, content: bytes) -> bool:
     if not any(path.parent.iterdir()):
         path.parent.rmdir()
     return True
-
-
-def replace(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Write beside, sync, rename: the file is the old one or the new one, never half of either."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if mode is None:
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    beside = path.with_name(f".{path.name}.clawback")
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
 
 
 def _record(home: Home, agent: str, path: Path) -> Path:

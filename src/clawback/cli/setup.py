@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from clawback.cli.common import current_home, emit, json_option
 from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.jobs.setup import Proposal, Seen
 
 PRESETS = ["careful", "balanced", "aggressive"]
 
@@ -95,8 +98,8 @@ def _remove(quiet: bool, agents: list[str], settings: Path | None, as_json: bool
 
 
 def _ask(
-    seen: Any, proposed: Any, model: str | None, preset: str | None, named: bool, service: bool | None
-) -> Any:
+    seen: Seen, proposed: Proposal, model: str | None, preset: str | None, named: bool, service: bool | None
+) -> Proposal:
     """Each proposal is the default of its question; what was given on the command line is not asked again."""
     from dataclasses import replace
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.engine.recipe import Recipe
 from clawback.engine.types import Grader, TrainResult
 from clawback.errors import TrainingError, UsageError
+from clawback.files import replace, sync
 from clawback.records import Message, Sample
 
 if TYPE_CHECKING:
@@ -221,8 +221,6 @@ def _adapter_hash(policy: Policy) -> str:
 
 def _write(policy: Policy, out: Path, result: TrainResult, identity: str) -> None:
     """The adapter, then the result that says it is whole, then no more need of the checkpoint."""
-    from clawback.engine.torch.adapter import sync
-
     beside, final = out / (ADAPTER + ".new"), out / ADAPTER
     for folder in (beside, final):
         if folder.exists():
@@ -231,12 +229,7 @@ def _write(policy: Policy, out: Path, result: TrainResult, identity: str) -> Non
     policy.save(beside)
     beside.rename(final)
     text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
-    new = out / (RESULT + ".new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(out / RESULT)
+    replace(out / RESULT, text.encode(), mode=0o600)
     sync(out)
     (out / CHECKPOINT).unlink(missing_ok=True)
 

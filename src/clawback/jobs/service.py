@@ -10,8 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from clawback.capture.settings_file import replace
 from clawback.errors import ClawbackError
+from clawback.files import replace
 from clawback.paths import Home
 
 LABEL = "ai.clawback.serve"

@@ -5,9 +5,7 @@ A version is written beside, synced, renamed to its number, and only then entere
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import platform
 import shutil
 import time
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import Busy, ModelError, UsageError
+from clawback.files import sha256, sync
 from clawback.paths import Home
 from clawback.records import Run, Version
 
@@ -73,7 +72,7 @@ def check(version: Version) -> None:
     folder = Path(version.path)
     try:
         wanted = json.loads((folder / PROVENANCE).read_text("utf-8"))["files"]
-        changed = [name for name in {WEIGHTS: "", **wanted} if file_hash(folder / name) != wanted[name]]
+        changed = [name for name in {WEIGHTS: "", **wanted} if sha256(folder / name) != wanted[name]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"Version {version.number} is incomplete ({folder}): {error}. "
@@ -191,8 +190,8 @@ def provenance_of(run: Run, result: TrainResult, number: int) -> dict[str, Any]:
         "steps": result.steps,
         "stopped": result.stopped,
         "metrics": dict(result.metrics),
-        "adapter_sha256": file_hash(Path(result.path) / WEIGHTS),
-        "files": {p.name: file_hash(p) for p in sorted(Path(result.path).iterdir()) if p.is_file()},
+        "adapter_sha256": sha256(Path(result.path) / WEIGHTS),
+        "files": {p.name: sha256(p) for p in sorted(Path(result.path).iterdir()) if p.is_file()},
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": software(),
     }
@@ -226,20 +225,6 @@ A LoRA adapter for `{provenance["base"]}` (revision `{provenance["base_revision"
 - algorithm: `{provenance["algorithm"]}`, {provenance["steps"]} steps, seed {provenance["seed"]}.{note}
 - everything else that made it is in `provenance.json`
 """
-
-
-def file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Make a file or a folder's entries reach the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def sync_folder(folder: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import uuid
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clawback.errors import ModelError, NotFound
+from clawback.files import replace, sha256, sync
 from clawback.rewards.measures import Isotonic
 
 if TYPE_CHECKING:
@@ -71,21 +71,16 @@ def save(root: Path, encoder: Encoder, card: Card) -> Card:
             place = folder / f"member-{number}"
             place.mkdir(parents=True)
             member.save(place)
-        files = {str(p.relative_to(folder)): _hash(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+        files = {str(p.relative_to(folder)): sha256(p) for p in sorted(folder.rglob("*")) if p.is_file()}
         values = asdict(card) | {"folder": folder.name, "files": files, "format": FORMAT}
         for path in [
             *(folder / name for name in files),
             *(p for p in folder.rglob("*") if p.is_dir()),
             folder,
         ]:
-            _sync(path)
-        beside = root / (CARD + ".new")
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(json.dumps(values, indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(root / CARD)
-        _sync(root)
+            sync(path)
+        replace(root / CARD, (json.dumps(values, indent=2) + "\n").encode(), mode=0o600)
+        sync(root)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -142,7 +137,7 @@ def _whole(root: Path, card: Card) -> Path:
     there = {str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir() or p.is_symlink()}
     wrong = sorted(there ^ set(card.files)) or sorted(n for n in there if Path(n).suffix not in PLAIN)
     wrong = wrong or [
-        n for n in sorted(there) if (folder / n).is_symlink() or _hash(folder / n) != card.files[n]
+        n for n in sorted(there) if (folder / n).is_symlink() or sha256(folder / n) != card.files[n]
     ]
     if wrong:
         raise ModelError(f"{folder / wrong[0]} is not what was saved. Train again: clawback reward train.")
@@ -189,16 +184,3 @@ def _card(data: Mapping[str, Any]) -> Card:
     values["calibration"] = Isotonic(tuple(curve["at"]), tuple(curve["values"]))
     values["trained"] = tuple(data["trained"])
     return Card(**values)
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -8,7 +8,6 @@ against the base: names, shapes, finite values.
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from clawback.engine.torch.lora import fuse
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
+from clawback.files import sync
 
 # PEFT asks every model for an attribute that transformers is about to rename: nothing that a user could mend.
 warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
@@ -185,15 +185,6 @@ def write(model: nn.Module, info: ModelInfo, folder: Path) -> None:
     (folder / STAMP).write_text(json.dumps(stamp, indent=2, sort_keys=True) + "\n", "utf-8")
     for path in (folder / WEIGHTS, folder / CONFIG, folder / STAMP, folder):
         sync(path)
-
-
-def sync(path: Path) -> None:
-    """fsync a file or a folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

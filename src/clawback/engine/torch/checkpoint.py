@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from clawback.engine.torch.adapter import sync
+from clawback.files import sync
 
 
 def write(path: Path, state: dict[str, Any]) -> None:

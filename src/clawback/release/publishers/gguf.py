@@ -7,12 +7,12 @@ by side, where Hugging Face has halves), and so must the rows of ``B`` be.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import MissingExtra, ModelError
+from clawback.files import sync
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,8 +66,7 @@ def convert(adapter: Path, config: Mapping[str, Any], out: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
+    sync(beside)
     beside.replace(out)
 
 

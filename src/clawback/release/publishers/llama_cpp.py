@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from clawback.capture.settings_file import replace
 from clawback.errors import ClawbackError, ModelError, UsageError
+from clawback.files import replace
 from clawback.release.publishers import gguf
 from clawback.release.publishers.base import PROBE_TOKENS, Publication, Target, call
 

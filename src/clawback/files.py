@@ -1,0 +1,36 @@
+"""Writing files so that a crash leaves the old one or the new one, never half of either."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def replace(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Write beside, sync, rename. ``mode``: that of a file that is there already, else 0600, unless it is named."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if mode is None:
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def sync(path: Path) -> None:
+    """Make a file, or a folder's entries, reach the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal."""
+    import hashlib  # brings OpenSSL along, which hooks have no use for
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
