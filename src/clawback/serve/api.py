@@ -5,7 +5,6 @@ Handlers are plain functions: starlette runs them on threads, and each opens the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from clawback import __version__, feedback, jobs, release, store
-from clawback.errors import Busy, ClawbackError, NotFound, UsageError
+from clawback.errors import Busy, UsageError
 from clawback.records import Feedback, Message, Turn, Version
 from clawback.serve.dialects import Asked
+from clawback.serve.endpoints import answered, decoded, endpoint, writing
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -68,24 +68,24 @@ def routes(server: Server) -> list[Any]:
     from starlette.routing import Route
 
     def route(path: str, handler: Callable[[Server, Request], Any], method: str = "GET") -> Any:
-        return Route(path, _endpoint(server, handler), methods=[method])
+        return Route(path, endpoint(server, handler), methods=[method])
 
     return [
         route("/status", status),
         route("/openapi.json", describe),
         route("/turns", turns),
         route("/turns/{id:int}", turn),
-        Route("/turns/{id:int}/feedback", _writing(server, Given, give), methods=["POST"]),
-        Route("/preferences", _writing(server, Preferred, prefer), methods=["POST"]),
+        Route("/turns/{id:int}/feedback", writing(server, Given, give), methods=["POST"]),
+        Route("/preferences", writing(server, Preferred, prefer), methods=["POST"]),
         route("/sessions", sessions),
         route("/sessions/{name:path}", session),
         route("/versions", versions),
         route("/runs", runs),
         route("/learning", learning),
         route("/health", health),
-        Route("/versions/{id:int}/promote", _writing(server, None, promote), methods=["POST"]),
-        Route("/rollback", _writing(server, Wanted, rollback), methods=["POST"]),
-        Route("/train", _writing(server, None, train), methods=["POST"]),
+        Route("/versions/{id:int}/promote", writing(server, None, promote), methods=["POST"]),
+        Route("/rollback", writing(server, Wanted, rollback), methods=["POST"]),
+        Route("/train", writing(server, None, train), methods=["POST"]),
         Route("/pairs", _Pairs(server), methods=["POST"]),
     ]
 
@@ -253,14 +253,14 @@ class _Pairs:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         from starlette.requests import Request
 
-        response = await _answered(self._made, Request(scope, receive))
+        response = await answered(self._made, Request(scope, receive))
         await response(scope, receive, send)
 
     async def _made(self, request: Request) -> Any:
         server = self.server
         if server.forward:
             raise UsageError("An upstream answers here, so versions cannot be asked side by side.")
-        wanted = _decoded(await request.body(), Pair)
+        wanted = decoded(await request.body(), Pair)
         found = server.db.turn(wanted.turn)
         numbers = wanted.versions[:2] or (0, server.db.live().number)
         made = []
@@ -335,53 +335,6 @@ def _run(run: Any) -> dict[str, Any]:
 
 def _number(value: str | None, otherwise: int) -> int:
     return int(value) if value and value.isascii() and value.isdigit() and len(value) < 12 else otherwise
-
-
-def _decoded(raw: bytes, shape: Any) -> Any:
-    try:
-        return msgspec.json.decode(raw or b"{}", type=shape)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UsageError(f"The body is not what is wanted here: {error}.") from None
-
-
-def _endpoint(server: Server, handler: Callable[[Server, Request], Any]) -> Any:
-    async def endpoint(request: Request) -> Any:
-        from starlette.concurrency import run_in_threadpool
-
-        return await _answered(lambda r: run_in_threadpool(handler, server, r), request)
-
-    return endpoint
-
-
-def _writing(server: Server, shape: Any, handler: Callable[..., Any]) -> Any:
-    async def endpoint(request: Request) -> Any:
-        from starlette.concurrency import run_in_threadpool
-
-        async def made(request: Request) -> Any:
-            raw = await request.body()
-            body = _decoded(raw, shape) if shape else None
-            return await run_in_threadpool(handler, server, request, body)
-
-        return await _answered(made, request)
-
-    return endpoint
-
-
-async def _answered(handler: Callable[[Request], Any], request: Request) -> Any:
-    """The handler's data as JSON, or its error as a sentence with the status that fits."""
-    from starlette.responses import Response
-
-    try:
-        code, data = 200, await handler(request)
-    except NotFound as error:
-        code, data = 404, {"error": str(error)}
-    except UsageError as error:
-        code, data = 400, {"error": str(error)}
-    except Busy as error:
-        code, data = 409, {"error": str(error)}
-    except ClawbackError as error:
-        code, data = 503, {"error": str(error)}
-    return Response(json.dumps(data, ensure_ascii=False, default=str), code, media_type="application/json")
 
 
 def metrics(server: Server) -> Any:

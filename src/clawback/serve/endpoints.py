@@ -1,0 +1,63 @@
+"""How a plain function becomes an endpoint: on a thread, its data as JSON, its errors as sentences with the status that fits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from clawback.errors import Busy, ClawbackError, NotFound, UsageError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from clawback.serve.app import Server
+
+
+def decoded(raw: bytes, shape: Any) -> Any:
+    try:
+        return msgspec.json.decode(raw or b"{}", type=shape)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UsageError(f"The body is not what is wanted here: {error}.") from None
+
+
+def endpoint(server: Server, handler: Callable[[Server, Request], Any]) -> Any:
+    async def handle(request: Request) -> Any:
+        from starlette.concurrency import run_in_threadpool
+
+        return await answered(lambda r: run_in_threadpool(handler, server, r), request)
+
+    return handle
+
+
+def writing(server: Server, shape: Any, handler: Callable[..., Any]) -> Any:
+    async def handle(request: Request) -> Any:
+        from starlette.concurrency import run_in_threadpool
+
+        async def made(request: Request) -> Any:
+            raw = await request.body()
+            body = decoded(raw, shape) if shape else None
+            return await run_in_threadpool(handler, server, request, body)
+
+        return await answered(made, request)
+
+    return handle
+
+
+async def answered(handler: Callable[[Request], Any], request: Request) -> Any:
+    """The handler's data as JSON, or its error as a sentence with the status that fits."""
+    from starlette.responses import Response
+
+    try:
+        code, data = 200, await handler(request)
+    except NotFound as error:
+        code, data = 404, {"error": str(error)}
+    except UsageError as error:
+        code, data = 400, {"error": str(error)}
+    except Busy as error:
+        code, data = 409, {"error": str(error)}
+    except ClawbackError as error:
+        code, data = 503, {"error": str(error)}
+    return Response(json.dumps(data, ensure_ascii=False, default=str), code, media_type="application/json")
