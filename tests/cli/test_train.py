@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from filelock import FileLock
 
-from clawback import store
+from clawback import records, store
 from clawback.jobs import worker
 from clawback.paths import Home
 
@@ -86,6 +88,37 @@ def test_runs_are_listed_newest_first(run: Run, trained: Home) -> None:
     _, out, _ = run("runs")
     assert "done     reinforce" in out
     assert "→ version 1" in out
+
+
+@pytest.mark.parametrize(
+    ("progress", "said"),
+    [
+        ({}, "starting"),
+        ({"phase": "load"}, "load"),
+        ({"phase": "plan", "algorithm": "imagine", "note": "", "steps": 48}, "plan"),
+        ({"phase": "train", "step": 0, "steps": 48}, "train 0/48"),
+    ],
+)
+def test_a_run_is_described_from_its_first_moment_on(
+    run: Run, rated: Home, progress: dict[str, Any], said: str
+) -> None:
+    with store.connect(rated.database) as db:
+        db.start_run(
+            records.Run(
+                base="tiny",
+                base_revision="",
+                algorithm="auto",
+                recipe={},
+                seed=0,
+                parent=0,
+                pid=os.getpid(),
+                progress=progress,
+            )
+        )
+    code, out, _ = run("runs")
+    assert code == 0
+    assert said in out
+    assert f"Training  {said}" in run("status")[1]
 
 
 def test_no_runs_yet(run: Run) -> None:

@@ -72,9 +72,11 @@ def alive(pid: int | None) -> bool:
 
 
 def describe(progress: Any) -> str:
-    """``{"phase": "train", "step": 12, "steps": 40}`` → ``train 12/40``."""
-    phase = progress.get("phase", "starting")
-    return f"{phase} {progress['step']}/{progress['steps']}" if progress.get("steps") else str(phase)
+    """``{"phase": "train", "step": 12, "steps": 40}`` → ``train 12/40``; a phase without steps, or before its first, → its name."""
+    phase = str(progress.get("phase", "starting"))
+    return (
+        f"{phase} {progress['step']}/{progress['steps']}" if {"step", "steps"} <= progress.keys() else phase
+    )
 
 
 @click.command()

@@ -12,13 +12,49 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from clawback.feedback.endpoint import Budget, NoAnswer, Spent
+from clawback.feedback.endpoint import Ask, Budget, NoAnswer, Spent, unreadable
 from clawback.records import Turn
 
 T = TypeVar("T")
 OnProgress = Callable[[Mapping[str, Any]], None]
 FAILURES = 5
 """Turns in a row without any answer after which the rest of a pass is not tried."""
+
+
+def readings(
+    ask: Ask,
+    task: str,
+    material: str,
+    votes: int,
+    read: Callable[[str], T | None],
+    enough: Callable[[Sequence[T], int], bool] = lambda got, left: False,  # noqa: ARG005
+) -> list[T]:
+    """What could be read out of up to ``votes`` answers to the same question.
+
+    Args:
+        read: an answer's text → what it says, None where that cannot be made out.
+        enough: told what there is and how many votes are left, before each; True ends it.
+
+    Raises ``NoAnswer`` where nothing could be read at all, and what ``ask`` raises beyond that.
+    """
+    got: list[T] = []
+    trouble = NoAnswer("")
+    for asked in range(votes):
+        if enough(got, votes - asked):
+            break
+        try:
+            answer = ask(task, material)
+        except NoAnswer as error:
+            trouble = error
+            continue
+        value = read(answer.text)
+        if value is None:
+            trouble = unreadable(answer)
+        else:
+            got.append(value)
+    if not got:
+        raise trouble
+    return got
 
 
 @dataclass(frozen=True, slots=True)

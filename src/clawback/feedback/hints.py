@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from clawback.feedback.asking import OnProgress, go_over
-from clawback.feedback.endpoint import Ask, Budget, NoAnswer, unreadable
+from clawback.feedback.asking import OnProgress, go_over, readings
+from clawback.feedback.endpoint import Ask, Budget
 from clawback.feedback.judge import remember, remember_failed
-from clawback.feedback.verdict import HINT, read_hint, shown
+from clawback.feedback.verdict import HINT, Vote, read_hint, shown
 from clawback.records import Feedback, Turn
 
 if TYPE_CHECKING:
@@ -55,24 +55,13 @@ def candidates(ask: Ask, turn: Turn, votes: int, wanted: str = "") -> list[str]:
 
     Raises ``NoAnswer`` where no call brought a verdict that can be read.
     """
-    found: dict[str, None] = {}
-    trouble: NoAnswer | None = NoAnswer("")
-    for _ in range(votes):
-        try:
-            answer = ask(HINT, shown(turn, wanted=wanted))
-        except NoAnswer as error:
-            trouble = trouble and error
-            continue
-        vote = read_hint(answer.text)
-        if vote.value is None:
-            trouble = trouble and unreadable(answer)
-            continue
-        trouble = None  # one that can be read is enough
-        if vote.hint:
-            found[vote.hint[:LONGEST]] = None
-    if trouble:
-        raise trouble
-    return list(found)
+    read = readings(ask, HINT, shown(turn, wanted=wanted), votes, _readable)
+    return list(dict.fromkeys(vote.hint[:LONGEST] for vote in read if vote.hint))
+
+
+def _readable(text: str) -> Vote | None:
+    vote = read_hint(text)
+    return None if vote.value is None else vote
 
 
 def pending_hints(store: Store, model: str, limit: int = -1) -> list[Turn]:

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from clawback.feedback.asking import OnProgress, go_over
-from clawback.feedback.endpoint import Ask, Budget, NoAnswer, unreadable
+from clawback.feedback.asking import OnProgress, go_over, readings
+from clawback.feedback.endpoint import Ask, Budget
 from clawback.feedback.verdict import JUDGE, boxed, decided, majority, shown
 from clawback.records import Feedback, Turn
 
@@ -71,24 +71,7 @@ def verdict(ask: Ask, turn: Turn, votes: int) -> Verdict:
 
     Raises ``NoAnswer`` where no call brought a vote that can be read, and what ``ask`` raises beyond that.
     """
-    valid: list[int] = []
-    trouble = NoAnswer("")
-    for asked in range(votes):
-        if decided(valid, votes - asked):
-            break
-        try:
-            answer = ask(JUDGE, shown(turn))
-        except NoAnswer as error:
-            trouble = error
-            continue
-        value = boxed(answer.text)
-        if value is None:
-            trouble = unreadable(answer)
-        else:
-            valid.append(value)
-    if not valid:
-        raise trouble
-    return Verdict(tuple(valid))
+    return Verdict(tuple(readings(ask, JUDGE, shown(turn), votes, boxed, decided)))
 
 
 def pending(store: Store, model: str, limit: int = -1) -> list[Turn]:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clawback.errors import UsageError
-from clawback.feedback.endpoint import Ask, NoAnswer, unreadable
+from clawback.feedback.asking import readings
+from clawback.feedback.endpoint import Ask
 from clawback.feedback.verdict import GRADE, fenced
 from clawback.rewards.composite import UNIT, Range, scale
 
@@ -44,18 +45,5 @@ class Generative:
         return [self._one(prompt, response) for prompt, response in pairs]
 
     def _one(self, prompt: str, response: str) -> float:
-        grades, trouble = [], NoAnswer("")
-        for _ in range(self.votes):
-            try:
-                answer = self.ask(GRADE, fenced((("REQUEST", prompt), ("ANSWER", response))))
-            except NoAnswer as error:
-                trouble = error
-                continue
-            value = grade(answer.text)
-            if value is None:
-                trouble = unreadable(answer)
-            else:
-                grades.append(value)
-        if not grades:
-            raise trouble
-        return scale(statistics.median(grades), TEN, UNIT)
+        material = fenced((("REQUEST", prompt), ("ANSWER", response)))
+        return scale(statistics.median(readings(self.ask, GRADE, material, self.votes, grade)), TEN, UNIT)

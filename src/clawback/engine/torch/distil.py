@@ -10,12 +10,10 @@ As in ``head.py`` the table [tokens, vocabulary] never exists, and the gradient 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from clawback.engine.torch.head import TILE, Head, _online
+from clawback.engine.torch.head import TILE, Head, _online, known
 
 _LEAST = 1e-6
 """What the rest has at least: beyond it float32 has no digits left for 1 − Σ."""
@@ -60,23 +58,8 @@ def teacher_divergence(head: Head, hidden: Tensor, ids: Tensor, logprobs: Tensor
     Returns:
         [N] float32, ≥ 0.
     """
-    if torch.is_grad_enabled() and hidden.requires_grad:
-        return _Divergence.apply(hidden, ids, logprobs, head)  # type: ignore[no-any-return, no-untyped-call]
-    return _measure(head, hidden, ids, logprobs)[0]
-
-
-class _Divergence(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, ids: Tensor, logprobs: Tensor, head: Head) -> Tensor:
-        value, direction = _measure(head, hidden, ids, logprobs)
-        ctx.save_for_backward(direction)
-        ctx.dtype = hidden.dtype
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        (direction,) = ctx.saved_tensors
-        return (direction * grads[0][:, None]).to(ctx.dtype), None, None, None
+    value, direction = _measure(head, hidden, ids, logprobs)
+    return known(hidden, value, direction) if torch.is_grad_enabled() and hidden.requires_grad else value
 
 
 @torch.no_grad()

@@ -18,12 +18,10 @@ The last one is the entropy, for algorithms that pay for variety. As in ``head.p
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from clawback.engine.torch.head import TILE, Head, _online
+from clawback.engine.torch.head import TILE, Head, _online, known
 
 
 def divergence(head: Head, hidden: Tensor, reference: Tensor, cover: float = 0.0) -> Tensor:
@@ -36,54 +34,31 @@ def divergence(head: Head, hidden: Tensor, reference: Tensor, cover: float = 0.0
     Returns:
         [N] float32, ≥ 0.
     """
-    if torch.is_grad_enabled() and hidden.requires_grad:
-        return _Divergence.apply(hidden, reference, head, cover)  # type: ignore[no-any-return, no-untyped-call]
-    return _measure(head, hidden, reference, cover)[0]
-
-
-class _Divergence(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, reference: Tensor, head: Head, cover: float) -> Tensor:
-        value, direction = _measure(head, hidden, reference, cover)
-        ctx.save_for_backward(direction)
-        ctx.dtype = hidden.dtype
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        (direction,) = ctx.saved_tensors
-        return (direction * grads[0][:, None]).to(ctx.dtype), None, None, None
+    value, direction = _measure(head, hidden, reference, cover)
+    return known(hidden, value, direction) if torch.is_grad_enabled() and hidden.requires_grad else value
 
 
 def entropy(head: Head, hidden: Tensor) -> Tensor:
     """[N, H] → [N] entropy of the next-token distribution in nats, float32, differentiable in ``hidden``."""
-    if torch.is_grad_enabled() and hidden.requires_grad:
-        return _Entropy.apply(hidden, head)  # type: ignore[no-any-return, no-untyped-call]
+    if not (torch.is_grad_enabled() and hidden.requires_grad):
+        log_p, mean_logit, _ = _online(head, hidden, False, True)
+        return log_p - mean_logit
+    return known(hidden, *_uncertain(head, hidden))
+
+
+@torch.no_grad()
+def _uncertain(head: Head, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """Entropies [N] and their gradient towards ``hidden`` [N, H], both float32."""
     log_p, mean_logit, _ = _online(head, hidden, False, True)
-    return log_p - mean_logit
-
-
-class _Entropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, head: Head) -> Tensor:
-        with torch.no_grad():
-            log_p, mean_logit, _ = _online(head, hidden, False, True)
-            value = log_p - mean_logit
-            pull = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
-            for start in range(0, head.weight.shape[0], TILE):
-                ours, slope = _capped(head, head.tile(hidden, start))
-                ours = ours - log_p[:, None]
-                weights = ours.exp() * (ours + value[:, None])
-                rows = head.weight[start : start + TILE]
-                pull -= (weights if slope is None else weights * slope).to(rows.dtype) @ rows
-            ctx.save_for_backward(pull * head.scale)
-        ctx.dtype = hidden.dtype
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (direction,) = ctx.saved_tensors
-        return (direction * grads[0][:, None]).to(ctx.dtype), None
+    value = log_p - mean_logit
+    pull = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
+    for start in range(0, head.weight.shape[0], TILE):
+        ours, slope = _capped(head, head.tile(hidden, start))
+        ours = ours - log_p[:, None]
+        weights = ours.exp() * (ours + value[:, None])
+        rows = head.weight[start : start + TILE]
+        pull -= (weights if slope is None else weights * slope).to(rows.dtype) @ rows
+    return value, pull * head.scale
 
 
 @torch.no_grad()

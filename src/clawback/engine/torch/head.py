@@ -133,24 +133,22 @@ def score(head: Head, hidden: Tensor, targets: Tensor, *, gradient: bool, entrop
     return Scores(own - log_total, log_total - mean_logit if entropy else None, direction)
 
 
-class _LogProbs(torch.autograd.Function):
-    """The differentiable face of ``score``: the gradient is ready before anyone asks."""
-
+class _Known(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, targets: Tensor, head: Head, entropy: bool
-    ) -> tuple[Tensor, Tensor]:
-        scores = score(head, hidden, targets, gradient=True, entropy=entropy)
-        ctx.save_for_backward(scores.direction)
+    def forward(ctx: Any, hidden: Tensor, value: Tensor, direction: Tensor) -> Tensor:
+        ctx.save_for_backward(direction)
         ctx.dtype = hidden.dtype
-        second = scores.entropy if scores.entropy is not None else scores.logprobs.new_zeros(0)
-        ctx.mark_non_differentiable(second)
-        return scores.logprobs, second
+        return value.clone()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (direction,) = ctx.saved_tensors
-        return (direction * grads[0][:, None]).to(ctx.dtype), None, None, None
+        return (direction * grads[0][:, None]).to(ctx.dtype), None, None
+
+
+def known(hidden: Tensor, value: Tensor, direction: Tensor) -> Tensor:
+    """``value`` [N] as a function of ``hidden`` [N, H] whose gradient, ``direction`` [N, H], is ready before anyone asks."""
+    return _Known.apply(hidden, value, direction)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def logprobs(
@@ -161,8 +159,9 @@ def logprobs(
     The head itself is frozen: no gradient goes to its weight.
     """
     if torch.is_grad_enabled() and hidden.requires_grad:
-        values, second = _LogProbs.apply(hidden, targets, head, entropy)  # type: ignore[no-untyped-call]
-        return values, second if entropy else None
+        scores = score(head, hidden, targets, gradient=True, entropy=entropy)
+        assert scores.direction is not None
+        return known(hidden, scores.logprobs, scores.direction), scores.entropy
     scores = score(head, hidden, targets, gradient=False, entropy=entropy)
     return scores.logprobs, scores.entropy
 
