@@ -1,12 +1,13 @@
 """How well a hidden taste is learned from one-tap ratings, and what it costs: drift, perplexity, facts.
 
-A simulated person has a taste of one to three parts and taps wrong one time in ten. Each round they rate 32 answers
+A simulated person has a taste of one to three parts and taps wrong one time in ten. Each round they rate some answers
 of the newest version, one to a prompt; a share of the ratings is held back, as for the gate, and a fresh adapter is trained on
-all others so far. Every version is then measured on topics that nobody rated.
+all others so far. Every version is then measured on topics that nobody rated. A recipe with a ``*`` also gets one sentence about each answer
+that was rated bad: what is missing in it.
 
-    python -m benchmarks taste                                    # six tastes, five seeds, four rounds, auto
-    python -m benchmarks taste --recipes auto,mis-po:learning_rate=0.0015 --rounds 1
-    python -m benchmarks taste --tastes "only bad,only good" --rounds 1
+    python -m benchmarks taste                                    # six tastes, five seeds, 32, 64, 96, 128 ratings, auto
+    python -m benchmarks taste --tastes varied --ratings 8,16,32 --recipes "auto,auto*,mis-po:learning_rate=0.002"
+    python -m benchmarks taste --tastes "only bad;only good" --ratings 32
 
 Results are kept, one a line, in bench-results/taste.jsonl; what is there already is not run again.
 """
@@ -27,7 +28,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-RATINGS, NOISE = 32, 0.1
+NOISE = 0.1
+REACHED = 0.85
+"""Satisfaction that the ratings which it takes are counted for."""
 TURNS = 4
 """Turns that an agent captures for each one that its person rates; the others' prompts are there to imagine answers to."""
 ANSWERS, NEUTRAL = 128, 96
@@ -41,12 +44,13 @@ class Case:
     recipe: str
     taste: str
     seed: int
-    rounds: int
+    ratings: tuple[int, ...]
+    """How many there are at the end of each round."""
     held_out: float
 
     @property
     def key(self) -> str:
-        return f"{self.recipe}|{self.taste}|{self.seed}|{self.rounds}|{self.held_out}"
+        return f"{self.recipe}|{self.taste}|{self.seed}|{','.join(map(str, self.ratings))}|{self.held_out}"
 
 
 def run(case: Case) -> list[dict[str, Any]]:
@@ -60,13 +64,13 @@ def run(case: Case) -> list[dict[str, Any]]:
     policy = engine.load("embedded")
     taste = tastes.TASTES[case.taste if case.taste not in ONE_SIGN else "bullets"]
     person = random.Random(f"person {case.seed}")
-    asked = corpus.prompts("rated", RATINGS * case.rounds, case.seed)
-    unrated = corpus.prompts("rated", RATINGS * case.rounds * (TURNS - 1), 100 + case.seed)
+    asked = corpus.prompts("rated", case.ratings[-1], case.seed)
+    unrated = corpus.prompts("rated", case.ratings[-1] * (TURNS - 1), 100 + case.seed)
     samples: list[Any] = []
     places: dict[int, str] = {}
     rows, baseline = [], 0.0
-    for number in range(case.rounds):
-        new = asked[number * RATINGS : (number + 1) * RATINGS]
+    for number, (before, count) in enumerate(zip((0, *case.ratings), case.ratings, strict=False)):
+        new = asked[before:count]
         seed = 1000 * case.seed + number
         answers = [one for [one] in policy.generate([p.messages for p in new], seed=seed)]
         samples += list(_rated(new, answers, taste, person, case, len(samples)))
@@ -87,7 +91,7 @@ def run(case: Case) -> list[dict[str, Any]]:
             seconds = time.process_time() - began
         baseline = result.baseline
         row = {"key": case.key, "recipe": case.recipe, "taste": case.taste, "seed": case.seed}
-        row |= {"round": number + 1, "ratings": len(train), "good": sum(s.reward > 0 for s in train)}
+        row |= {"given": count, "ratings": len(train), "good": sum(s.reward > 0 for s in train)}
         row |= {
             "cpu_seconds": seconds,
             "algorithm": result.algorithm,
@@ -101,10 +105,13 @@ def run(case: Case) -> list[dict[str, Any]]:
 def _rated(
     new: Any, answers: Any, taste: Any, person: random.Random, case: Case, first: int
 ) -> Iterator[Any]:
-    from clawback.records import Sample
+    from clawback.records import Part, Sample
 
     for number, (prompt, answer) in enumerate(zip(new, answers, strict=True), first + 1):
         rating = taste.rate(prompt, answer.text, person, NOISE)
+        words = ""
+        if case.recipe.endswith("*") and rating < 0:
+            words = taste.remark(prompt, answer.text, person)
         yield Sample(
             turn_id=number,
             messages=tuple(prompt.messages),
@@ -112,6 +119,8 @@ def _rated(
             reward=ONE_SIGN.get(case.taste, float(rating)),
             response_ids=answer.ids,
             response_logprobs=answer.logprobs,
+            parts=(Part(number, "rating", float(rating), 1.0),),
+            hints=(words,) if words else (),
         )
 
 
@@ -120,7 +129,7 @@ def _recipe(policy: Any, text: str) -> Any:
     from clawback import engine
     from clawback.engine.torch.imagine import Imagining
 
-    name, _, changes = text.partition(":")
+    name, _, changes = text.rstrip("*").partition(":")
     values = {k: _value(v) for k, v in (change.split("=") for change in changes.split("+") if change)}
     preset = str(values.pop("preset", "balanced"))
     extra = {k: v for k, v in values.items() if k in Imagining.__dataclass_fields__}
@@ -183,25 +192,51 @@ COLUMNS = ("satisfaction", "facts", "kl", "perplexity", "cpu_seconds")
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: mean ± standard deviation by recipe and round over all tastes, then satisfaction by taste."""
+    """Markdown: mean ± standard deviation by recipe and ratings over all tastes, satisfaction by taste, and ratings needed."""
     lines = [
-        "| recipe | round | ratings | " + " | ".join(COLUMNS) + " |",
+        "| recipe | ratings | trained on | " + " | ".join(COLUMNS) + " |",
         "|" + " --- |" * (3 + len(COLUMNS)),
     ]
-    for recipe in dict.fromkeys(row["recipe"] for row in rows):
-        for number in sorted({row["round"] for row in rows if row["recipe"] == recipe}):
-            some = [row for row in rows if row["recipe"] == recipe and row["round"] == number]
-            cells = [_spread([row[name] for row in some]) for name in COLUMNS]
-            ratings = _spread([row["ratings"] for row in some], 0)
-            lines.append(f"| {recipe} | {number} | {ratings} | " + " | ".join(cells) + " |")
+    groups = {
+        (recipe, given): [row for row in rows if (row["recipe"], row["given"]) == (recipe, given)]
+        for recipe in dict.fromkeys(row["recipe"] for row in rows)
+        for given in sorted({row["given"] for row in rows if row["recipe"] == recipe})
+    }
+    for (recipe, given), some in groups.items():
+        cells = [_spread([row[name] for row in some]) for name in COLUMNS]
+        trained = f"{statistics.mean(row['ratings'] for row in some):.0f}"
+        lines.append(f"| {recipe} | {given} | {trained} | " + " | ".join(cells) + " |")
     names = list(dict.fromkeys(row["taste"] for row in rows))
-    lines += ["", "| recipe | round | " + " | ".join(names) + " |", "|" + " --- |" * (2 + len(names))]
+    lines += ["", "| recipe | ratings | " + " | ".join(names) + " |", "|" + " --- |" * (2 + len(names))]
+    for (recipe, given), some in groups.items():
+        cells = [_spread([r["satisfaction"] for r in some if r["taste"] == name], 2) for name in names]
+        lines.append(f"| {recipe} | {given} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        f"| recipe | ratings to {REACHED:g} | " + " | ".join(names) + " |",
+        "|" + " --- |" * (2 + len(names)),
+    ]
     for recipe in dict.fromkeys(row["recipe"] for row in rows):
-        for number in sorted({row["round"] for row in rows if row["recipe"] == recipe}):
-            some = [row for row in rows if row["recipe"] == recipe and row["round"] == number]
-            cells = [_spread([r["satisfaction"] for r in some if r["taste"] == name]) for name in names]
-            lines.append(f"| {recipe} | {number} | " + " | ".join(cells) + " |")
+        mine = [row for row in rows if row["recipe"] == recipe]
+        cells = [needed(mine), *(needed([row for row in mine if row["taste"] == name]) for name in names)]
+        lines.append(f"| {recipe} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def needed(rows: list[dict[str, Any]]) -> str:
+    """Ratings at which the mean satisfaction reaches 0.85: between two measured numbers by a line over their logarithms."""
+    if not rows:
+        return "–"
+    counts = sorted({row["given"] for row in rows})
+    means = [statistics.mean(row["satisfaction"] for row in rows if row["given"] == n) for n in counts]
+    for place, (count, mean) in enumerate(zip(counts, means, strict=True)):
+        if mean >= REACHED:
+            if not place:
+                return f"≤ {count}"
+            below, under = counts[place - 1], means[place - 1]
+            share = (REACHED - under) / (mean - under)
+            return f"{below * (count / below) ** share:.0f}"
+    return f"> {counts[-1]}"
 
 
 def _spread(values: list[float], digits: int = 3) -> str:
@@ -220,22 +255,27 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--recipes", default="auto", help="NAME[:FIELD=VALUE[+FIELD=VALUE…]], comma between recipes"
     )
-    parser.add_argument("--tastes", default="all6", help="all6, all, or names with commas as ';'")
+    parser.add_argument(
+        "--tastes", default="main", help="main (6), varied (12), or names with ; between them"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument(
+        "--ratings", default="32,64,96,128", help="how many there are at the end of each round"
+    )
     parser.add_argument("--held-out", type=float, default=0.125)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")
     options = parser.parse_args(argv)
-    groups = {"all6": list(tastes.MAIN), "all": list(tastes.TASTES)}
+    groups = {"main": list(tastes.MAIN), "varied": list(tastes.VARIED)}
     names = groups.get(options.tastes) or [name.strip() for name in options.tastes.split(";")]
     if unknown := [name for name in names if name not in tastes.TASTES and name not in ONE_SIGN]:
         parser.error(f"no taste {unknown[0]!r}; there are: {'; '.join([*tastes.TASTES, *ONE_SIGN])}")
+    ratings = tuple(sorted(int(count) for count in options.ratings.split(",")))
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     cases = [
-        Case(recipe, taste, seed, options.rounds, options.held_out)
+        Case(recipe, taste, seed, ratings, options.held_out)
         for seed in seeds
         for recipe in options.recipes.split(",")
         for taste in names

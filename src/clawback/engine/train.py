@@ -180,7 +180,7 @@ def reads_words(algorithm: str) -> bool:
     """Whether an algorithm has a use for turns of which something was said in words alone. ``UsageError`` for one that nobody provides."""
     from clawback.rl import algorithms
 
-    return algorithm not in ("auto", "imagine") and "teacher" in algorithms.needs(algorithms.find(algorithm))
+    return algorithm in ("auto", "imagine") or "teacher" in algorithms.needs(algorithms.find(algorithm))
 
 
 def fingerprint(

@@ -94,10 +94,17 @@ def measure(
     if witness is not None:
         witness(asked, ours.completions, ours_before.completions)
     # The same lens that training looks through, ground anew on the base's answers of today.
-    lens = Lens.ground([c.ids for c in from_base], hidden(policy, asked, [c.ids for c in from_base]))
+    lens = Lens.ground(
+        [c.ids for c in from_base],
+        hidden(policy, asked, [c.ids for c in from_base]),
+        [c.text for c in from_base],
+    )
     head = grade(policy, samples, lens)
     gain, variance = head.contrast(
-        *(lens([c.ids for c in a.completions], a.hidden) for a in (ours, ours_before))
+        *(
+            lens([c.ids for c in a.completions], a.hidden, [c.text for c in a.completions])
+            for a in (ours, ours_before)
+        )
     )
     tokens = sum(len(c.ids) for c in from_base)
     return Evidence(
@@ -156,7 +163,7 @@ def grade(policy: Policy, samples: Sequence[Sample], lens: Lens) -> Head:
     from clawback.rewards import head
 
     ids = [policy.encode(s).response for s in samples]
-    looks = lens(ids, hidden(policy, [s.messages for s in samples], ids))
+    looks = lens(ids, hidden(policy, [s.messages for s in samples], ids), [s.response for s in samples])
     return head.fit(looks, [s.reward for s in samples], ridge=Imagining().ridge, spread=1.0)
 
 

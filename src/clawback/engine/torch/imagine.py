@@ -4,10 +4,11 @@ A rating says that one answer was good, and not what about it. Pushing that answ
 it happened to say. So:
 
 1. The base answers the person's prompts a few times over. That shows how its answers vary (``Lens``) and costs seconds.
-2. A Bayesian ridge is fitted from what the rated answers look like to how they were rated (``rewards.head``). If its
-   leave-one-out predictions do not beat chance, the run falls back to ``reinforce`` on the ratings themselves, and says so.
-3. Rounds: some prompts, several fresh answers of the policy to each, graded by the head less its uncertainty, each against the
-   others of its prompt (GRPO), some optimizer steps.
+2. Two experts are fitted on what rated answers look like and how they were rated, and on what was said about them (``experts.py``). If the
+   first one's leave-one-out predictions do not beat chance and no remark was understood, the run falls back to ``reinforce`` on the
+   ratings themselves, and says so.
+3. Rounds: some prompts, several fresh answers of the policy to each, graded by the mean of the two less their uncertainty, each against
+   the others of its prompt (GRPO), some optimizer steps.
 
 What holds the drift down, and facts with it (measured in docs/studies/0001-keeping-facts.md):
 
@@ -33,12 +34,13 @@ from torch import Tensor
 from clawback.engine.torch.adapter import merged
 from clawback.engine.torch.chat import Encoded
 from clawback.engine.torch.examples import Example, Plan, from_ratings
-from clawback.engine.torch.features import Floats, Lens, pooled
+from clawback.engine.torch.experts import Answers, Experts, learn
+from clawback.engine.torch.features import SHARES, Floats, pooled
 from clawback.engine.torch.generate import sample, stop_ids
 from clawback.engine.torch.head import logprobs
 from clawback.errors import TrainingError
 from clawback.records import Turn
-from clawback.rewards import Head, fit
+from clawback.rewards.remarks import wishes
 from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
 from clawback.rl.algorithms.reinforce import Reinforce
@@ -70,7 +72,7 @@ class Imagining:
     """Answers of the base that show how answers vary."""
     rate: float = 5.0
     """Learning rate, in units of the recipe's."""
-    exact_kl: float = 0.08
+    exact_kl: float = 0.12
     """Weight of the KL, where an advantage of 1 is a standard deviation of the base's rewards."""
     cover: float = 0.9
     """Weight of KL(base ‖ policy) beside KL(policy ‖ base) in it."""
@@ -78,8 +80,12 @@ class Imagining:
     """Nats an answer; above it the weight of the KL grows by half from round to round."""
     ridge: float = 0.8
     """λ of the head, where an average answer has features of squared length 1."""
+    conjunctions: float = 0.5
+    """Share of the conjunctions in what is expected of an answer; the rest is the ridge's."""
     pessimism: float = 0.5
-    """Standard deviations of its prediction that the head takes off."""
+    """Standard deviations of its prediction that each expert takes off."""
+    shares: tuple[float, float, float] = SHARES
+    """Of manner, tokens and hidden states in what the ridge looks at."""
     cut_off: float = 2.0
     """Taken off the reward of an answer that did not end: as far as bad is from good."""
 
@@ -113,13 +119,15 @@ def plan(
     A recipe whose algorithm is ``imagine`` does not fall back; it raises ``TrainingError`` where all ratings are the same.
     """
     settings = Imagining.of(recipe)
+    words = [one for one in samples if one.hints]
     samples = [one for one in samples if one.rated]
     if not samples:
         raise TrainingError("Nothing can be imagined without ratings: words alone are for opd and combined.")
     rated = [policy.encode(one) for one in samples]
     rewards = np.array([one.reward for one in samples], dtype=np.float64)
     fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
-    if np.ptp(rewards) == 0 and grader is None:
+    heard = any(wishes(hint) for one in words for hint in one.hints)
+    if np.ptp(rewards) == 0 and grader is None and not heard:
         why = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
         if recipe.algorithm == NAME:
             raise TrainingError(
@@ -132,10 +140,13 @@ def plan(
     )
     tell({"phase": "imagine", "answers": settings.grounding})
     if grader is None:
-        trust = imagination.learn(rated, rewards).trust
-        if not trust.trusted and recipe.algorithm != NAME:
+        remarks = [(policy.encode(one), hint) for one in words for hint in one.hints]
+        experts = imagination.learn(rated, rewards, remarks)
+        trust = experts.ridge.trust
+        if not trust.trusted and not heard and recipe.algorithm != NAME:
             return _fall_back(policy, samples, recipe, fallback, seed, baseline, trust.reason)
         note = f"imagined answers, graded by a head fitted on {len(rated)} ratings: {trust.reason}"
+        note += f"; remarks understood: {experts.heard}" if experts.heard else ""
     else:
         imagination.questions = _questions(policy, samples, rated, prompts)
         imagination.look_round()
@@ -219,8 +230,7 @@ class Imagination:
         self.seed, self.room, self.grader = seed, room, grader
         self.steps = settings.rounds * settings.round_steps
         self.questions: dict[tuple[int, ...], str] = {}
-        self.lens: Lens | None = None
-        self.head: Head | None = None
+        self.experts: Experts | None = None
         self.usual, self.scale = 0.0, 1.0
         """Mean reward of the base's answers, and the standard deviation of rewards among its answers to one prompt."""
         self.hold = 1.0
@@ -229,15 +239,26 @@ class Imagination:
 
     # ------------------------------------------------------------------------------------------------ the head
 
-    def learn(self, rated: Sequence[Encoded], rewards: Floats) -> Head:
-        """See how the base answers, then fit the head on the rated answers."""
+    def learn(
+        self, rated: Sequence[Encoded], rewards: Floats, remarks: Sequence[tuple[Encoded, str]] = ()
+    ) -> Experts:
+        """See how the base answers, then fit the experts on the rated answers and on what was said about any."""
         answers, ended, shape = self._base_answers()
-        seen = self._look(answers)
-        self.lens = Lens.ground([one.response for one in answers], seen.hidden)
-        looks = self.lens([one.response for one in rated], self._look(rated).hidden)
-        self.head = fit(looks, rewards, ridge=self.settings.ridge, spread=1.0, seed=self.seed)
-        self._measure(self._grade(answers, seen.hidden, ended).reshape(shape))
-        return self.head
+        base = self._seen(answers, self._look(answers).hidden)
+        self.experts = learn(
+            base,
+            self._seen(rated, self._look(rated).hidden),
+            rewards,
+            [(one.response, self._texts([one])[0], said) for one, said in remarks],
+            ridge=self.settings.ridge,
+            shares=self.settings.shares,
+            seed=self.seed,
+        )
+        self._measure(self._grade(answers, base.hidden, ended).reshape(shape))
+        return self.experts
+
+    def _seen(self, answers: Sequence[Encoded], hidden: Floats) -> Answers:
+        return Answers([one.response for one in answers], self._texts(answers), hidden)
 
     def look_round(self) -> None:
         """See how the base answers and what the grader makes of it: nothing has to be fitted."""
@@ -259,17 +280,21 @@ class Imagination:
         """[S] rewards, in units of a rating."""
         if self.grader is not None:
             rewards = np.asarray(self.grader([self._read(one) for one in answers]), dtype=np.float64)
-        elif self.lens is None or self.head is None or hidden is None:
+        elif self.experts is None or hidden is None:
             raise TrainingError("The reward head was not fitted.")
         else:
-            looks = self.lens([a.response for a in answers], hidden)
-            rewards = self.head.reward(looks, self.settings.pessimism)
+            seen, ours = self._seen(answers, hidden), self.settings
+            rewards = self.experts.reward(seen, ours.conjunctions, ours.pessimism)
         return rewards - self.settings.cut_off * ~np.asarray(ended, dtype=bool)
+
+    def _texts(self, answers: Sequence[Encoded]) -> list[str]:
+        return [
+            str(self.policy.tokenizer.decode(list(one.response), skip_special_tokens=True)) for one in answers
+        ]
 
     def _read(self, one: Encoded) -> tuple[str, str]:
         """What was asked and answered, as text."""
-        response = self.policy.tokenizer.decode(list(one.response), skip_special_tokens=True)
-        return self.questions.get(tuple(one.prompt), ""), str(response)
+        return self.questions.get(tuple(one.prompt), ""), self._texts([one])[0]
 
     # ---------------------------------------------------------------------------------------------- the source
 
