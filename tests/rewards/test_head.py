@@ -1,12 +1,10 @@
 """The closed forms of the reward head against the slow way and against scikit-learn."""
 
-import json
-
 import numpy as np
 import pytest
 from sklearn.linear_model import BayesianRidge, Ridge
 
-from clawback.rewards import Head, fit
+from clawback.rewards import fit
 
 
 def data(n=30, d=50, noise=0.3, seed=0):
@@ -106,18 +104,11 @@ def test_constant_features_and_repeated_answers_do_no_harm():
     assert head.weights[2] == pytest.approx(0.0, abs=1e-12)
 
 
-def test_written_as_json_and_back_it_is_the_same_head():
-    x, y = data(15, 30)
-    head = fit(x, y, ridge=None)
-    back = Head.from_dict(json.loads(json.dumps(head.to_dict())))
-    for ours, theirs in zip(head.predict(x), back.predict(x), strict=True):
-        assert np.array_equal(ours, theirs)
-    assert back.trust == head.trust
-
-
 def test_same_input_same_bits():
     x, y = data()
-    assert fit(x, y).to_dict() == fit(x, y).to_dict()
+    one, other = fit(x, y), fit(x, y)
+    assert np.array_equal(one.weights, other.weights)
+    assert np.array_equal(one.left_out, other.left_out)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,7 @@ the head knows that it knows nothing there, which is what pessimism against over
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -108,22 +106,6 @@ class Head:
     def _standardise(self, features: ArrayLike) -> Floats:
         x = np.atleast_2d(np.asarray(features, dtype=np.float64))
         return np.asarray((x - self.centre) / self.spread, dtype=np.float64)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, lists and strings, for JSON. ``from_dict`` gives back the same bits."""
-        arrays = ("centre", "spread", "weights", "basis", "shrink", "ratings", "left_out")
-        numbers = {"bias": self.bias, "ridge": self.ridge, "noise": self.noise}
-        trust = {name: getattr(self.trust, name) for name in Trust.__slots__}
-        return numbers | {name: getattr(self, name).tolist() for name in arrays} | {"trust": trust}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Head:
-        fields: dict[str, Any] = {
-            name: np.asarray(value, dtype=np.float64) if isinstance(value, list) else value
-            for name, value in data.items()
-        }
-        fields["basis"] = fields["basis"].reshape(-1, len(fields["weights"]))  # also where it has no rows
-        return cls(**(fields | {"trust": Trust(**data["trust"])}))
 
 
 def fit(

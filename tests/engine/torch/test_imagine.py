@@ -99,6 +99,17 @@ def test_ratings_of_one_sign_are_never_imagined_on(policy, samples, sign, word):
         imagine.plan(policy, alike, recipe_for(policy, "imagine"))
 
 
+def test_a_remark_is_enough_where_all_ratings_are_alike(policy, samples):
+    """Somebody who calls everything bad and says why has said what they want; words that nobody understands change nothing."""
+    alike = [dataclasses.replace(s, reward=-1.0) for s in samples]
+    puzzling = [dataclasses.replace(alike[0], hints=("Hm.",)), *alike[1:]]
+    assert imagine.plan(policy, puzzling, recipe_for(policy)).name == "reinforce"
+    alike[0] = dataclasses.replace(alike[0], hints=("Too wordy, and no emoji!",))
+    plan = imagine.plan(policy, alike, recipe_for(policy))
+    assert plan.name == "imagine"
+    assert plan.note.endswith("remarks understood: 2")
+
+
 def test_a_round_is_answers_to_the_persons_prompts_with_their_true_logprobs(policy, samples):
     further = [p.messages for p in corpus.prompts("held_out", 3, 9)]
     plan = imagine.plan(policy, samples, recipe_for(policy, "imagine"), further, seed=3)
@@ -247,7 +258,7 @@ def test_a_reward_model_grades_in_place_of_the_head(policy, samples):
     alike = [dataclasses.replace(s, reward=1.0) for s in samples]
     plan = imagine.plan(policy, alike, recipe_for(policy), seed=3, grader=grader)
     assert (plan.name, plan.note) == ("imagine", "imagined answers, graded by likes bullets")
-    assert plan.source.head is None
+    assert plan.source.experts is None
     examples = plan.source.examples(0) + plan.source.examples(1)
     asked = {s.messages[-1]["content"] for s in samples}
     assert {prompt for prompt, _ in grader.shown} <= asked

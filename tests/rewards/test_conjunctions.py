@@ -1,0 +1,109 @@
+"""Bayes over conjunctions, against a slow count of the same thing."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawback.rewards import conjunctions
+from clawback.rewards.conjunctions import LITERAL, RARE, TOKEN, WRONG_REMARK, WRONG_TAP, Space, fit
+
+
+def answers(count=300, columns=6, seed=0):
+    return np.random.default_rng(seed).random((count, columns)) < 0.5
+
+
+def slow(base, manners, signs, ratings, asked, remark=None):
+    """Every conjunction in turn, in plain loops: what is expected of the answers that are asked about."""
+    columns = base.shape[1]
+    literals = [(c, wanted) for c in range(columns) for wanted in (True, False)]
+    total, expected = 0.0, np.zeros(len(asked))
+    for size in (1, 2, 3):
+        for parts in itertools.combinations(literals, size):
+            tokens = sum(c >= manners for c, _ in parts)
+            if len({c for c, _ in parts}) < size or tokens > 1 or (tokens and size == 3):
+                continue
+
+            def holds(row, parts=parts):
+                return all(row[c] == wanted for c, wanted in parts)
+
+            if not RARE < np.mean([holds(row) for row in base]) < 1 - RARE:
+                continue
+            weight = LITERAL**-size * TOKEN**-tokens
+            for row, rating in zip(signs, ratings, strict=True):
+                agree = (1 + rating) / 2 if holds(row) else (1 - rating) / 2
+                weight *= (1 - WRONG_TAP) ** agree * WRONG_TAP ** (1 - agree)
+            if remark:
+                meant, about = remark
+                lacks = {part for part in meant.items() if about[part[0]] != part[1]} or set(meant.items())
+                weight *= 1 - WRONG_REMARK if lacks & set(parts) else WRONG_REMARK
+            total += weight
+            expected += weight * np.array([holds(row) for row in asked])
+    return 2 * expected / total - 1
+
+
+@pytest.mark.parametrize("remark", [None, {1: True, 4: False}])
+def test_what_is_expected_equals_a_slow_count(monkeypatch, remark):
+    monkeypatch.setattr(conjunctions, "KEPT", 10_000)
+    base, rng = answers(), np.random.default_rng(1)
+    signs, asked = answers(9, seed=2), answers(20, seed=3)
+    ratings = np.round(rng.uniform(-1, 1, 9), 1)
+    space = Space.of(base, 4)
+    said = space.remarked(remark, signs[0]) if remark else None
+    mean, sd = fit(space, signs, ratings, said).predict(asked)
+    about = (remark, signs[0]) if remark else None
+    np.testing.assert_allclose(mean, slow(base, 4, signs, ratings, asked, about), atol=1e-9)
+    np.testing.assert_allclose(sd, np.sqrt(1 - mean**2))
+
+
+def test_a_taste_of_three_parts_is_found_in_few_noisy_ratings():
+    """And in a sixth of them with a remark on each answer that was not liked."""
+    base, asked = answers(seed=4, columns=12), answers(400, seed=5, columns=12)
+    wanted = {0: True, 5: False, 7: True}
+
+    def likes(rows):
+        return np.all([rows[:, c] == w for c, w in wanted.items()], axis=0)
+
+    rng = np.random.default_rng(6)
+    space = Space.of(base, 12)
+    right = {}
+    for count, talks in ((100, False), (16, False), (16, True)):
+        scores = []
+        for _ in range(5):
+            signs = rng.random((count, 12)) < 0.5
+            ratings = np.where(likes(signs) ^ (rng.random(count) < 0.1), 1.0, -1.0)
+            said = np.zeros(len(space.literals))
+            for row in signs if talks else ():
+                missing = [(c, w) for c, w in wanted.items() if row[c] != w]
+                if missing:
+                    said += space.remarked(dict([missing[rng.integers(len(missing))]]), row)
+            mean, _ = fit(space, signs, ratings, said).predict(asked)
+            scores.append(np.mean((mean > 0) == likes(asked)))
+        right[count, talks] = np.mean(scores)
+    assert right[100, False] > 0.98
+    assert right[16, True] > 0.98
+    assert right[16, True] > right[16, False]
+
+
+def test_a_remark_about_what_never_varies_says_nothing():
+    base = answers()
+    base[:, 2] = True
+    space = Space.of(base, 6)
+    assert 2 not in space.columns
+    assert not space.remarked({2: False}, base[0]).any()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 40), st.integers(0, 5), st.integers(0, 2**31))
+def test_expectations_are_ratings_and_repeat(count, columns, seed):
+    base = answers(60, columns, seed)
+    space = Space.of(base, columns // 2)
+    ratings = np.random.default_rng(seed).uniform(-1, 1, count)
+    if not len(space.literals):
+        return
+    signs = answers(count, columns, seed + 1)
+    one, other = (fit(space, signs, ratings).predict(base) for _ in range(2))
+    assert np.array_equal(one[0], other[0])
+    assert (np.abs(one[0]) <= 1 + 1e-12).all()

@@ -1,0 +1,47 @@
+"""What a remark asks for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawback.rewards.manner import NAMES
+from clawback.rewards.remarks import SAYS, wishes
+
+SHORTER = {"words": False, "sentences": False, "items": False}
+LONGER = dict.fromkeys(SHORTER, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Too long, and no apologies!", [SHORTER, {"apology": False}]),
+        ("too short", [LONGER]),
+        ("not too long", [SHORTER]),
+        ("Not detailed enough.", [LONGER]),
+        ("less detail please", [SHORTER]),
+        ("Great list but too wordy", [{"list": True}, SHORTER]),
+        ("Stop asking questions", [{"asks back": False}]),
+        ("You don't need to be so formal", [{"formal": False, "casual": True, "exclaims": True}]),
+        ("informal, please", [{"casual": True, "exclaims": True, "formal": False}]),
+        ("Please use Celsius", [{"metric": True, "imperial": False}]),
+        ("I hate emojis", [{"emoji": False}]),
+        ('Stop saying "Great question!"', [{SAYS + "great question!": False}]),
+        ("Start with “Of course”, briefly", [{SAYS + "of course": True}, SHORTER]),
+        ("No 🙂", [{SAYS + "🙂": False}]),
+        ("The tower was built in 1889.", []),
+        ("", []),
+    ],
+)
+def test_wishes(text, wanted):
+    assert wishes(text) == wanted
+
+
+def test_a_text_that_stands_in_an_answers_place_is_no_remark():
+    assert wishes("A better answer would have been:\n" + "the list of all the short stories that " * 20) == []
+
+
+@given(st.text(max_size=300))
+def test_any_text_gives_known_names(text):
+    for wish in wishes(text):
+        assert wish
+        assert all(name in NAMES or name.startswith(SAYS) for name in wish)
