@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from clawback.engine.torch.policy import Policy
     from clawback.engine.types import Grader
     from clawback.records import Message, Sample
+    from clawback.rewards.terms import Terms
 
 NAME = "imagine"
 
@@ -101,6 +102,7 @@ def plan(
     baseline: float = 0.0,
     tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
     grader: Grader | None = None,
+    terms: Terms | None = None,
 ) -> Plan:
     """How to learn from these ratings: by imagining, where the head can be trusted, else by ``reinforce``.
 
@@ -109,6 +111,7 @@ def plan(
         prompts: further conversations of the person, up to their question, to imagine answers to.
         baseline: moving average of ratings, kept up to date either way.
         grader: a trained reward model that grades in place of the head; nothing is fitted then, and there is no falling back.
+        terms: what counts beside head or grader. The head is fitted on what was said alone, or it would learn them a second time.
 
     A recipe whose algorithm is ``imagine`` does not fall back; it raises ``TrainingError`` where all ratings are the same.
     """
@@ -117,7 +120,7 @@ def plan(
     if not samples:
         raise TrainingError("Nothing can be imagined without ratings: words alone are for opd and combined.")
     rated = [policy.encode(one) for one in samples]
-    rewards = np.array([one.reward for one in samples], dtype=np.float64)
+    rewards = np.array([one.said for one in samples], dtype=np.float64)
     fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
     if np.ptp(rewards) == 0 and grader is None:
         why = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
@@ -128,8 +131,10 @@ def plan(
         return _fall_back(policy, samples, recipe, fallback, seed, baseline, why)
 
     imagination = Imagination(
-        policy, _asked(policy, rated, prompts), settings, seed, _room(policy, rated), grader
+        policy, _asked(policy, rated, prompts), settings, seed, _room(policy, rated), grader, terms
     )
+    if grader is not None or terms is not None:
+        imagination.questions = _questions(policy, samples, rated, prompts)
     tell({"phase": "imagine", "answers": settings.grounding})
     if grader is None:
         trust = imagination.learn(rated, rewards).trust
@@ -137,7 +142,6 @@ def plan(
             return _fall_back(policy, samples, recipe, fallback, seed, baseline, trust.reason)
         note = f"imagined answers, graded by a head fitted on {len(rated)} ratings: {trust.reason}"
     else:
-        imagination.questions = _questions(policy, samples, rated, prompts)
         imagination.look_round()
         note = f"imagined answers, graded by {grader.name}"
     _, moved = advantages.ema(torch.tensor(rewards), baseline, recipe.ema_decay)
@@ -214,9 +218,10 @@ class Imagination:
         seed: int,
         room: int,
         grader: Grader | None = None,
+        terms: Terms | None = None,
     ) -> None:
         self.policy, self.asked, self.settings = policy, list(asked), settings
-        self.seed, self.room, self.grader = seed, room, grader
+        self.seed, self.room, self.grader, self.terms = seed, room, grader, terms
         self.steps = settings.rounds * settings.round_steps
         self.questions: dict[tuple[int, ...], str] = {}
         self.lens: Lens | None = None
@@ -264,6 +269,9 @@ class Imagination:
         else:
             looks = self.lens([a.response for a in answers], hidden)
             rewards = self.head.reward(looks, self.settings.pessimism)
+        if self.terms is not None:
+            texts = [self._read(one) for one in answers]
+            rewards = self.terms.add(rewards, texts, [len(one.response) for one in answers])
         return rewards - self.settings.cut_off * ~np.asarray(ended, dtype=bool)
 
     def _read(self, one: Encoded) -> tuple[str, str]:
