@@ -57,11 +57,28 @@ def test_weights_are_kappa_with_the_others_drawn_towards_one(db: Store) -> None:
     several(db)
     weights = feedback.rater_weights(db)
     said = {s: [f.value for f in db.feedback() if f.source == s] for s in weights}
+    drawn = {}
     for source, own in said.items():
         others = [values for other, values in said.items() if other != source]
-        kappa = cohen_kappa_score(own * 2, others[0] + others[1])
-        assert weights[source] == pytest.approx(max(0, (10 + 80 * kappa) / 90))
-    assert weights["slack:dice"] < 0.3 < 0.4 < weights["slack:U1"]
+        drawn[source] = max(0, (10 + 80 * cohen_kappa_score(own * 2, others[0] + others[1])) / 90)
+    assert weights == pytest.approx({s: w / max(drawn.values()) for s, w in drawn.items()})
+    assert weights["slack:dice"] < 0.6 < 0.8 < min(weights["cli"], weights["slack:U1"])
+
+
+def test_of_two_nobody_can_say_who_is_the_odd_one_out(db: Store) -> None:
+    rng = random.Random(0)
+    for turn in range(1, TURNS + 1):
+        feedback.rate(db, turn, rng.choice([-1, 1]), source="cli")
+        feedback.rate(db, turn, rng.choice([-1, 1]), source="slack:U1")
+    assert feedback.samples(db) == feedback.samples(db, raters="equal")
+
+
+def test_where_nobody_agrees_with_anybody_all_are_the_same(db: Store) -> None:
+    for turn in range(1, TURNS + 1):
+        for number, source in enumerate(("cli", "slack:U1", "slack:U2")):
+            if turn % 3 != number:  # two rate each turn, and never alike
+                feedback.rate(db, turn, 1 if turn % 3 == (number + 1) % 3 else -1, source=source)
+    assert feedback.rater_weights(db) == {}
 
 
 def test_the_dice_no_longer_draw_level_with_those_who_agree(db: Store) -> None:
@@ -75,7 +92,7 @@ def test_the_dice_no_longer_draw_level_with_those_who_agree(db: Store) -> None:
     for turn in against:
         assert abs(equal[turn].reward) == pytest.approx(1 / 3)
         agree, dice = weights["cli"] + weights["slack:U1"], weights["slack:dice"]
-        assert abs(weighed[turn].reward) == pytest.approx((agree - dice) / max(agree + dice, 1))
+        assert 1 / 3 < abs(weighed[turn].reward) == pytest.approx((agree - dice) / (agree + dice))
         assert [p.weight for p in weighed[turn].parts] == [
             weights[s] for s in ("cli", "slack:U1", "slack:dice")
         ]

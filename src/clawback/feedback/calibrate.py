@@ -12,7 +12,9 @@ voted +1 on ``a₊``, and the same for what they disliked, each rate has a Beta 
   disliked turns counts against it: ``p₋ = 10 / (16 + n₋)``, so four of them take its weight to 0.
 
 **People.** Cohen's κ (linear) of what a person likes and dislikes with what every other person does, on the n ratings in common, drawn towards 1 by
-ten ratings in full agreement: ``max(0, (10 + n κ) / (10 + n))``. Two who never rated the same turn both count in full.
+ten ratings in full agreement: ``max(0, (10 + n κ) / (10 + n))``, over the largest of these. So whoever agrees most counts in full, and so do two who are
+alone with each other, however little they agree: nobody can say which of them is the odd one out. (κ is small, too, where nearly all ratings are of one
+sign; what all have in common must not make every rating small.) Who never rated what others rated counts in full.
 """
 
 from __future__ import annotations
@@ -96,7 +98,10 @@ def agreed(given: Iterable[Feedback]) -> dict[str, float]:
         kappa, common = kappa_with(own, [of for other, of in means.items() if other != who])
         if kappa is not None:
             weights[who] = weight(kappa, common)
-    return {source: weights[person(source)] for source, _ in newest if person(source) in weights}
+    most = max(weights.values(), default=0.0)
+    if most == 0:
+        return {}
+    return {source: weights[person(source)] / most for source, _ in newest if person(source) in weights}
 
 
 def kappa_with(own: Mapping[int, float], others: Sequence[Mapping[int, float]]) -> tuple[float | None, int]:
