@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,15 +177,19 @@ class _Job:
     def making(self) -> dict[str, Any]:
         """What the settings say of how a run is made, checked: recipe values by name. Those set by hand stand above them."""
         training, reward = self.settings.training, self.settings.reward
-        adds_up = {"weights": reward.weights, "verifiers": reward.verifiers, "tokens": reward.tokens}
-        from clawback.rewards.terms import read
+        adds_up: dict[str, Any] = {}
+        if reward.weights or reward.verifiers:
+            adds_up = {"weights": reward.weights, "verifiers": reward.verifiers, "tokens": reward.tokens}
+            with suppress(ImportError):  # what is not installed is said when the model is loaded
+                from clawback.rewards.terms import read
 
+                read(adds_up)
         return {
             "credit": training.credit,
             "min_turns": training.min_turns,
             "raters": training.raters,
             "curriculum": training.curriculum,
-            "reward": adds_up if read(adds_up) else {},
+            "reward": adds_up,
             **training.overrides,
         }
 
