@@ -12,6 +12,8 @@ from clawback.files import replace
 
 EMBEDDED = "embedded"
 """The name of the small model that ships with Clawback."""
+SILENT = 3600.0
+"""Seconds without a turn after which a conversation is taken to be over, unless ``[training] session_timeout`` says otherwise."""
 
 AlgorithmName = str
 Preset = Literal["careful", "balanced", "aggressive"]
@@ -43,6 +45,15 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seed: int = 0
     credit: float = 0.0
     """Share of a turn's reward that goes on to the unrated turn before it in its session, 0 to 1; 0: each turn for itself."""
+    min_turns: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    """Main turns that a session must have for rewards to go on within it; 1: all sessions."""
+    session_timeout: Annotated[float, msgspec.Meta(ge=0)] = SILENT
+    """Seconds without a turn after which a conversation is taken to be over (one that is said to be done is at once). With ``credit``,
+    conversations that still go on wait for the next run; a judge picks its turn of a conversation when it is over."""
+    raters: Literal["agreement", "equal"] = "agreement"
+    """Where several people rate: each counts by how far they agree with the others, or all the same. One person alone counts in full."""
+    curriculum: Literal["off", "reward", "length", "both"] = "off"
+    """Runs on the ratings themselves begin with easy ones: clear ratings, short answers, or both."""
     overrides: dict[str, Any] = {}
     """Single recipe values set by hand, such as ``{learning_rate = 5e-4}``."""
 
@@ -137,12 +148,22 @@ class Judge(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Reward(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the trained reward model has a say (docs/reward-models.md); nowhere before ``clawback reward train``."""
+    """Where the trained reward model has a say, and what rewards add up from (docs/reward-models.md)."""
 
     grade: bool = False
     """True: imagined answers are graded by it instead of by the head that each run fits for itself."""
     pessimism: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     """Standard deviations between its members that are taken off a score."""
+    weights: dict[
+        Literal["feedback", "critic", "coherence", "tokens", "safety"], Annotated[float, msgspec.Meta(ge=0)]
+    ] = {}
+    """λ of each part of a reward that adds up, such as ``{feedback = 0.8, critic = 0.2}``; one that is not named has none. Empty, without
+    ``verifiers``: the reward is the feedback."""
+    verifiers: tuple[dict[str, Any], ...] = ()
+    """The critic: ``{name = "regex", pattern = "…"}``, a verifier's name with its settings. ``python-tests`` and ``exit-code`` run what a
+    model wrote, and that is no sandbox."""
+    tokens: tuple[Annotated[int, msgspec.Meta(ge=1)], Annotated[int, msgspec.Meta(ge=2)]] = (200, 800)
+    """Tokens up to which an answer gets all of the part ``tokens``, and from which it gets nothing."""
 
 
 class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

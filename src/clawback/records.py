@@ -94,6 +94,15 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Term:
+    """How one part of a reward that adds up entered it: ``value`` in [0, 1], ``share`` its λ over all that were there."""
+
+    name: str
+    value: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """A turn made ready to train on: who said what, and what it was worth, in [-1, 1]."""
 
@@ -108,6 +117,13 @@ class Sample:
     """What would have made the response better, in words: critiques and edits."""
     response_mask: tuple[bool, ...] | None = None
     """Which of ``response_ids`` the policy wrote itself. The others (what a tool put in between) are read, not learned."""
+    terms: tuple[Term, ...] = ()
+    """Where the reward adds up from more than feedback: from what (``rewards/terms.py``)."""
+
+    @property
+    def said(self) -> float:
+        """What feedback alone makes of it, in [-1, 1]."""
+        return next((2 * term.value - 1 for term in self.terms if term.name == "feedback"), self.reward)
 
     @property
     def rated(self) -> bool:

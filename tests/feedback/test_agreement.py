@@ -17,7 +17,8 @@ from sklearn.metrics import cohen_kappa_score
 from clawback import feedback, store
 from clawback.feedback import agreement
 from clawback.feedback.agreement import Rated
-from clawback.feedback.raters import raters, weight
+from clawback.feedback.calibrate import weight
+from clawback.feedback.raters import raters
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store
@@ -134,24 +135,24 @@ def test_the_table_of_raters(db: Store) -> None:
         value = 1 if turn % 2 else -1
         feedback.rate(db, turn, value, source="cli")
         if turn <= 30:
-            feedback.rate(db, turn, value if turn != 7 else -value, source="web")
-            feedback.rate(db, turn, rng.choice([-1, 1]), source="dice")
+            feedback.rate(db, turn, value if turn != 7 else -value, source="slack:U1")
+            feedback.rate(db, turn, rng.choice([-1, 1]), source="telegram:7")
         db.add_feedback(Feedback(turn, "judge", 1.0, source="judge:flatterer"))
     copy = db.add_turn(Turn("s", db.turn(1).messages, db.turn(1).response))
     feedback.rate(db, copy.id, -1, source="cli")
     found = raters(db)
     by = {r.source: r for r in found.raters}
-    assert [r.source for r in found.raters] == ["cli", "dice", "web", "judge:flatterer"]
-    assert (by["cli"].count, by["web"].count) == (41, 30)
-    assert by["web"].good == 14 / 30
-    assert by["web"].weight > by["dice"].weight
-    assert by["web"].kappa is not None
-    assert by["web"].kappa > (by["dice"].kappa or 0) + 0.2
+    assert [r.source for r in found.raters] == ["cli", "slack:U1", "telegram:7", "judge:flatterer"]
+    assert (by["cli"].count, by["slack:U1"].count) == (41, 30)
+    assert by["slack:U1"].good == 14 / 30
+    assert by["slack:U1"].weight > by["telegram:7"].weight
+    assert by["slack:U1"].kappa is not None
+    assert by["slack:U1"].kappa > (by["telegram:7"].kappa or 0) + 0.2
     assert (by["judge:flatterer"].weight, by["judge:flatterer"].good) == (0, 1)
     assert by["cli"].contradictions == ((1, copy.id),)
     table = [
         [{f.turn_id: f.value for f in db.feedback() if f.source == s}.get(t) for t in range(1, 42)]
-        for s in ("cli", "web", "dice")
+        for s in ("cli", "slack:U1", "telegram:7")
     ]
     numbers = np.array(table, dtype=float)
     assert found.alpha == pytest.approx(krippendorff.alpha(numbers, level_of_measurement="interval"))

@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from clawback import config, feedback, store
+from clawback.config import SILENT
 from clawback.errors import JudgeError, NotFound
 from clawback.feedback.asking import FAILURES
 from clawback.feedback.calibrate import PRIOR_WEIGHT, reliability
 from clawback.feedback.endpoint import Answer, Ask, Budget, Endpoint, NoAnswer
-from clawback.feedback.judge import SILENT, judge, pending, source_of, verdict
+from clawback.feedback.judge import judge, pending, source_of, verdict
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store
@@ -136,6 +137,16 @@ def test_each_conversation_that_is_over_gives_a_sample(db: Store) -> None:
     assert judge(db, asked, "m", budget=budget()).kept == 1
     assert {f.turn_id for f in db.feedback()} - set(rows) <= {t.id for t in going_on}
     assert judge(db, asked, "m", budget=budget()).kept == 0
+
+
+def test_when_a_conversation_is_over_is_a_setting(db: Store) -> None:
+    fill(db, 2, session="on")
+    assert judge(db, unsure, "m", budget=budget(), silent=SILENT).kept == 0
+    assert judge(db, unsure, "m", budget=budget(), silent=0).kept == 1
+
+
+def unsure(_: str, user: str) -> Answer:
+    return Answer("\\boxed{0}", 10)
 
 
 def test_further_votes_are_not_paid_for_once_it_is_certain(db: Store) -> None:

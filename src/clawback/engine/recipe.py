@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from clawback.config import Preset
 from clawback.engine.types import Bucket, Kind, ModelInfo
@@ -111,6 +111,17 @@ class Recipe:
     """None chooses from the memory there is."""
     micro_tokens: int = 0
     """Tokens through the model at once; 0 chooses."""
+
+    credit: float = 0.0
+    """What the samples are made with, before the engine sees them: this, ``min_turns``, ``raters`` and ``reward``, as in the settings
+    (config.py). Kept here so that a run that goes on sees what it saw at first."""
+    min_turns: int = 1
+    raters: Literal["agreement", "equal"] = "agreement"
+    reward: Mapping[str, Any] = field(default_factory=dict)
+    """``weights``, ``verifiers`` and ``tokens`` of a reward that adds up; empty: it is the feedback."""
+    curriculum: Literal["off", "reward", "length", "both"] = "off"
+    """Runs on the ratings themselves begin with the easy ones: clear ratings, short answers, or both."""
+
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Settings of algorithms that were installed by others, by name."""
 

@@ -20,6 +20,7 @@ from clawback.records import Message, Sample
 if TYPE_CHECKING:
     from clawback.engine.torch.examples import Plan
     from clawback.engine.torch.policy import Policy
+    from clawback.rewards.terms import Terms
 
 Progress = Mapping[str, Any]
 OnProgress = Callable[[Progress], None]
@@ -41,6 +42,7 @@ def train(
     resume: bool = True,
     baseline: float = 0.0,
     grader: Grader | None = None,
+    terms: Terms | None = None,
 ) -> TrainResult:
     """Train an adapter on what was said about these samples, all of them.
 
@@ -55,6 +57,7 @@ def train(
         resume: go on from the checkpoint in ``out``; else begin again.
         baseline: the moving average of ratings that the run before this one ended with.
         grader: grades imagined answers in place of the head, for algorithms that imagine.
+        terms: what counts beside head or grader there; the samples' rewards have been made up with them (``Terms.of``).
 
     Returns:
         The result; its ``path`` is a plain PEFT folder, written beside, fsynced and renamed.
@@ -66,7 +69,7 @@ def train(
     tell = on_progress or (lambda _: None)
     if not samples:
         raise TrainingError("There is nothing to learn from: no rated turns were given.")
-    identity = fingerprint(policy, samples, recipe, seed, prompts, baseline, grader)
+    identity = fingerprint(policy, samples, recipe, seed, prompts, baseline, grader, terms)
     if not resume and out.exists():
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -76,7 +79,9 @@ def train(
         return done
     started = time.perf_counter()
     tell({"phase": "prepare", "samples": len(samples)})
-    return _run(policy, list(samples), recipe, seed, out, prompts, tell, baseline, identity, started, grader)
+    return _run(
+        policy, list(samples), recipe, seed, out, prompts, tell, baseline, identity, started, grader, terms
+    )
 
 
 def _run(
@@ -91,6 +96,7 @@ def _run(
     identity: str,
     started: float,
     grader: Grader | None,
+    terms: Terms | None,
 ) -> TrainResult:
     from clawback.engine.memory import estimate, prepare
     from clawback.engine.torch.trainer import Settings, fit
@@ -101,7 +107,15 @@ def _run(
     guess = estimate(policy.info, recipe, policy=policy, samples=samples)
     tell({"phase": "estimate", "text": str(guess), "bytes": guess.bytes, "seconds": guess.seconds})
     plan = plan_for(
-        policy, samples, recipe, seed=seed, prompts=prompts, baseline=baseline, tell=tell, grader=grader
+        policy,
+        samples,
+        recipe,
+        seed=seed,
+        prompts=prompts,
+        baseline=baseline,
+        tell=tell,
+        grader=grader,
+        terms=terms,
     )
     tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
     settings = Settings(
@@ -140,6 +154,7 @@ def _run(
             "tokens_per_second": fitted.tokens / max(1e-9, trained),
         },
         history=tuple(fitted.history),
+        rewards=tuple(_made_up(sample) for sample in samples if sample.terms),
     )
     tell({"phase": "save"})
     _write(policy, out, result, identity)
@@ -156,6 +171,7 @@ def plan_for(
     baseline: float = 0.0,
     tell: OnProgress = lambda _: None,
     grader: Grader | None = None,
+    terms: Terms | None = None,
 ) -> Plan:
     """Which algorithm on which examples. ``auto`` imagines fresh answers where the reward head can be trusted."""
     from clawback.engine.torch.examples import from_ratings
@@ -165,7 +181,15 @@ def plan_for(
         from clawback.engine.torch import imagine
 
         return imagine.plan(
-            policy, samples, recipe, prompts, seed=seed, baseline=baseline, tell=tell, grader=grader
+            policy,
+            samples,
+            recipe,
+            prompts,
+            seed=seed,
+            baseline=baseline,
+            tell=tell,
+            grader=grader,
+            terms=terms,
         )
     if recipe.algorithm in algorithms.ENVIRONMENT:
         raise UsageError(
@@ -191,6 +215,7 @@ def fingerprint(
     prompts: Sequence[Sequence[Message]],
     baseline: float,
     grader: Grader | None = None,
+    terms: Terms | None = None,
 ) -> str:
     """A hash of everything that decides the bits of a run, so that no checkpoint of another run is gone on with."""
     import torch
@@ -206,7 +231,7 @@ def fingerprint(
         "seed": seed,
         "prompts": [list(map(dict, prompt)) for prompt in prompts],
         "baseline": baseline,
-    } | ({"grader": grader.name} if grader else {})
+    } | {kind: one.name for kind, one in (("grader", grader), ("terms", terms)) if one}
     return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -242,9 +267,16 @@ def _finished(out: Path, identity: str) -> TrainResult | None:
             return None
         values["turn_ids"] = tuple(values["turn_ids"])
         values["history"] = tuple(values["history"])
+        values["rewards"] = tuple(values.get("rewards", ()))
         return TrainResult(**values)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _made_up(sample: Sample) -> dict[str, Any]:
+    """What the reward of a sample added up from."""
+    terms = {term.name: (term.value, term.share) for term in sample.terms}
+    return {"turn": sample.turn_id, "reward": sample.reward, "terms": terms}
 
 
 def _last(history: Sequence[dict[str, float]], count: int = 4) -> dict[str, float]:

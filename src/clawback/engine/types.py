@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,3 +104,5 @@ class TrainResult:
     """Figures of the last steps, with ``seconds``, ``tokens`` and ``tokens_per_second``."""
     history: tuple[dict[str, float], ...] = ()
     """Figures of every step."""
+    rewards: tuple[dict[str, Any], ...] = ()
+    """Where rewards add up from more than feedback: ``{"turn", "reward", "terms": {name: (value, share)}}`` of each sample."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clawback.feedback.aggregate import evidence, judges, reward, samples
+    from clawback.feedback.aggregate import evidence, judges, rater_weights, reward, samples
     from clawback.feedback.ask import Belief, Question, most_informative
     from clawback.feedback.calibrate import Reliability
-    from clawback.feedback.curriculum import easy_first
     from clawback.feedback.give import critique, edit, prefer, rate, score, undo
     from clawback.feedback.hints import hints_of
     from clawback.feedback.hold_out import split
@@ -16,10 +15,9 @@ if TYPE_CHECKING:
     from clawback.feedback.signs import Balance, balance, training_due
 
 _WHERE = {
-    **dict.fromkeys(("evidence", "judges", "reward", "samples"), "aggregate"),
+    **dict.fromkeys(("evidence", "judges", "rater_weights", "reward", "samples"), "aggregate"),
     **dict.fromkeys(("Belief", "Question", "most_informative"), "ask"),
     "Reliability": "calibrate",
-    "easy_first": "curriculum",
     **dict.fromkeys(("critique", "edit", "prefer", "rate", "score", "undo"), "give"),
     "hints_of": "hints",
     "split": "hold_out",
@@ -34,7 +32,6 @@ __all__ = [
     "Reliability",
     "balance",
     "critique",
-    "easy_first",
     "edit",
     "evidence",
     "hints_of",
@@ -43,6 +40,7 @@ __all__ = [
     "notice",
     "prefer",
     "rate",
+    "rater_weights",
     "reward",
     "samples",
     "score",

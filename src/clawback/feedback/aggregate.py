@@ -9,20 +9,24 @@ The reward is the weighted mean of the parts. A part's weight says how directly 
 - An edit says that the response was not right (-½) *and* gives one that is: a second sample with reward +1.
 - A critique and a note have no number. A critique, and what an edit says should have been, are kept with the sample as hints for
   algorithms that read.
+- Where several people rate, what one of them says weighs as much as they agree with the others (calibrate.py), and where it stands alone it is
+  worth no more than that: ``Σ w v / max(Σ w, min(1, Σ w₀))``, w₀ the weights of the table for what was said outright. One person alone has weight 1.
 - Where only judges and implicit signs have spoken the reward is ``Σ w v / max(1, Σ w)``: each is worth no more than its weight, what the person
   would say of such a turn on average. A judge of weight 0 makes no sample at all.
 
 **Late ratings.** With a ``credit`` c, a turn that nothing was said about gets c times the reward of the next turn of its session, c² that of
-the one after, up to the first that something was said about: what somebody says at the end is also about how it came to that.
+the one after, up to the first that something was said about: what somebody says at the end is also about how it came to that. Conversations of
+fewer than ``min_turns`` main turns are left as they are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from clawback.feedback.calibrate import PRIOR_WEIGHT, Reliability, reliability
+from clawback.feedback.calibrate import PRIOR_WEIGHT, Reliability, agreed, reliability
 from clawback.records import Feedback, Part, Sample, Turn
 
 if TYPE_CHECKING:
@@ -38,21 +42,28 @@ WEIGHTS = {
 }
 UNSAID = ("judge", "implicit")
 """Kinds of feedback that the person did not give: worth no more than their weight where they stand alone, and no evidence."""
+PERSONAL = ("rating", "preference", "edit")
+"""Kinds that somebody gave as they like it: weighed by how far that rater agrees with the others."""
 PREFERENCE = 0.5
 EDITED_AWAY = -0.5
 EDITED_TO = 1.0
 BETTER = "A better answer would have been:"
 """What stands before an edit when it is a hint."""
+Weighing = Literal["agreement", "equal"]
 SESSION_TURNS = 1000
 """Newest turns of a session that a late rating reaches."""
 
 
 def reward(
-    turn_id: int, said: Sequence[Feedback], judges: Mapping[str, Reliability] | None = None
+    turn_id: int,
+    said: Sequence[Feedback],
+    judges: Mapping[str, Reliability] | None = None,
+    raters: Mapping[str, float] | None = None,
 ) -> tuple[float, tuple[Part, ...]]:
     """The reward of one turn and its make-up. No part with a number gives 0 and ``()``.
 
     ``judges``: how far each judge can be trusted (``judges(store)``); one that is not named has the weight of a new one.
+    ``raters``: source → weight, in [0, 1]; one that is not named has 1.
     """
     newest: dict[tuple[str, str], Feedback] = {}
     others = []
@@ -62,19 +73,23 @@ def reward(
         elif given.kind in WEIGHTS:
             others.append(given)
     kept = sorted([*newest.values(), *others], key=lambda f: f.id)
-    parts = tuple(Part(f.id, f.kind, _value(turn_id, f), _weight(f, judges or {})) for f in kept)
-    total = sum(p.weight for p in parts)
-    if not total:
-        return 0.0, ()
-    if all(p.kind in UNSAID for p in parts):
-        total = max(total, 1.0)
-    return sum(p.value * p.weight for p in parts) / total, parts
+    parts = tuple(
+        Part(f.id, f.kind, _value(turn_id, f), _weight(f, judges or {}, raters or {})) for f in kept
+    )
+    return (_mean(parts), parts) if any(p.weight for p in parts) else (0.0, ())
 
 
-def _weight(given: Feedback, judges: Mapping[str, Reliability]) -> float:
+def _mean(parts: Sequence[Part]) -> float:
+    """The weighted mean; who is trusted less than in full is worth no more than their weight where they stand alone."""
+    said = [WEIGHTS[p.kind] for p in parts if p.kind not in UNSAID]
+    least = min(1.0, sum(said)) if said else 1.0
+    return sum(p.value * p.weight for p in parts) / max(sum(p.weight for p in parts), least)
+
+
+def _weight(given: Feedback, judges: Mapping[str, Reliability], raters: Mapping[str, float]) -> float:
     if given.kind == "judge" and given.source in judges:
         return judges[given.source].weight
-    return WEIGHTS[given.kind]
+    return WEIGHTS[given.kind] * (raters.get(given.source, 1.0) if given.kind in PERSONAL else 1.0)
 
 
 def _value(turn_id: int, given: Feedback) -> float:
@@ -87,30 +102,41 @@ def samples(
     store: Store,
     feedback_ids: Iterable[int] | None = None,
     judges: Mapping[str, Reliability] | None = None,
+    raters: Mapping[str, float] | Weighing = "agreement",
     *,
     words: bool = False,
     credit: float = 0.0,
+    min_turns: int = 1,
+    until: float = math.inf,
 ) -> list[Sample]:
     """Turns with feedback, ready to train on, oldest first; a turn with an edit gives a second sample, the edit.
 
     Args:
-        feedback_ids: narrows to that feedback, and judges are then weighed by it alone: a run that goes on after an interruption sees the
+        feedback_ids: narrows to that feedback, and judges and raters are then weighed by it alone: a run that goes on after an interruption sees the
             same rewards whatever was said meanwhile, and nothing that was kept for the gate has a say in training. Turns of
             kind ``side`` are never trained on.
         judges: weighs them otherwise.
+        raters: source → weight of what people rate; else ``agreement`` compares them with each other, and to ``equal`` all are the same.
         words: also turns of which something was said in words alone (``Sample.rated`` is then False).
         credit: share of a reward that goes on to the unrated turn before it in its session, 0 … 1.
+        min_turns: main turns that a session must have for that.
+        until: what was captured later is not looked at for that: a run that goes on sees the sessions that it began with.
     """
     wanted = None if feedback_ids is None else set(feedback_ids)
     by_turn = _by_turn(f for f in store.feedback() if wanted is None or f.id in wanted)
     if judges is None:
         judges = _reliability(by_turn)
+    if isinstance(raters, str):
+        weighed = (f for said in by_turn.values() for f in said)
+        raters = agreed(weighed) if raters == "agreement" else {}
     made = []
     for turn_id in sorted(by_turn):
         turn = store.turn(turn_id)
         if turn.kind == "main":
-            made += _samples_of(turn, by_turn[turn_id], judges, words)
-    return sorted([*made, *_credited(store, made, credit)], key=lambda s: s.turn_id) if credit > 0 else made
+            made += _samples_of(turn, by_turn[turn_id], judges, raters, words)
+    if credit > 0:
+        made += _credited(store, made, credit, min_turns, until)
+    return sorted(made, key=lambda s: s.turn_id)
 
 
 def evidence(samples: Iterable[Sample]) -> list[Sample]:
@@ -124,8 +150,7 @@ def evidence(samples: Iterable[Sample]) -> list[Sample]:
         if len(parts) == len(sample.parts):
             made.append(sample)
         elif parts:
-            value = sum(p.value * p.weight for p in parts) / sum(p.weight for p in parts)
-            made.append(replace(sample, reward=value, parts=parts))
+            made.append(replace(sample, reward=_mean(parts), parts=parts))
     return made
 
 
@@ -135,6 +160,11 @@ def judges(store: Store, said: Iterable[Feedback] | None = None) -> dict[str, Re
     if said is not None and not any(f.kind == "judge" for f in said):
         return {}
     return _reliability(_by_turn(store.feedback()))
+
+
+def rater_weights(store: Store, setting: Weighing = "agreement") -> dict[str, float]:
+    """Source → weight of what it rates, for those people who can be compared with others; ``{}`` where one person rates alone."""
+    return agreed(store.feedback()) if setting == "agreement" else {}
 
 
 def _by_turn(said: Iterable[Feedback]) -> dict[int, list[Feedback]]:
@@ -164,9 +194,13 @@ def hints(said: Sequence[Feedback]) -> tuple[str, ...]:
 
 
 def _samples_of(
-    turn: Turn, said: list[Feedback], judges: Mapping[str, Reliability], words: bool
+    turn: Turn,
+    said: list[Feedback],
+    judges: Mapping[str, Reliability],
+    raters: Mapping[str, float],
+    words: bool,
 ) -> list[Sample]:
-    value, parts = reward(turn.id, said, judges)
+    value, parts = reward(turn.id, said, judges, raters)
     read = hints(said)
     made = []
     if parts or (words and read):
@@ -191,7 +225,7 @@ def _samples_of(
     return made
 
 
-def _credited(store: Store, made: list[Sample], credit: float) -> list[Sample]:
+def _credited(store: Store, made: list[Sample], credit: float, min_turns: int, until: float) -> list[Sample]:
     """Samples of unrated turns that led to rated ones."""
     own: dict[int, Sample] = {}
     for sample in made:
@@ -199,9 +233,13 @@ def _credited(store: Store, made: list[Sample], credit: float) -> list[Sample]:
     sessions = dict.fromkeys(store.turn(turn_id).session for turn_id in own)
     found = []
     for session in sessions:
+        turns = store.turns(limit=SESSION_TURNS, session=session, kind="main")  # newest first
+        turns = [turn for turn in turns if turn.created_at <= until]
+        if len(turns) < min_turns:
+            continue
         ahead: Sample | None = None
         distance = 0
-        for turn in store.turns(limit=SESSION_TURNS, session=session, kind="main"):  # newest first
+        for turn in turns:
             if turn.id in own:
                 ahead, distance = own[turn.id], 0
                 continue

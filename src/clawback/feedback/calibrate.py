@@ -1,6 +1,6 @@
-"""How much a judge's vote is worth to *this* person, from the turns that both have spoken about.
+"""How much a judge's vote is worth to *this* person, and a person's rating where several rate: from the turns that both have spoken about.
 
-A judge is as good as it is on the sign where it is worse. With ``n₊`` common turns that the person liked, of which the judge
+**Judges.** A judge is as good as it is on the sign where it is worse. With ``n₊`` common turns that the person liked, of which the judge
 voted +1 on ``a₊``, and the same for what they disliked, each rate has a Beta posterior (prior Beta(10, 6), mean 0.625):
 
     p± = (10 + a±) / (16 + n±)          mean of Beta(10 + a±, 6 + n± − a±)
@@ -10,17 +10,27 @@ voted +1 on ``a₊``, and the same for what they disliked, each rate has a Beta 
 - With no common turn the weight is ¼, and a few move it little.
 - A judge that always says +1 agrees with a contented person nine times in ten, which says nothing. Here only what it says of
   disliked turns counts against it: ``p₋ = 10 / (16 + n₋)``, so four of them take its weight to 0.
+
+**People.** Cohen's κ (linear) of what a person likes and dislikes with what every other person does, on the n ratings in common, drawn towards 1 by
+ten ratings in full agreement: ``max(0, (10 + n κ) / (10 + n))``, over the largest of these. So whoever agrees most counts in full, and so do two who are
+alone with each other, however little they agree: nobody can say which of them is the odd one out. (κ is small, too, where nearly all ratings are of one
+sign; what all have in common must not make every rating small.) Who never rated what others rated counts in full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from clawback.feedback.agreement import cohen_kappa
 from clawback.records import Feedback
 
 PRIOR = (10.0, 6.0)
 """Agreements and disagreements, on each sign, that a judge starts with."""
+FULL = 10
+"""Common turns in full agreement that a person starts with."""
+NEITHER = 0.125
+"""Below it nothing was liked or disliked: the middle two of ten scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,7 @@ def reliability(own: Mapping[int, float], votes: Iterable[Feedback]) -> dict[str
     """Source → how it stands beside the person.
 
     Args:
-        own: turn → what the person's own feedback makes of it, in [-1, 1]; near 0 (under ⅛) is neither liked nor disliked.
+        own: turn → what the person's own feedback makes of it, in [-1, 1]; near 0 it is neither liked nor disliked.
         votes: the judges' rows; one whose value is 0 is no vote.
     """
     counts: dict[str, list[int]] = {}
@@ -63,8 +73,48 @@ def reliability(own: Mapping[int, float], votes: Iterable[Feedback]) -> dict[str
         row = counts.setdefault(vote.source, [0, 0, 0, 0, 0])  # votes, agreed₊, n₊, agreed₋, n₋
         row[0] += 1
         said = own.get(vote.turn_id, 0.0)
-        if abs(said) >= 0.125:
+        if sign(said):
             at = 1 if said > 0 else 3
             row[at] += (vote.value > 0) == (said > 0)
             row[at + 1] += 1
     return {s: Reliability(s, n, (a, b), (c, d)) for s, (n, a, b, c, d) in sorted(counts.items())}
+
+
+def person(source: str) -> str:
+    """Whose hand a source is: ``slack:U012`` and the like name somebody; the terminal, the page and the agents are all the owner's."""
+    return source if ":" in source else ""
+
+
+def agreed(given: Iterable[Feedback]) -> dict[str, float]:
+    """Source → weight of its ratings, for those whose person rated what others rated, too; of several ratings of a turn by one source the last
+    given counts, and what one person said by several is averaged."""
+    newest = {(f.source, f.turn_id): f.value for f in given if f.kind == "rating"}
+    said: dict[str, dict[int, list[float]]] = {}
+    for (source, turn), value in newest.items():
+        said.setdefault(person(source), {}).setdefault(turn, []).append(value)
+    means = {who: {t: sum(v) / len(v) for t, v in turns.items()} for who, turns in said.items()}
+    weights = {}
+    for who, own in means.items():
+        kappa, common = kappa_with(own, [of for other, of in means.items() if other != who])
+        if kappa is not None:
+            weights[who] = weight(kappa, common)
+    most = max(weights.values(), default=0.0)
+    if most == 0:
+        return {}
+    return {source: weights[person(source)] / most for source, _ in newest if person(source) in weights}
+
+
+def kappa_with(own: Mapping[int, float], others: Sequence[Mapping[int, float]]) -> tuple[float | None, int]:
+    """Linear-weighted κ of likes and dislikes (turn → value) with those of all others, and how many pairs that were. None: not defined."""
+    pairs = [(value, of[turn]) for turn, value in own.items() for of in others if turn in of]
+    return cohen_kappa([sign(a) for a, _ in pairs], [sign(b) for _, b in pairs], "linear"), len(pairs)
+
+
+def weight(kappa: float, common: int) -> float:
+    """``max(0, (10 + n κ) / (10 + n))``."""
+    return max(0.0, (FULL + common * kappa) / (FULL + common))
+
+
+def sign(value: float) -> int:
+    """-1, 0 or 1."""
+    return 0 if abs(value) < NEITHER else (1 if value > 0 else -1)

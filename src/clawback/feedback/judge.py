@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from clawback.config import SILENT
 from clawback.feedback.asking import OnProgress, go_over, readings
 from clawback.feedback.endpoint import Ask, Budget
 from clawback.feedback.verdict import JUDGE, boxed, decided, majority, shown
@@ -22,8 +23,6 @@ from clawback.records import Feedback, Turn
 if TYPE_CHECKING:
     from clawback.store import Store
 
-SILENT = 3600.0
-"""Seconds without a turn after which a conversation is taken to be over."""
 REMEMBERED = 20_000
 """Turns without a verdict that are remembered."""
 
@@ -91,9 +90,12 @@ def judge(
     votes: int = 3,
     limit: int = -1,
     parallel: int = 1,
+    silent: float = SILENT,
     on_progress: OnProgress | None = None,
 ) -> Tally:
     """Go over what is pending and enter the verdicts; what is entered stays, however the pass ends.
+
+    ``silent``: seconds without a turn after which a conversation is over.
 
     Raises ``JudgeError`` where the judge cannot be asked at all.
     """
@@ -119,7 +121,7 @@ def judge(
     )
     remember_failed(store, source, ended.failed)
     through = not ended.stopped and not ended.failed and (limit < 0 or len(found) < limit)
-    kept = at_least_one(store, source, time.time()) if through else 0
+    kept = at_least_one(store, source, time.time() - silent) if through else 0
     return Tally(source, ended.done, counts[1], counts[-1], counts[0], kept, len(ended.failed), ended.stopped)
 
 
@@ -129,17 +131,16 @@ def enter(store: Store, turn_id: int, source: str, value: float, votes: Sequence
     store.add_feedback(Feedback(turn_id, "judge", value, text, source=source, event_id=f"{source}:{turn_id}"))
 
 
-def at_least_one(store: Store, source: str, now: float) -> int:
-    """Conversations that are over and have no sample yet get the one whose votes leaned most; how many that were."""
+def at_least_one(store: Store, source: str, since: float) -> int:
+    """Conversations that are over (done, or silent since then) and have no sample yet get the one whose votes leaned most;
+    how many that were."""
     open_turns = {int(t): lean for t, lean in _unclear(store, source).items() if lean is not None}
     by_session: dict[str, list[int]] = {}
     for number in open_turns:
         by_session.setdefault(store.turn(number).session, []).append(number)
-    entered = 0
+    entered, going = 0, store.going_on(since)
     for name, numbers in by_session.items():
-        newest = store.last_turn(session=name)
-        over = store.session(name).done_at is not None or (newest and newest.created_at < now - SILENT)
-        if not over:
+        if name in going:
             continue
         with store.together():
             if not _has_sample(store, name):

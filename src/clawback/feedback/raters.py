@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clawback.feedback import agreement
 from clawback.feedback.aggregate import judges
-from clawback.feedback.calibrate import Reliability
+from clawback.feedback.calibrate import PRIOR_WEIGHT, agreed, kappa_with
 from clawback.records import Feedback
 
 if TYPE_CHECKING:
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 NEWEST = 2000
 """Ratings of a rater that are looked at: drift and contradictions compare each with each."""
-PRIOR = 10
-"""Common turns in full agreement that a person starts with."""
-NEITHER = 0.125
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +23,8 @@ class Rater:
 
     ``kappa``: linear-weighted, of its likes and dislikes with every other rater's on the turns in common; None where there
     are none. ``outliers``: turns more than 2σ from what the others said. ``drift``: ``tau`` and ``p`` of ``agreement.drift``.
-    ``contradictions``: (liked, disliked) turns that say nearly the same. ``weight``: what agreement makes of it, see
-    ``weight``; a judge's is applied to its votes, a person's is shown only, for two people may like different things.
+    ``contradictions``: (liked, disliked) turns that say nearly the same. ``weight``: what a judge has earned, or how far the person
+    behind the source agrees with other people: see calibrate.py.
     """
 
     source: str
@@ -53,12 +50,13 @@ class Raters:
 def raters(store: Store) -> Raters:
     """Everyone who has rated, persons first, then by how much they said."""
     said: dict[tuple[bool, str], dict[int, Feedback]] = {}
-    for given in store.feedback():
+    everything = store.feedback()
+    for given in everything:
         if given.kind in ("rating", "judge"):
             said.setdefault((given.kind == "judge", given.source), {})[given.turn_id] = given
     values = {who: {t: f.value for t, f in turns.items()} for who, turns in said.items()}
-    trusted = judges(store)
-    made = [_rater(store, who, list(said[who].values()), values, trusted) for who in said]
+    weights = {source: trusted.weight for source, trusted in judges(store).items()} | agreed(everything)
+    made = [_rater(store, who, list(said[who].values()), values, weights) for who in said]
     turns = sorted({t for (judge, _), of in values.items() if not judge for t in of})
     table = [[of.get(t) for t in turns] for (judge, _), of in values.items() if not judge]
     alpha = agreement.krippendorff_alpha(table, "interval") if len(table) > 1 else None
@@ -70,16 +68,15 @@ def _rater(
     who: tuple[bool, str],
     given: list[Feedback],
     values: dict[tuple[bool, str], dict[int, float]],
-    trusted: dict[str, Reliability],
+    weights: dict[str, float],
 ) -> Rater:
     judge, source = who
     newest = sorted(given, key=lambda f: (f.created_at, f.id))[-NEWEST:]
     # Judges are compared with people; people with each other, judges aside.
     others = [of for other, of in values.items() if other != who and not other[0]]
-    pairs = [(f.value, of[f.turn_id]) for f in given for of in others if f.turn_id in of]
     shared = [f for f in given if any(f.turn_id in of for of in others)]
     expected = [_mean([of[f.turn_id] for of in others if f.turn_id in of]) for f in shared]
-    kappa = agreement.cohen_kappa([sign(a) for a, _ in pairs], [sign(b) for _, b in pairs], "linear")
+    kappa, common = kappa_with(values[who], others)
     odd = agreement.outliers([f.value for f in shared], expected)
     turns = [store.turn(f.turn_id) for f in newest]
     rated = [agreement.Rated(t.id, t.prompt, t.response, f.value) for t, f in zip(turns, newest, strict=True)]
@@ -89,22 +86,12 @@ def _rater(
         count=len(given),
         good=sum(f.value > 0 for f in given) / len(given),
         kappa=kappa,
-        common=len(pairs),
+        common=common,
         outliers=tuple(shared[i].turn_id for i in odd),
         drift=agreement.drift([f.value for f in newest]),
         contradictions=tuple(agreement.contradictions(rated)),
-        weight=trusted[source].weight if judge and source in trusted else weight(kappa, len(pairs)),
+        weight=weights.get(source, PRIOR_WEIGHT if judge else 1.0),
     )
-
-
-def weight(kappa: float | None, common: int) -> float:
-    """``max(0, (10 + n κ) / (10 + n))``: κ of n common ratings, drawn towards 1 by ten ratings in full agreement."""
-    return 1.0 if kappa is None else max(0.0, (PRIOR + common * kappa) / (PRIOR + common))
-
-
-def sign(value: float) -> int:
-    """-1, 0 or 1; near 0 (the middle two of ten scores) is neither liked nor disliked."""
-    return 0 if abs(value) < NEITHER else (1 if value > 0 else -1)
 
 
 def _mean(values: list[float]) -> float:

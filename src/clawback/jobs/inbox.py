@@ -52,7 +52,7 @@ def _belief(home: Home, db: Store, settings: config.Config) -> tuple[Belief, Map
     """What a reward head, fitted on the ratings there are, expects of each unrated turn. None: too few, or no engine here."""
     import importlib.util
 
-    rated = [s for s in feedback.evidence(feedback.samples(db)) if s.reward]
+    rated = [s for s in feedback.evidence(feedback.samples(db, raters=settings.training.raters)) if s.reward]
     signs = {s.reward > 0 for s in rated}
     turns = db.turns(limit=LOOKED_AT, rated=False, kind="main")
     if len(rated) < FEWEST or len(signs) < 2 or not turns or importlib.util.find_spec("torch") is None:

@@ -96,7 +96,8 @@ def judge_once(
     """
     from filelock import FileLock, Timeout
 
-    settings = config.load(home.config).judge
+    loaded = config.load(home.config)
+    settings, silent = loaded.judge, loaded.training.session_timeout
     model = name_of(settings)
     budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
     how: dict[str, Any] = {
@@ -111,7 +112,7 @@ def judge_once(
         # One at a time: two would pay for the same votes.
         with FileLock(home.judge_lock, timeout=0), store.connect(home.database) as db:
             ask = _asker(home, db, settings, budget)
-            judged = judging.judge(db, ask, model, **how)
+            judged = judging.judge(db, ask, model, silent=silent, **how)
             wanted = settings.hints if hints is None else hints
             hinted = hinting.extract(db, ask, model, **how) if wanted and not judged.stopped else None
     except Timeout:

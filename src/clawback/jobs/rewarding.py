@@ -114,7 +114,8 @@ def ratings(
         found = read(data, scale)
     else:
         with store.connect(home.database) as db:
-            samples = feedback.evidence(feedback.samples(db))
+            weighing = config.load(home.config).training.raters
+            samples = feedback.evidence(feedback.samples(db, raters=weighing))
             kept = {turn for turn, side in db.splits().items() if side == "held_out"}
             if not all_of_them:
                 samples = [s for s in samples if s.turn_id not in kept]

@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, feedback, release, store
 from clawback.errors import Busy, ClawbackError, TrainingError
 from clawback.paths import Home
-from clawback.records import Message, Run, Sample, Version
+from clawback.records import Feedback, Message, Run, Sample, Version
 from clawback.release import Report
 from clawback.release.registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.policy import Policy
+    from clawback.rewards.terms import Terms
     from clawback.store import Store
 
 MOST_PROMPTS = 256
@@ -128,9 +130,17 @@ class _Job:
 
         training, model = self.settings.training, self.settings.model
         seed = training.seed if seed is None else seed
-        samples = feedback.samples(self.db)
+        made = self.making()
+        said = self.settled()
+        ids = [f.id for f in said]
+        samples = feedback.samples(self.db, ids, raters=training.raters)
         train, held = feedback.split(samples, self.settings.gate.held_out, seed, before=self.db.splits())
         name = algorithm or training.algorithm
+        if not train and len(said) < len(self.db.feedback()):
+            raise TrainingError(
+                "All that was rated is in conversations that still go on. With `credit` a run waits until they are over "
+                "(`clawback sessions`; [training] session_timeout)."
+            )
         if not train:
             raise TrainingError(
                 "There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`)."
@@ -142,12 +152,14 @@ class _Job:
             )
         if engine.reads_words(name):
             # The gate has no use for words alone: none of them are kept for it, and without ratings it could not judge.
-            train += [s for s in feedback.samples(self.db, words=True) if not s.rated]
+            train += [
+                s for s in feedback.samples(self.db, ids, raters=training.raters, words=True) if not s.rated
+            ]
         self.tell({"phase": "load"})
         policy = engine.load(
             model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
         )
-        recipe = engine.recipe(policy.info, preset or training.preset, name, training.overrides)
+        recipe = engine.recipe(policy.info, preset or training.preset, name, made)
         run = Run(
             base=model.base,
             base_revision=policy.info.revision,
@@ -155,17 +167,40 @@ class _Job:
             recipe=asdict(recipe),
             seed=seed,
             parent=self.db.live().number,
-            train_ids=self.feedback_of(train),
-            held_out_ids=self.feedback_of(held),
+            train_ids=feedback_of(train, said),
+            held_out_ids=feedback_of(held, said),
             pid=os.getpid(),
             progress={"phase": "start"},
         )
         return self.db.start_run(run), policy
 
-    def feedback_of(self, samples: Sequence[Sample]) -> tuple[int, ...]:
-        """All that stands about these turns: also what a newer opinion has replaced, for it has been dealt with."""
-        turns = {s.turn_id for s in samples}
-        return tuple(f.id for f in self.db.feedback() if f.turn_id in turns)
+    def making(self) -> dict[str, Any]:
+        """What the settings say of how a run is made, checked: recipe values by name. Those set by hand stand above them."""
+        training, reward = self.settings.training, self.settings.reward
+        adds_up: dict[str, Any] = {}
+        if reward.weights or reward.verifiers:
+            adds_up = {"weights": reward.weights, "verifiers": reward.verifiers, "tokens": reward.tokens}
+            with suppress(ImportError):  # what is not installed is said when the model is loaded
+                from clawback.rewards.terms import read
+
+                read(adds_up)
+        return {
+            "credit": training.credit,
+            "min_turns": training.min_turns,
+            "raters": training.raters,
+            "curriculum": training.curriculum,
+            "reward": adds_up,
+            **training.overrides,
+        }
+
+    def settled(self) -> list[Feedback]:
+        """What can be learned from now. With credit, all that is about a conversation which still goes on waits for the next run: what
+        is said at its end is about all that led to it."""
+        said, training = self.db.feedback(), self.settings.training
+        going = self.db.going_on(time.time() - training.session_timeout) if training.credit > 0 else set()
+        turns = {t for f in said for t in (f.turn_id, f.other_turn_id) if t is not None} if going else set()
+        waiting = {t for t in turns if self.db.turn(t).session in going}
+        return [f for f in said if f.turn_id not in waiting and f.other_turn_id not in waiting]
 
     # ------------------------------------------------------------------------------------------------- train
 
@@ -184,6 +219,7 @@ class _Job:
         recipe: Recipe = engine.recipe_from(run.recipe)
         from clawback.jobs import rewarding
 
+        samples, terms = self.samples(run, recipe, policy)
         grader, why = rewarding.grader(self.home, self.settings.reward)
         if why:
             self.tell({"phase": "reward", "note": why})
@@ -191,12 +227,7 @@ class _Job:
         with tracking.track(names, self.home.logs, name, run.recipe) as track:
             result = engine.train(
                 policy,
-                feedback.samples(
-                    self.db,
-                    run.train_ids,
-                    words=engine.reads_words(run.algorithm),
-                    credit=self.settings.training.credit,
-                ),
+                samples,
                 recipe,
                 seed=run.seed,
                 out=self.folder(run),
@@ -204,9 +235,30 @@ class _Job:
                 on_progress=tracking.both(lambda p: self.enter(run, p), track),
                 resume=True,
                 grader=grader,
+                terms=terms,
             )
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)
+
+    def samples(self, run: Run, recipe: Recipe, policy: Policy) -> tuple[list[Sample], Terms | None]:
+        """What the run learns from, and what its rewards add up from. The same however often it is asked: only the run decides."""
+        from clawback import engine
+        from clawback.rewards.terms import read
+
+        made = feedback.samples(
+            self.db,
+            run.train_ids,
+            raters=recipe.raters,
+            words=engine.reads_words(run.algorithm),
+            credit=recipe.credit,
+            min_turns=recipe.min_turns,
+            until=run.created_at,
+        )
+        terms = read(recipe.reward)
+        if terms is not None:
+            self.tell({"phase": "reward", "note": f"Rewards add up: {terms}"})
+            made = [terms.of(one, len(policy.encode(one).response)) for one in made]
+        return made, terms
 
     def prompts(self, run: Run) -> list[tuple[Message, ...]]:
         """The person's own newest conversations up to their question, those kept for the gate left out."""
@@ -256,3 +308,9 @@ class _Job:
     def fail(self, run: Run, why: str) -> None:
         self.db.update_run(run.id, status="failed", error=why)
         shutil.rmtree(self.folder(run), ignore_errors=True)
+
+
+def feedback_of(samples: Sequence[Sample], said: Sequence[Feedback]) -> tuple[int, ...]:
+    """All of it that is about these turns: also what a newer opinion has replaced, for it has been dealt with."""
+    turns = {s.turn_id for s in samples}
+    return tuple(f.id for f in said if f.turn_id in turns)

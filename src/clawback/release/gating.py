@@ -119,7 +119,8 @@ def gate(
         check(one)
     settings = settings or config.load(home.config)
     run = store.run(version.run_id)
-    samples = feedback.evidence(feedback.samples(store))  # what a judge model says is none
+    samples = feedback.samples(store, raters=settings.training.raters)
+    samples = feedback.evidence(samples)  # what a judge model says is none
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: nobody's ratings stand.")
     kept_out = {f.turn_id for f in store.feedback() if f.id in set(run.held_out_ids)}

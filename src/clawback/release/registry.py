@@ -194,7 +194,7 @@ def provenance_of(run: Run, result: TrainResult, number: int) -> dict[str, Any]:
         "files": {p.name: sha256(p) for p in sorted(Path(result.path).iterdir()) if p.is_file()},
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": software(),
-    }
+    } | ({"rewards": list(result.rewards)} if result.rewards else {})
 
 
 def software() -> dict[str, str]:

@@ -129,14 +129,14 @@ def turns(server: Server, request: Request) -> Any:
             rated=rated,
             kind=ask.get("kind") if ask.get("kind") in ("main", "side") else None,
         )
-        return _turns(db, found)
+        return _turns(server, db, found)
 
 
 def turn(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         found = db.turn(request.path_params["id"])
         whole = {"messages": list(found.messages), "next_state": list(found.next_state)}
-        return _turns(db, [found], parts=True)[0] | whole
+        return _turns(server, db, [found], parts=True)[0] | whole
 
 
 def sessions(server: Server, request: Request) -> Any:
@@ -149,7 +149,7 @@ def session(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         found = db.session(request.path_params["name"])
         members = db.turns(limit=MOST_ROWS, session=found.name)
-        return asdict(found) | {"turns": _turns(db, members)}
+        return asdict(found) | {"turns": _turns(server, db, members)}
 
 
 def versions(server: Server, request: Request) -> Any:  # noqa: ARG001
@@ -284,12 +284,13 @@ async def _said(server: Server, messages: tuple[Message, ...], version: Version,
 # -------------------------------------------------------------------------------------------------------- shapes
 
 
-def _turns(db: store.Store, found: list[Turn], parts: bool = False) -> list[dict[str, Any]]:
+def _turns(server: Server, db: store.Store, found: list[Turn], parts: bool = False) -> list[dict[str, Any]]:
     said = [db.feedback(turn_id=t.id) for t in found]
     judges = feedback.judges(db, [f for each in said for f in each])
+    raters = feedback.rater_weights(db, server.settings.training.raters)
     made = []
     for turn, each in zip(found, said, strict=True):
-        reward, of = feedback.reward(turn.id, each, judges)
+        reward, of = feedback.reward(turn.id, each, judges, raters)
         more = {"parts": [asdict(p) for p in of]} if parts else {}
         made.append(_turn(turn, each) | {"reward": reward if of else None} | more)
     return made

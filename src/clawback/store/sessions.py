@@ -81,6 +81,15 @@ class Sessions(Base):
 
         return Session(**dict(rows[0]))
 
+    def going_on(self, since: float) -> set[str]:
+        """Names of sessions that may still go on: nobody said that they are done, and a main turn is newer than ``since``."""
+        rows = self._read(
+            "SELECT DISTINCT s.name FROM sessions s JOIN turns t ON t.session_id = s.id"
+            " WHERE s.done_at IS NULL AND t.kind = 'main' AND t.created_at > ?",
+            since,
+        )
+        return {str(row[0]) for row in rows}
+
     def ended_sessions(self, since: float, until: float) -> list[tuple[int, list[int]]]:
         """(version, main turns) of the sessions that began after ``since`` and are over: done, or silent since ``until``.
         In the order in which they ended; those that two versions answered are left out."""

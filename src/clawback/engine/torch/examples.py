@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from clawback.engine.torch.chat import Encoded
 from clawback.errors import TrainingError
-from clawback.rl import algorithms
+from clawback.rl import algorithms, curriculum
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
@@ -113,21 +113,33 @@ class Plan:
 class Ratings:
     """Every rated answer, in shuffled rounds: each is used as often as every other, give or take one.
 
-    They are dealt in units, of one answer each or of a pair, that stay together.
+    They are dealt in units, of one answer each or of a pair, that stay together. ``easy``: the units are in order of difficulty, and the
+    run goes from the first of them to all by stages (``rl/curriculum.py``).
     """
 
     fresh = False
     critic: nn.Module | None = None
 
-    def __init__(self, units: Sequence[Sequence[Example]], *, steps: int, per_step: int, seed: int) -> None:
+    def __init__(
+        self,
+        units: Sequence[Sequence[Example]],
+        *,
+        steps: int,
+        per_step: int,
+        seed: int,
+        easy: bool = False,
+    ) -> None:
         self._units = [list(unit) for unit in units]
+        self._stages = curriculum.stages(len(self._units), steps) if easy else [(0, len(self._units))]
         self._per_step = min(per_step, len(self._units))
         self._seed = seed
         self.steps = steps
 
     def examples(self, step: int) -> list[Example]:
-        first = step * self._per_step
-        places = map(self._nth, range(first, first + self._per_step))
+        begun, size = max(stage for stage in self._stages if stage[0] <= step)
+        count = min(self._per_step, size)
+        first = (step - begun) * count
+        places = [self._nth(position, size) for position in range(first, first + count)]
         return [example for place in places for example in self._units[place]]
 
     def state(self) -> dict[str, Any]:
@@ -136,11 +148,11 @@ class Ratings:
     def restore(self, state: dict[str, Any]) -> None:
         pass
 
-    def _nth(self, position: int) -> int:
-        """The unit at a position of an endless row of shuffled rounds."""
-        turn, place = divmod(position, len(self._units))
+    def _nth(self, position: int, size: int) -> int:
+        """The unit at a position of an endless row of shuffled rounds of the first ``size``."""
+        turn, place = divmod(position, size)
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + turn)
-        return int(torch.randperm(len(self._units), generator=generator)[place])
+        return int(torch.randperm(size, generator=generator)[place])
 
 
 def from_ratings(
@@ -212,23 +224,37 @@ def _dealt(
     from clawback.engine.torch.pairs import find
     from clawback.engine.torch.rounds import Rounds, Valued
 
-    wants, per_step = algorithms.needs(algorithm), recipe.batch * recipe.accumulation
-    if "pairs" not in wants:
-        steps = recipe.steps_for(len(examples))
-        if "values" in wants:
-            return Valued(policy, algorithm, examples, steps=steps, per_step=per_step, seed=seed)
-        if "proximal" in wants:
-            return Rounds(policy, examples, steps=steps, per_step=per_step, seed=seed)
-        return Ratings([[example] for example in examples], steps=steps, per_step=per_step, seed=seed)
-    pairs = find(samples, [example.encoded for example in examples])
-    if not pairs:
-        raise TrainingError(
-            f"There is nothing for {algorithm.name} to learn from: it needs pairs (`clawback prefer`, `clawback edit`, or "
-            "a good and a bad answer to the same prompt)."
-        )
-    units = [[dataclasses.replace(examples[i], paired=True) for i in pair] for pair in pairs]
-    steps = recipe.steps_for(2 * len(units))
-    return Ratings(units, steps=steps, per_step=max(1, per_step // 2), seed=seed)
+    wants, each = algorithms.needs(algorithm), 1
+    units = [[example] for example in examples]
+    if "pairs" in wants:
+        pairs, each = find(samples, [example.encoded for example in examples]), 2
+        if not pairs:
+            raise TrainingError(
+                f"There is nothing for {algorithm.name} to learn from: it needs pairs (`clawback prefer`, `clawback edit`, or "
+                "a good and a bad answer to the same prompt)."
+            )
+        units = [[dataclasses.replace(examples[i], paired=True) for i in pair] for pair in pairs]
+    many, easy = len(units), recipe.curriculum != "off"
+    if recipe.curriculum != "off":
+        units, many = _easy_first(units, recipe.curriculum), sum(curriculum.sizes(len(units)))
+    dealing: dict[str, Any] = {
+        "steps": recipe.steps_for(each * many),
+        "per_step": max(1, recipe.batch * recipe.accumulation // each),
+        "seed": seed,
+        "easy": easy,
+    }
+    if "values" in wants:
+        return Valued(policy, algorithm, [example for [example] in units], **dealing)
+    if "proximal" in wants:
+        return Rounds(policy, [example for [example] in units], **dealing)
+    return Ratings(units, **dealing)
+
+
+def _easy_first(units: Sequence[list[Example]], by: curriculum.By) -> list[list[Example]]:
+    """In order of difficulty; a pair is as clear as its two are on average, and as long as both."""
+    clear = [sum(abs(example.reward) for example in unit) / len(unit) for unit in units]
+    lengths = [sum(example.counted for example in unit) for unit in units]
+    return [units[place] for place in curriculum.easy_first(clear, lengths, by)]
 
 
 @torch.no_grad()

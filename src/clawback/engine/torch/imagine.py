@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from clawback.engine.torch.policy import Policy
     from clawback.engine.types import Grader
     from clawback.records import Message, Sample
+    from clawback.rewards.terms import Terms
 
 NAME = "imagine"
 
@@ -107,6 +108,7 @@ def plan(
     baseline: float = 0.0,
     tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
     grader: Grader | None = None,
+    terms: Terms | None = None,
 ) -> Plan:
     """How to learn from these ratings: by imagining, where the head can be trusted, else by ``reinforce``.
 
@@ -115,6 +117,7 @@ def plan(
         prompts: further conversations of the person, up to their question, to imagine answers to.
         baseline: moving average of ratings, kept up to date either way.
         grader: a trained reward model that grades in place of the head; nothing is fitted then, and there is no falling back.
+        terms: what counts beside head or grader. The head is fitted on what was said alone, or it would learn them a second time.
 
     A recipe whose algorithm is ``imagine`` does not fall back; it raises ``TrainingError`` where all ratings are the same.
     """
@@ -124,7 +127,7 @@ def plan(
     if not samples:
         raise TrainingError("Nothing can be imagined without ratings: words alone are for opd and combined.")
     rated = [policy.encode(one) for one in samples]
-    rewards = np.array([one.reward for one in samples], dtype=np.float64)
+    rewards = np.array([one.said for one in samples], dtype=np.float64)
     fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
     heard = any(wishes(hint) for one in words for hint in one.hints)
     if np.ptp(rewards) == 0 and grader is None and not heard:
@@ -136,8 +139,10 @@ def plan(
         return _fall_back(policy, samples, recipe, fallback, seed, baseline, why)
 
     imagination = Imagination(
-        policy, _asked(policy, rated, prompts), settings, seed, _room(policy, rated), grader
+        policy, _asked(policy, rated, prompts), settings, seed, _room(policy, rated), grader, terms
     )
+    if grader is not None or terms is not None:
+        imagination.questions = _questions(policy, samples, rated, prompts)
     tell({"phase": "imagine", "answers": settings.grounding})
     if grader is None:
         remarks = [(policy.encode(one), hint) for one in words for hint in one.hints]
@@ -148,7 +153,6 @@ def plan(
         note = f"imagined answers, graded by a head fitted on {len(rated)} ratings: {trust.reason}"
         note += f"; remarks understood: {experts.heard}" if experts.heard else ""
     else:
-        imagination.questions = _questions(policy, samples, rated, prompts)
         imagination.look_round()
         note = f"imagined answers, graded by {grader.name}"
     _, moved = advantages.ema(torch.tensor(rewards), baseline, recipe.ema_decay)
@@ -225,9 +229,10 @@ class Imagination:
         seed: int,
         room: int,
         grader: Grader | None = None,
+        terms: Terms | None = None,
     ) -> None:
         self.policy, self.asked, self.settings = policy, list(asked), settings
-        self.seed, self.room, self.grader = seed, room, grader
+        self.seed, self.room, self.grader, self.terms = seed, room, grader, terms
         self.steps = settings.rounds * settings.round_steps
         self.questions: dict[tuple[int, ...], str] = {}
         self.experts: Experts | None = None
@@ -285,6 +290,9 @@ class Imagination:
         else:
             seen, ours = self._seen(answers, hidden), self.settings
             rewards = self.experts.reward(seen, ours.conjunctions, ours.pessimism)
+        if self.terms is not None:
+            texts = [self._read(one) for one in answers]
+            rewards = self.terms.add(rewards, texts, [len(one.response) for one in answers])
         return rewards - self.settings.cut_off * ~np.asarray(ended, dtype=bool)
 
     def _texts(self, answers: Sequence[Encoded]) -> list[str]:

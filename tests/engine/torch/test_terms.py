@@ -1,0 +1,121 @@
+"""Imagined answers are graded by head or grader and the terms beside them; what was said alone is what the head learns."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+pytest.importorskip("peft")
+
+from clawback import engine
+from clawback.engine.torch import imagine
+from clawback.rewards.composite import Weights
+from clawback.rewards.terms import Terms
+from clawback.rewards.verifiers import Regex
+from tests.engine.torch.test_imagine import SMALL, LikesBullets, rated, recipe_for
+
+LISTS = Terms(Weights(0.5, 0.5, 0.0, 0.0, 0.0), (Regex(r"(?m)^- "),))
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return rated(engine.load("embedded"), taste="metric units")
+
+
+@pytest.fixture
+def policy():
+    fresh = engine.load("embedded")
+    fresh.attach(rank=8, alpha=8, seed=0)
+    return fresh
+
+
+def made_up(policy, samples, terms):
+    return [terms.of(s, len(policy.encode(s).response)) for s in samples]
+
+
+def test_head_and_verifier_together(policy, samples):
+    plain = imagine.plan(policy, samples, recipe_for(policy, "imagine"), seed=3).source
+    source = imagine.plan(
+        policy, made_up(policy, samples, LISTS), recipe_for(policy, "imagine"), seed=3, terms=LISTS
+    ).source
+    np.testing.assert_allclose(source.head.weights, plain.head.weights, atol=1e-9)
+    answers, ended, _ = source._base_answers()
+    hidden = source._look(answers).hidden
+    texts = [policy.tokenizer.decode(a.response, skip_special_tokens=True) for a in answers]
+    lists = np.array([any(line.startswith("- ") for line in text.splitlines()) for text in texts])
+    assert 0 < lists.sum() < len(lists)
+    ends = [True] * len(answers)
+    np.testing.assert_allclose(
+        source._grade(answers, hidden, ends),
+        0.5 * plain._grade(answers, hidden, ends) + 0.5 * np.where(lists, 1, -1),
+        atol=1e-6,
+    )
+    cut = source._grade(answers, hidden, ends) - source._grade(answers, hidden, ended)
+    np.testing.assert_allclose(cut, imagine.Imagining.cut_off * ~np.array(ended))
+
+
+def test_beside_a_grader_too_and_it_reads_the_persons_words(policy, samples):
+    asked = []
+
+    @dataclasses.dataclass(frozen=True)
+    class Asks:
+        name = "asks"
+
+        def __call__(self, prompt, response):
+            asked.append((prompt, response))
+            return 1.0
+
+    grader = LikesBullets()
+    terms = Terms(Weights(0.5, 0.5, 0.0, 0.0, 0.0), (Asks(),))
+    plan = imagine.plan(policy, samples, recipe_for(policy), seed=3, grader=grader, terms=terms)
+    assert asked == grader.shown
+    assert {prompt for prompt, _ in asked} <= {s.messages[-1]["content"] for s in samples}
+    assert plan.source.usual <= 1.0
+
+
+def test_where_nothing_can_be_imagined_the_rewards_that_add_up_are_learned_from(policy, samples):
+    liked = [dataclasses.replace(s, reward=1.0) for s in samples]
+    made = made_up(policy, liked, LISTS)
+    plan = imagine.plan(policy, made, recipe_for(policy), terms=LISTS)
+    assert plan.name == "reinforce"
+    examples = [e for step in range(plan.source.steps) for e in plan.source.examples(step)]
+    assert {e.reward for e in examples} == {0.0, 1.0}
+
+
+@pytest.mark.slow
+def test_what_a_run_was_made_with_is_kept_and_is_part_of_which_run_it_is(policy, samples, tmp_path):
+    from clawback.engine.train import fingerprint
+
+    recipe = dataclasses.replace(recipe_for(policy, "imagine"), extra={**SMALL, "rounds": 1})
+    made = made_up(policy, samples, LISTS)
+    marks = {
+        fingerprint(policy, made, recipe, 0, [], 0.0, None, terms)
+        for terms in (None, LISTS, Terms(Weights()))
+    }
+    assert len(marks) == 3
+    result = engine.train(policy, made, recipe, seed=1, out=tmp_path, terms=LISTS)
+    kept = {row["turn"]: row for row in result.rewards}
+    for sample in made:
+        assert kept[sample.turn_id]["reward"] == sample.reward
+        assert kept[sample.turn_id]["terms"]["feedback"] == ((sample.said + 1) / 2, 0.5)
+    again = engine.train(policy, made, recipe, seed=1, out=tmp_path, terms=LISTS)
+    assert [row["turn"] for row in again.rewards] == list(kept)
+
+
+@pytest.mark.slow
+def test_a_policy_learns_what_a_verifier_wants(policy, samples):
+    """The ratings are about units alone; lists are what the verifier asks for."""
+    terms = Terms(Weights(0.2, 0.8, 0.0, 0.0, 0.0), LISTS.verifiers)
+    asked = [s.messages for s in samples[:12]]
+
+    def lists():
+        answers = policy.generate(asked, samples=4, seed=5)
+        return np.mean([LISTS.verifiers[0]("", one.text) for group in answers for one in group])
+
+    from clawback.engine.torch.trainer import Settings, fit
+
+    before = lists()
+    recipe = recipe_for(policy, "imagine", rounds=6, prompts=6, samples=6)
+    plan = imagine.plan(policy, made_up(policy, samples, terms), recipe, seed=3, terms=terms)
+    fit(policy, plan.source, plan.algorithm, Settings(learning_rate=plan.rate, cover=plan.cover, decay=True))
+    assert lists() > before + 0.2
