@@ -246,7 +246,10 @@ PEOPLE: dict[str, tuple[str, bool]] = {
 
 
 def gated(name: str, taste: str, seed: int, others: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: ARG001
-    """The judge that praises everything, one person, the whole pipeline to the gate; and the same without the judge: a row."""
+    """The judge that praises everything, one person, the whole pipeline to the gate: a row.
+
+    Where the judge is weighed, ``alone`` is the same without it.
+    """
     person, earned = PEOPLE[name]
     arm = Arm(None, 1, earned)
     began = time.process_time()
@@ -257,7 +260,7 @@ def gated(name: str, taste: str, seed: int, others: list[dict[str, Any]]) -> dic
         row["judged"] = released(home, db, taste, seed, arm)
     if row["same samples"]:
         row["alone"] = row["judged"]  # the same samples, prompts and seed: the same bits
-    else:
+    elif earned:
         with home_of(taste, seed, person) as (home, db, right):
             row["alone"] = released(home, db, taste, seed, None)
     return row | {"base": satisfied(None, None, taste, seed), "cpu_seconds": time.process_time() - began}
@@ -353,11 +356,15 @@ def gate_table(rows: list[dict[str, Any]]) -> str:
         some = [row for row in rows if row["name"] == name]
         weight = _spread([row["weight"] for row in some]) if PEOPLE[name][1] else "1"
         cells = [str(len(some)), weight, str(sum(not row["same samples"] for row in some))]
+        means = []
         for which in ("judged", "alone"):
-            live = [row for row in some if row[which]["live"]]
-            cells += [str(len(live)), str(sum(not better(row, which) for row in live))]
-        means = [statistics.mean(row[which]["satisfaction"] for row in some) for which in ("judged", "alone")]
-        cells.append(f"{statistics.mean(r['base'] for r in some):.2f} → {means[0]:.2f} / {means[1]:.2f}")
+            known = [row for row in some if which in row]
+            live = [row for row in known if row[which]["live"]]
+            cells += (
+                [str(len(live)), str(sum(not better(row, which) for row in live))] if known else ["–", "–"]
+            )
+            means += [f"{statistics.mean(row[which]['satisfaction'] for row in known):.2f}" if known else "–"]
+        cells.append(f"{statistics.mean(r['base'] for r in some):.2f} → {' / '.join(means)}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -394,7 +401,7 @@ def main(argv: list[str] | None = None) -> int:
         work, names = PARTS[part]
         people = [(seed, taste) for seed in range(options.seeds) for taste in tastes]
         if part == "gate":  # a run and a gate cost twice as much: the tastes take turns
-            people = [(seed, tastes[seed % len(tastes)]) for seed in range(options.seeds)]
+            people = [(seed, tastes[(seed + 1) % len(tastes)]) for seed in range(options.seeds)]
         cases = [(n, t, s) for s, t in people for n in names if not chosen or n in chosen]
         for name, taste, seed in cases:
             key = f"{part}|{name}|{taste}|{seed}"
