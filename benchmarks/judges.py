@@ -9,8 +9,7 @@ The second part puts the judge that praises everything before the real gate, by 
 little, who liked all that they rated, who liked most of it, and who tapped at random; and once with calibration switched off.
 
     python -m benchmarks judges                    # both parts, five seeds, two tastes
-    python -m benchmarks judges --part learning --seeds 3
-    python -m benchmarks judges --part gate
+    python -m benchmarks judges --part gate --seeds 3
 
 Results are kept, one a line, in bench-results/judges.jsonl; what is there already is not run again.
 """
@@ -34,25 +33,16 @@ from pathlib import Path
 from typing import Any
 
 TASTES = ("bullets, no apology", "casual, asks back")
-TURNS, OWN, NOISE = 64, 8, 0.1
-WRONG = 0.3
+TURNS, OWN, NOISE, WRONG = 64, 8, 0.1, 0.3
 IMPROVED = 0.10
 """Satisfaction on unseen topics that a version must have gained to count as better, as in benchmarks/gate.py."""
 NAME = "simulated"
 RESULTS = Path("bench-results/judges.jsonl")
 
-THANKS = (
-    "Thanks, just what I wanted.",
-    "Perfect, thank you.",
-    "Great, that helps. Now something else.",
-    "Lovely. Next question.",
-)
-COMPLAINTS = (
-    "No, that is not how I want it.",
-    "Please write that again, differently.",
-    "That is wrong for me. Once more, please.",
-    "I do not like that answer.",
-)
+THANKS = ("Thanks, just what I wanted.", "Perfect, thank you.", "Great, that helps. Now something else.",
+          "Lovely. Next question.")  # fmt: skip
+COMPLAINTS = ("No, that is not how I want it.", "Please write that again, differently.",
+              "That is wrong for me. Once more, please.", "I do not like that answer.")  # fmt: skip
 _PRAISE = re.compile(r"\b(?:thanks|thank you|perfect|great|lovely)\b", re.IGNORECASE)
 _NEXT = re.compile(r"<<NEXT STATE (\w+)>>\n(.*?)\n<<end \1>>", re.DOTALL)
 
@@ -91,10 +81,8 @@ def judge_of(wrong: float | None, seed: int) -> Any:
         found = _NEXT.search(user)
         if found is None:
             raise ValueError("A judge was shown no next state.")
-        value = 1 if _PRAISE.search(found[2]) else -1
-        if wrong is None:
-            value = 1
-        elif chance.random() < wrong:
+        value = 1 if wrong is None or _PRAISE.search(found[2]) else -1
+        if wrong is not None and chance.random() < wrong:
             value = -value
         text = f"What came back tells how the answer was taken.\n\\boxed{{{value}}}"
         return Answer(text, guess(system + user + text))
@@ -142,16 +130,10 @@ def home_of(taste: str, seed: int, person: str = "few") -> Iterator[tuple[Any, A
         with store.connect(home.database) as db:
             right = {}
             for place, (prompt, one) in enumerate(zip(asked, made, strict=True)):
-                turn = db.add_turn(
-                    Turn(
-                        f"talk {place}",
-                        tuple(prompt.messages),
-                        one.text,
-                        version=0,
-                        response_ids=one.ids,
-                        response_logprobs=one.logprobs,
-                    )
-                )
+                asking = tuple(prompt.messages)
+                turn = Turn(f"talk {place}", asking, one.text, version=0,
+                            response_ids=one.ids, response_logprobs=one.logprobs)  # fmt: skip
+                turn = db.add_turn(turn)
                 said = chance.choice(THANKS if fits[place] else COMPLAINTS)
                 db.put_next_state(turn.id, [{"role": "user", "content": said}])
                 db.finish_session(turn.session)
@@ -180,8 +162,7 @@ def samples_of(db: Any, arm: Arm | None) -> list[Any]:
 
     if arm is None or arm.earned:
         return feedback.samples(db)
-    sure = (10**6, 10**6)
-    name = source_of(NAME)
+    name, sure = source_of(NAME), (10**6, 10**6)
     return feedback.samples(db, judges={name: Reliability(name, TURNS, sure, sure)})
 
 
@@ -277,8 +258,12 @@ def released(home: Any, db: Any, taste: str, seed: int, arm: Arm | None) -> dict
         number, algorithm = propose(home, db, arm, seed)
         report = release.gate(db, home, number)
         live = report.accepted
-    found = {"live": live, "probability": report.probability, "why": report.reasons[0]}
-    found |= {"algorithm": algorithm}
+    found = {
+        "live": live,
+        "probability": report.probability,
+        "why": report.reasons[0],
+        "algorithm": algorithm,
+    }
     return found | {"satisfaction": satisfied(home, db.version(report.version), taste, seed)}
 
 
@@ -316,10 +301,7 @@ def satisfied(home: Any, version: Any, taste: str, seed: int) -> float:
 
 
 Work = Callable[[str, str, int, list[dict[str, Any]]], dict[str, Any]]
-PARTS: dict[str, tuple[Work, list[str]]] = {
-    "learning": (learning, list(ARMS)),
-    "gate": (gated, list(PEOPLE)),
-}
+PARTS: dict[str, tuple[Work, list[str]]] = {"learning": (learning, list(ARMS)), "gate": (gated, list(PEOPLE))}
 
 
 # ---------------------------------------------------------------------------------------------------- the tables
@@ -360,17 +342,12 @@ def gate_table(rows: list[dict[str, Any]]) -> str:
         for which in ("judged", "alone"):
             known = [row for row in some if which in row]
             live = [row for row in known if row[which]["live"]]
-            cells += (
-                [str(len(live)), str(sum(not better(row, which) for row in live))] if known else ["–", "–"]
-            )
+            worse = sum(row[which]["satisfaction"] < row["base"] + IMPROVED for row in live)
+            cells += [str(len(live)), str(worse)] if known else ["–", "–"]
             means += [f"{statistics.mean(row[which]['satisfaction'] for row in known):.2f}" if known else "–"]
         cells.append(f"{statistics.mean(r['base'] for r in some):.2f} → {' / '.join(means)}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def better(row: dict[str, Any], which: str) -> bool:
-    return bool(row[which]["satisfaction"] >= row["base"] + IMPROVED)
 
 
 def _spread(values: list[float]) -> str:
@@ -379,15 +356,13 @@ def _spread(values: list[float]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks judges", description=__doc__.partition("\n")[0]
-    )
+    about = __doc__.partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks judges", description=about)
     parser.add_argument("--part", choices=PARTS, help="learning or gate (default: both)")
     parser.add_argument("--only", default="", help="names of rows of the tables, with ; between them")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tastes", default=";".join(TASTES), help="names, with ; between them")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")
     options = parser.parse_args(argv)
     import torch
 
@@ -413,9 +388,6 @@ def main(argv: list[str] | None = None) -> int:
                     file.write(json.dumps(known[key]) + "\n")
                 print(json.dumps(known[key]), file=sys.stderr, flush=True)
             wanted.append(known[key])
-    if options.json:
-        print(json.dumps(wanted))
-        return 0
     for part, made in (("learning", learning_table), ("gate", gate_table)):
         if rows := [row for row in wanted if row["part"] == part]:
             rows.sort(key=lambda row: PARTS[row["part"]][1].index(row["name"]))
