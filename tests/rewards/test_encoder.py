@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import _small_bert
 from clawback.errors import ModelError, NotFound, TrainingError, UsageError
-from clawback.rewards import encoder, files, measures
+from clawback.rewards import encoder, files, measures, members
 from clawback.rewards.encoder import Settings
 from clawback.rewards.looks import Looks, shape
 from clawback.rewards.rated import Rated, mark
@@ -50,7 +50,7 @@ class Reader:
         words = [[w for w in r.split() if w in self.known] for _, r in pairs]
         states = np.array([np.mean([self.known[w] for w in ws], 0) if ws else np.zeros(8) for ws in words])
         tokens = [[self.names[w] for w in ws] for ws in words]
-        return Looks(states, tokens, np.array([shape(r) for _, r in pairs]))
+        return Looks(states, tokens, np.array([shape(*pair) for pair in pairs]))
 
 
 def small_bert(folder: Path, rated: Sequence[Rated]) -> Settings:
@@ -220,3 +220,16 @@ def test_an_encoder_is_fine_tuned_saved_and_loaded(tmp_path: Path) -> None:
     loaded, card = files.load(tmp_path / "home", never)
     np.testing.assert_array_equal(loaded.each(pairs), before)
     assert {Path(n).suffix for n in card.files} <= set(files.PLAIN)
+
+
+def test_a_model_that_looks_at_other_things_is_to_be_trained_again(
+    tmp_path: Path, on_states: tuple[encoder.Trained, Settings]
+) -> None:
+    """As those of an older version do."""
+    member = on_states[0].encoder.members[0]
+    assert isinstance(member, members.StatesMember)
+    lens = dataclasses.replace(member.lens, shape=member.lens.shape[:5], shapes=member.lens.shapes[:5])
+    older = members.StatesMember(lens, 0.0)
+    older.save(tmp_path)
+    with pytest.raises(ModelError, match="clawback reward train"):
+        members.states(tmp_path)

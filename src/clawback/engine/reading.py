@@ -60,7 +60,7 @@ class Reader:
             chosen = order[start : start + AT_ONCE]
             for i, row in zip(chosen, self._states([asked[i] for i in chosen]), strict=True):
                 rows[i] = row
-        shapes = np.array([shape(response) for _, response in pairs])
+        shapes = np.array([shape(*pair) for pair in pairs])
         return Looks(np.array([rows[i] for i in range(len(asked))]), [one.response for one in asked], shapes)
 
     def _states(self, asked: Sequence[Any]) -> Any:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from clawback.errors import MissingExtra, ModelError
 from clawback.rewards.files import check_source
-from clawback.rewards.looks import Looks
+from clawback.rewards.looks import Looks, shape
 from clawback.rewards.measures import Floats
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ HEAD = "head.safetensors"
 
 EVERYDAY = 0.02
 """A token is counted where at least this share of the rated answers hold it and as many do not."""
-TOKENS, SHAPE = 0.1, 0.3
+TOKENS, SHAPE = 0.1, 0.45
 """Shares of the counts and of the shape in the squared length of an average answer; the rest are the hidden states'."""
 FURTHEST = 4.0
 """Standard deviations from the mean of the rated answers at which a feature is cut off."""
@@ -131,8 +131,8 @@ class Lens:
 
     centre: Floats  # [h]
     spread: Floats  # [h]
-    shape: Floats  # [5] mean of each number of the shape
-    shapes: Floats  # [5] its spread
+    shape: Floats  # [9] mean of each number of the shape
+    shapes: Floats  # [9] its spread
     tokens: NDArray[np.int64]  # [k] everyday tokens
     usual: Floats  # [k] mean of log(1 + count)
     varied: Floats  # [k]
@@ -159,7 +159,7 @@ class Lens:
         )
 
     def __call__(self, looks: Looks) -> Floats:
-        """``[n, h + 5 + k]``, float64."""
+        """``[n, h + 9 + k]``, float64."""
         # Beyond FURTHEST an answer is unlike all that were rated: it must not get there what nobody ever said.
         words = np.clip((_counts(self.tokens, looks.tokens) - self.usual) / self.varied, -FURTHEST, FURTHEST)
         states = np.clip((looks.states - self.centre) / self.spread, -FURTHEST, FURTHEST)
@@ -191,7 +191,7 @@ def _counts(tokens: NDArray[np.int64], answers: Sequence[Sequence[int]]) -> Floa
 
 
 class StatesMember:
-    """Rows are features ``[h + 5 + k]`` of a ``Lens``; a dropout and a linear layer are all there is to train."""
+    """Rows are features ``[h + 9 + k]`` of a ``Lens``; a dropout and a linear layer are all there is to train."""
 
     def __init__(self, lens: Lens, dropout: float) -> None:
         import torch
@@ -249,6 +249,8 @@ def states(folder: Path) -> StatesMember:
 
     try:
         arrays = load_file(folder / HEAD)
+        if len(arrays["shape"]) != len(shape("", "")):
+            raise ValueError("it was trained to look at other things than are looked at now")
         member = StatesMember(Lens(**{name: arrays[name] for name in Lens.__slots__}), 0.0)
         member.restore({name: torch.from_numpy(arrays[name]) for name in ("weight", "bias")})
     except (OSError, KeyError, ValueError, SafetensorError) as error:
