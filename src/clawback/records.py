@@ -83,6 +83,10 @@ class Feedback:
     undone_at: float | None = None
 
 
+BETTER = "A better answer would have been:"
+"""What stands before an edit when it is a hint: that is an answer, and no remark about one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """How one feedback row entered a reward: its value, and the weight that it was given."""

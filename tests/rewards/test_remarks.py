@@ -36,8 +36,8 @@ def test_wishes(text, wanted):
     assert wishes(text) == wanted
 
 
-def test_a_text_that_stands_in_an_answers_place_is_no_remark():
-    assert wishes("A better answer would have been:\n" + "the list of all the short stories that " * 20) == []
+def test_a_sentence_without_end_is_no_remark():
+    assert wishes("the list of all the short stories that " * 20) == []
 
 
 @given(st.text(max_size=300))

@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from clawback.feedback.calibrate import PRIOR_WEIGHT, Reliability, agreed, reliability
-from clawback.records import Feedback, Part, Sample, Turn
+from clawback.records import BETTER, Feedback, Part, Sample, Turn
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -47,8 +47,6 @@ PERSONAL = ("rating", "preference", "edit")
 PREFERENCE = 0.5
 EDITED_AWAY = -0.5
 EDITED_TO = 1.0
-BETTER = "A better answer would have been:"
-"""What stands before an edit when it is a hint."""
 Weighing = Literal["agreement", "equal"]
 SESSION_TURNS = 1000
 """Newest turns of a session that a late rating reaches."""

@@ -17,7 +17,7 @@ SAYS = "says "
 """What stands before a text that somebody quotes: Stop saying "Great question"."""
 
 LONGEST = 160
-"""Characters of a sentence that is taken for a remark. A longer one is a text that somebody put in an answer's place."""
+"""Characters of a sentence that is taken for a remark; longer ones are quotations, or tell of something else."""
 
 _MORE: Wish = {"words": True, "sentences": True, "items": True}
 _CONCEPTS: tuple[tuple[str, Wish], ...] = (

@@ -14,7 +14,7 @@ from clawback.engine.torch import imagine, trainer
 from clawback.engine.torch.adapter import merged
 from clawback.engine.torch.chat import Encoded
 from clawback.errors import TrainingError
-from clawback.records import Sample
+from clawback.records import BETTER, Sample
 
 SMALL = {"rounds": 2, "prompts": 3, "samples": 4, "round_steps": 2, "grounding": 48}
 
@@ -102,7 +102,8 @@ def test_ratings_of_one_sign_are_never_imagined_on(policy, samples, sign, word):
 def test_a_remark_is_enough_where_all_ratings_are_alike(policy, samples):
     """Somebody who calls everything bad and says why has said what they want; words that nobody understands change nothing."""
     alike = [dataclasses.replace(s, reward=-1.0) for s in samples]
-    puzzling = [dataclasses.replace(alike[0], hints=("Hm.",)), *alike[1:]]
+    # An answer that somebody put in its place is none, whatever it says.
+    puzzling = [dataclasses.replace(alike[0], hints=("Hm.", f"{BETTER}\nSorry! It is short.")), *alike[1:]]
     assert imagine.plan(policy, puzzling, recipe_for(policy)).name == "reinforce"
     alike[0] = dataclasses.replace(alike[0], hints=("Too wordy, and no emoji!",))
     plan = imagine.plan(policy, alike, recipe_for(policy))

@@ -39,7 +39,7 @@ from clawback.engine.torch.features import SHARES, Floats, pooled
 from clawback.engine.torch.generate import sample, stop_ids
 from clawback.engine.torch.head import logprobs
 from clawback.errors import TrainingError
-from clawback.records import Turn
+from clawback.records import BETTER, Turn
 from clawback.rewards.remarks import wishes
 from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
@@ -122,14 +122,14 @@ def plan(
     A recipe whose algorithm is ``imagine`` does not fall back; it raises ``TrainingError`` where all ratings are the same.
     """
     settings = Imagining.of(recipe)
-    words = [one for one in samples if one.hints]
+    words = [(one, hint) for one in samples for hint in one.hints if not hint.startswith(BETTER)]
     samples = [one for one in samples if one.rated]
     if not samples:
         raise TrainingError("Nothing can be imagined without ratings: words alone are for opd and combined.")
     rated = [policy.encode(one) for one in samples]
     rewards = np.array([one.said for one in samples], dtype=np.float64)
     fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
-    heard = any(wishes(hint) for one in words for hint in one.hints)
+    heard = any(wishes(hint) for _, hint in words)
     if np.ptp(rewards) == 0 and grader is None and not heard:
         why = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
         if recipe.algorithm == NAME:
@@ -145,7 +145,7 @@ def plan(
         imagination.questions = _questions(policy, samples, rated, prompts)
     tell({"phase": "imagine", "answers": settings.grounding})
     if grader is None:
-        remarks = [(policy.encode(one), hint) for one in words for hint in one.hints]
+        remarks = [(policy.encode(one), hint) for one, hint in words]
         experts = imagination.learn(rated, rewards, remarks)
         trust = experts.ridge.trust
         if not trust.trusted and not heard and recipe.algorithm != NAME:
