@@ -107,3 +107,17 @@ def test_expectations_are_ratings_and_repeat(count, columns, seed):
     one, other = (fit(space, signs, ratings).predict(base) for _ in range(2))
     assert np.array_equal(one[0], other[0])
     assert (np.abs(one[0]) <= 1 + 1e-12).all()
+
+
+def test_what_one_rating_says_about_another_answer():
+    """Mean and covariance as those of many persons drawn from the hypotheses."""
+    base, signs = answers(), answers(8, seed=2)
+    taste = fit(Space.of(base, 4), signs, np.where(signs[:, 1], 1.0, -1.0))
+    asked = answers(5, seed=3)
+    mean, covariance = taste.joint(asked)
+    np.testing.assert_allclose(mean, taste.predict(asked)[0])
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(len(taste.weights), size=40_000, p=taste.weights)
+    literals = taste.space.literals_of(asked)
+    likes = 2.0 * literals[:, taste.literals[drawn]].all(axis=2) - 1  # [asked, persons]
+    np.testing.assert_allclose(covariance, np.cov(likes, bias=True), atol=0.02)

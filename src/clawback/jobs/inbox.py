@@ -49,26 +49,33 @@ def waiting(home: Home, limit: int, *, deep: bool | None = None, now: float | No
 
 
 def _belief(home: Home, db: Store, settings: config.Config) -> tuple[Belief, Mapping[int, int]] | None:
-    """What a reward head, fitted on the ratings there are, expects of each unrated turn. None: too few, or no engine here."""
+    """What the ratings there are let one expect of each unrated turn (``rewards.conjunctions``). None: too few, or no engine here."""
     import importlib.util
 
     rated = [s for s in feedback.evidence(feedback.samples(db, raters=settings.training.raters)) if s.reward]
-    signs = {s.reward > 0 for s in rated}
+    kinds = {s.reward > 0 for s in rated}
     turns = db.turns(limit=LOOKED_AT, rated=False, kind="main")
-    if len(rated) < FEWEST or len(signs) < 2 or not turns or importlib.util.find_spec("torch") is None:
+    if len(rated) < FEWEST or len(kinds) < 2 or not turns or importlib.util.find_spec("torch") is None:
         return None
-    from clawback.rewards import fit
-
     try:
         policy = release.load(home, db.version(0), settings)
     except ModelError:
         return None
-    asked = [(s.messages, s.response) for s in rated] + [(t.messages, t.response) for t in turns]
-    looks = policy.features([m for m, _ in asked], [r for _, r in asked]).numpy()
-    looks = (looks - looks.mean(0)) / looks.std(0).clip(1e-8) / looks.shape[1] ** 0.5
-    head = fit(looks[: len(rated)], [s.reward for s in rated], spread=1.0)
-    mean, covariance = head.joint(looks[len(rated) :])
-    return Belief(mean, covariance, head.noise), {turn.id: row for row, turn in enumerate(turns)}
+    import numpy as np
+
+    from clawback.engine.torch.features import Lens
+    from clawback.rewards import conjunctions
+
+    texts = [s.response for s in rated] + [t.response for t in turns]
+    ids = [policy.tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    # What the turns themselves are like shows how answers vary; hidden states have no part in it.
+    lens = Lens.ground(ids, np.zeros((len(ids), 1)), texts)
+    signs, count = lens.signs(ids, texts), len(rated)
+    taste = conjunctions.fit(
+        conjunctions.Space.of(signs, lens.manners), signs[:count], [s.reward for s in rated]
+    )
+    mean, covariance = taste.joint(signs[count:])
+    return Belief(mean, covariance, conjunctions.NOISE), {turn.id: row for row, turn in enumerate(turns)}
 
 
 def fade(home: Home, now: float | None = None) -> int:

@@ -34,6 +34,8 @@ LITERAL = 20.0
 """A priori odds against any one literal of manner being part of a taste."""
 TOKEN = 6.0
 """Further odds against a token."""
+NOISE = 4 * WRONG_TAP * (1 - WRONG_TAP)
+"""Variance of one tap about what its person likes."""
 RARE = 0.02
 """A conjunction that holds for fewer of the base's answers than this, or misses fewer, is no hypothesis: nothing could be said of it."""
 MOST_TOKENS = 150
@@ -115,6 +117,12 @@ class Conjunctions:
         """Mean ``[n]`` and standard deviation ``[n]`` of what the person thinks of answers with ``signs [n, m]``, in [-1, 1]."""
         mean = 2 * (_holds(self.space.literals_of(signs), self.literals) @ self.weights) - 1
         return mean, np.sqrt(np.maximum(1 - mean**2, 0.0))
+
+    def joint(self, signs: ArrayLike) -> tuple[Floats, Floats]:
+        """Mean ``[n]`` and covariance ``[n, n]`` of the same: what a rating of one answer would say about another."""
+        worth = 2.0 * _holds(self.space.literals_of(signs), self.literals) - 1  # [n, h]
+        mean = worth @ self.weights
+        return mean, (worth * self.weights) @ worth.T - np.outer(mean, mean)
 
 
 def fit(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> Conjunctions:
