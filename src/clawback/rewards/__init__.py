@@ -1,4 +1,4 @@
-"""Reward models: what a person's ratings say about answers that nobody rated."""
+"""What a person's ratings and remarks say about answers that nobody rated."""
 
 from clawback.rewards.head import Head, Trust, fit
 

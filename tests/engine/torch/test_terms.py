@@ -38,7 +38,7 @@ def test_head_and_verifier_together(policy, samples):
     source = imagine.plan(
         policy, made_up(policy, samples, LISTS), recipe_for(policy, "imagine"), seed=3, terms=LISTS
     ).source
-    np.testing.assert_allclose(source.head.weights, plain.head.weights, atol=1e-9)
+    np.testing.assert_allclose(source.experts.ridge.weights, plain.experts.ridge.weights, atol=1e-9)
     answers, ended, _ = source._base_answers()
     hidden = source._look(answers).hidden
     texts = [policy.tokenizer.decode(a.response, skip_special_tokens=True) for a in answers]
