@@ -67,6 +67,14 @@ def test_a_head_that_predicts_nothing_proves_nothing() -> None:
     assert not decide(sure_of_itself, GATE).accepted
 
 
+def test_what_the_ratings_may_be_about_must_agree_with_the_head() -> None:
+    """A run that took a coincidence for the taste is liked by a head that saw the same coincidence."""
+    assert decide(replace(CLEAR, agreed=0.95), GATE).accepted
+    doubted = decide(replace(CLEAR, gain=5.0, agreed=0.6), GATE)
+    assert not doubted.accepted
+    assert "may be about with probability 0.60" in " ".join(doubted.reasons)
+
+
 def test_held_back_ratings_that_contradict_the_head_count() -> None:
     contradicting = replace(CLEAR, liked=CLEAR.disliked, disliked=CLEAR.liked)
     assert decide(contradicting, GATE).probability < decide(CLEAR, GATE).probability - 0.05

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.records import Message, Sample
-from clawback.release.rule import Evidence, Sampled
+from clawback.release.rule import NORMAL, Evidence, Sampled
 
 if TYPE_CHECKING:
     # Rolling back and asking what is wrong must work without what training needs: nothing heavy is imported here.
@@ -121,6 +121,7 @@ def measure(
         candidate=sampled(ours.completions),
         live=sampled(ours_before.completions),
         base=sampled(from_base),
+        agreed=agreed(policy, samples, lens, from_base, ours.completions, ours_before.completions),
     )
 
 
@@ -165,6 +166,36 @@ def grade(policy: Policy, samples: Sequence[Sample], lens: Lens) -> Head:
     ids = [policy.encode(s).response for s in samples]
     looks = lens(ids, hidden(policy, [s.messages for s in samples], ids), [s.response for s in samples])
     return head.fit(looks, [s.reward for s in samples], ridge=Imagining().ridge, spread=1.0)
+
+
+def agreed(
+    policy: Policy,
+    samples: Sequence[Sample],
+    lens: Lens,
+    base: Sequence[Completion],
+    ours: Sequence[Completion],
+    before: Sequence[Completion],
+) -> float:
+    """Σ_h P(h | all ratings) Φ(Δ_h / se_h): h is what the ratings may be about, Δ_h by how much more of our answers meet it."""
+    import numpy as np
+
+    from clawback.rewards import conjunctions
+
+    def signs(made: Sequence[Completion]) -> Any:
+        return lens.signs([c.ids for c in made], [c.text for c in made])
+
+    ids = [policy.encode(s).response for s in samples]
+    rated = lens.signs(ids, [s.response for s in samples])
+    space = conjunctions.Space.of(signs(base), lens.manners)
+    if not len(space.literals):
+        return 0.5  # the base says everything in one way: nothing can be told apart
+    taste = conjunctions.fit(space, rated, [s.reward for s in samples])
+    one, other = taste.met(signs(ours)), taste.met(signs(before))
+    # Of n answers in which k were met, (k + ½) / (n + 1): none in 96 is no proof of never.
+    a, b = ((m.sum(axis=0) + 0.5) / (len(m) + 1) for m in (one, other))
+    error = np.sqrt(a * (1 - a) / len(one) + b * (1 - b) / len(other))
+    better = [NORMAL.cdf(z) for z in (a - b) / error]
+    return float(taste.weights @ np.array(better))
 
 
 def sampled(made: Sequence[Completion]) -> Sampled:

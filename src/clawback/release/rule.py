@@ -13,9 +13,12 @@ well it scores: what collapses can score well on anything.
    N(1.6, 1.15²) for those of a person with a taste, and four persons in five taken to have one, that gives the probability ``s`` that
    they do.
 2. *Does the candidate do better by what they say?* The head says by how much the expected rating of its fresh answers exceeds that
-   of the live version's, and how unsure it is of that: ``Φ(gain / sd)``.
+   of the live version's, and how unsure it is of that: ``Φ(gain / sd)``. And of all that the ratings may be about (``rewards.conjunctions``)
+   there is a share under which more of its answers are what is wanted: ``a``. A run learns from what is likeliest, and with few good ratings that
+   is now and then something else: the head, which saw the same ratings, is then as sure of it as the run was; ``a`` is not.
+   Both have to say so: ``b = min(Φ(gain / sd), a)``.
 
-``P(better) = s Φ(gain / sd) + (1 - s) / 2``: if the ratings say nothing, it is a coin's toss. The candidate is accepted when that is at
+``P(better) = s b + (1 - s) / 2``: if the ratings say nothing, it is a coin's toss. The candidate is accepted when that is at
 least ``confidence``. With ratings of one sign nothing can be told, so nothing is ever accepted on them.
 """
 
@@ -81,6 +84,8 @@ class Evidence:
     candidate: Sampled
     live: Sampled
     base: Sampled
+    agreed: float = 1.0
+    """Share of what the ratings may be about under which the candidate answers better; 1 in reports from before it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +105,11 @@ def decide(evidence: Evidence, settings: Gate) -> Decision:
         why = f"there are {evidence.good} good and {evidence.bad} bad ratings: without more {few} ones nothing can be told"
         return Decision(False, 0.0, (why, *alarms))
     said, tests = says_something(evidence)
-    better = NORMAL.cdf(within(evidence.gain / max(evidence.gain_sd, 1e-9)))
+    better = min(NORMAL.cdf(within(evidence.gain / max(evidence.gain_sd, 1e-9))), evidence.agreed)
     probability = said * better + (1 - said) / 2
     pieces = (
         f"fresh answers: expected rating {evidence.gain:+.2f} ± {evidence.gain_sd:.2f} against the live version, if the ratings say "
-        f"anything (probability {shown(said)})",
+        f"anything (probability {shown(said)}); better by what they may be about with probability {shown(evidence.agreed)}",
         *tests,
     )
     if alarms:

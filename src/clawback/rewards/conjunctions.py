@@ -113,14 +113,18 @@ class Conjunctions:
     literals: Ints  # [kept, 3]
     weights: Floats  # [kept], sum 1
 
+    def met(self, signs: ArrayLike) -> Bools:
+        """``[n, h]`` which of the hypotheses each answer meets."""
+        return _holds(self.space.literals_of(signs), self.literals)
+
     def predict(self, signs: ArrayLike) -> tuple[Floats, Floats]:
         """Mean ``[n]`` and standard deviation ``[n]`` of what the person thinks of answers with ``signs [n, m]``, in [-1, 1]."""
-        mean = 2 * (_holds(self.space.literals_of(signs), self.literals) @ self.weights) - 1
+        mean = 2 * (self.met(signs) @ self.weights) - 1
         return mean, np.sqrt(np.maximum(1 - mean**2, 0.0))
 
     def joint(self, signs: ArrayLike) -> tuple[Floats, Floats]:
         """Mean ``[n]`` and covariance ``[n, n]`` of the same: what a rating of one answer would say about another."""
-        worth = 2.0 * _holds(self.space.literals_of(signs), self.literals) - 1  # [n, h]
+        worth = 2.0 * self.met(signs) - 1  # [n, h]
         mean = worth @ self.weights
         return mean, (worth * self.weights) @ worth.T - np.outer(mean, mean)
 
