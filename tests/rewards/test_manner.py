@@ -38,6 +38,12 @@ def test_counts_grow_with_what_they_count():
         assert b > a or name == "words a line"
 
 
+def test_long_runs_of_blank_lines_are_no_items():
+    """Quadratic time in their number would show here as a test that never ends: 5 · 10⁹ steps."""
+    assert signs("\n" * 100_000) == set()
+    assert "list" in signs("\n" * 100_000 + "- a\n\n\n- b")
+
+
 @given(st.lists(st.text(), max_size=5))
 def test_any_text_has_finite_manners(texts):
     seen = manner(texts)

@@ -40,6 +40,10 @@ def test_a_sentence_without_end_is_no_remark():
     assert wishes("the list of all the short stories that " * 20) == []
 
 
+def test_of_a_text_without_end_the_beginning_is_read():
+    assert wishes("Be brief. " + '"ab" ' * 100_000)[-1] == SHORTER
+
+
 @given(st.text(max_size=300))
 def test_any_text_gives_known_names(text):
     for wish in wishes(text):

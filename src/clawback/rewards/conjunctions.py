@@ -9,8 +9,7 @@ where a rating agrees with h with probability 1 − ε, and a rating between −
 hypotheses: one that names a sign of h which the answer lacks has probability 1 − δ, any other δ. What is expected of an answer is
 then 2 Σ_h P(h | …) h(x) − 1: all of it sums over a table of at most some ten thousand rows, nothing is fitted.
 
-With 28 noisy ratings that is worth as much as four times the ratings are to the ridge, on tastes that are conjunctions; what is not one, the ridge
-beside it has to find (docs/studies/0002-more-from-the-same-taps.md).
+On tastes that are conjunctions that is worth about twice the ratings; what is not one, the ridge beside it has to find (docs/studies/0002-more-from-the-same-taps.md).
 """
 
 from __future__ import annotations
@@ -38,6 +37,8 @@ NOISE = 4 * WRONG_TAP * (1 - WRONG_TAP)
 """Variance of one tap about what its person likes."""
 RARE = 0.02
 """A conjunction that holds for fewer of the base's answers than this, or misses fewer, is no hypothesis: nothing could be said of it."""
+VARIES = 0.08
+"""A sign that fewer of the base's answers have than this, or lack, is part of no hypothesis."""
 MOST_TOKENS = 150
 """Tokens that are looked at, those nearest to being in half of the answers."""
 KEPT = 2000
@@ -58,7 +59,7 @@ class Space:
         """From the signs ``[S, m]`` of answers of the base, of which the first ``manners`` are of manner and the others tokens."""
         seen = np.asarray(signs, dtype=bool)
         share = seen.mean(axis=0)
-        varying = np.flatnonzero((share > 0.08) & (share < 0.92))
+        varying = np.flatnonzero((share > VARIES) & (share < 1 - VARIES))
         tokens = varying[varying >= manners]
         tokens = tokens[np.argsort(np.abs(share[tokens] - 0.5), kind="stable")[:MOST_TOKENS]]
         columns = np.sort(np.concatenate([varying[varying < manners], tokens]))

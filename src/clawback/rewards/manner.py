@@ -20,7 +20,9 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 EMOJI = re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]")
-_ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s", re.MULTILINE)
+_ITEM = re.compile(
+    r"^[ \t]*(?:[-*•]|\d{1,3}[.)])\s", re.MULTILINE
+)  # [ \t]: with \s a run of blank lines takes quadratic time
 
 
 def _words(*alternatives: str) -> re.Pattern[str]:

@@ -10,6 +10,9 @@ import re
 
 from clawback.rewards.manner import EMOJI
 
+READ = 2000
+"""Characters of a remark that are read; what is longer is text that somebody put in."""
+
 Wish = dict[str, bool]
 """Manner, or ``SAYS`` and a text → whether there should be (more of) it. Any one of them may be what is meant."""
 
@@ -55,6 +58,7 @@ def wishes(text: str) -> list[Wish]:
     "Too long, and no apologies!" → less of the words; no apology. A piece with a *no* or *too* before what it names wishes the opposite.
     A text in quotation marks, or an emoji, is meant as it stands.
     """
+    text = text[:READ]
     found: list[Wish] = []
     for match in _QUOTED.finditer(text):
         before = _PIECES.split(text[: match.start()])[-1]

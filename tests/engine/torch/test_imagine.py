@@ -105,6 +105,11 @@ def test_a_remark_is_enough_where_all_ratings_are_alike(policy, samples):
     # An answer that somebody put in its place is none, whatever it says.
     puzzling = [dataclasses.replace(alike[0], hints=("Hm.", f"{BETTER}\nSorry! It is short.")), *alike[1:]]
     assert imagine.plan(policy, puzzling, recipe_for(policy)).name == "reinforce"
+    # Nor is one about what the base never says: it tells nothing apart.
+    idle = [dataclasses.replace(alike[0], hints=('Say "heretofore".', "No headings.")), *alike[1:]]
+    assert imagine.plan(policy, idle, recipe_for(policy)).name == "reinforce"
+    with pytest.raises(TrainingError, match="ratings are bad, so there is nothing to compare"):
+        imagine.plan(policy, idle, recipe_for(policy, "imagine"))
     alike[0] = dataclasses.replace(alike[0], hints=("Too wordy, and no emoji!",))
     plan = imagine.plan(policy, alike, recipe_for(policy))
     assert plan.name == "imagine"

@@ -7,6 +7,7 @@ remarks. Their mean is better than either (docs/studies/0002-more-from-the-same-
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -27,13 +28,16 @@ class Answers:
     hidden: Floats
 
 
+PHRASES = 16
+"""Quoted texts that are looked for, those most spoken of: with the hypotheses it goes as the third power of the signs."""
+
 Remark = tuple[Sequence[int], str, str]
 """The ids and the text of an answer, and what was said about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Both, and the lens that they look through. ``heard``: how many remarks were understood."""
+    """Both, and the lens that they look through. ``heard``: how many remarks were understood and say something here."""
 
     lens: Lens
     ridge: Head
@@ -64,10 +68,9 @@ def learn(
 ) -> Experts:
     """From answers of the base, which show how answers vary, rated ones with their ``rewards [n]``, and what was said in words."""
     wished = [(tuple(ids), text, wish) for ids, text, said in remarks for wish in wishes(said)]
-    phrases = {name.removeprefix(SAYS) for *_, wish in wished for name in wish if name.startswith(SAYS)}
-    lens = replace(
-        Lens.ground(base.ids, base.hidden, base.texts), phrases=tuple(sorted(phrases)), shares=shares
-    )
+    quoted = Counter(name.removeprefix(SAYS) for *_, wish in wished for name in wish if name.startswith(SAYS))
+    phrases = tuple(sorted(phrase for phrase, _ in quoted.most_common(PHRASES)))
+    lens = replace(Lens.ground(base.ids, base.hidden, base.texts), phrases=phrases, shares=shares)
     looks = lens(rated.ids, rated.hidden, rated.texts)
     space = Space.of(lens.signs(base.ids, base.texts), lens.manners)
     said, heard = _said(space, lens, wished)
@@ -83,11 +86,13 @@ def learn(
 def _said(
     space: Space, lens: Lens, wished: Sequence[tuple[tuple[int, ...], str, Wish]]
 ) -> tuple[Floats, int]:
-    """[h] log-likelihood of what was wished for, and of how many wishes: the same about the same answer (by several votes
-    of a judge, say) counts once."""
-    total = np.zeros(len(space.literals))
+    """[h] log-likelihood of what was wished for, and how many wishes say anything here: the same about the same answer (by several
+    votes of a judge, say) counts once, and what never varies in the base's answers, or never was said, not at all."""
+    total, heard = np.zeros(len(space.literals)), 0
     different = {(ids, tuple(wish.items())): (ids, text, wish) for ids, text, wish in wished}
     for ids, text, wish in different.values():
         wanted = {column: more for name, more in wish.items() for column in lens.columns(name)}
-        total += space.remarked(wanted, lens.signs([ids], [text])[0])
-    return total, len(different)
+        said = space.remarked(wanted, lens.signs([ids], [text])[0])
+        total += said
+        heard += bool(said.any())
+    return total, heard

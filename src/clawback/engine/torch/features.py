@@ -130,10 +130,12 @@ class Lens:
         return np.hstack([there, above, says.reshape(len(how), -1), self._there(answers) > 0])
 
     def columns(self, name: str) -> list[int]:
-        """Where a manner of this name, or a phrase, is among the signs: one place, or one for each cut of a count."""
+        """Where a manner of this name, or a phrase, is among the signs: one place, or one for each cut of a count. None for a phrase that
+        is not looked for."""
         signs = len(manner.SIGNS)
         if name.startswith(SAYS):
-            return [signs + self.cuts.size + self.phrases.index(name.removeprefix(SAYS))]
+            phrase = name.removeprefix(SAYS)
+            return [signs + self.cuts.size + i for i, one in enumerate(self.phrases) if one == phrase]
         place = manner.NAMES.index(name)
         if place < signs:
             return [place]

@@ -129,14 +129,12 @@ def plan(
     rated = [policy.encode(one) for one in samples]
     rewards = np.array([one.said for one in samples], dtype=np.float64)
     fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
-    heard = any(wishes(hint) for _, hint in words)
-    if np.ptp(rewards) == 0 and grader is None and not heard:
-        why = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
-        if recipe.algorithm == NAME:
-            raise TrainingError(
-                f"Nothing can be imagined from these ratings: {why}. Rate some of the other kind."
-            )
-        return _fall_back(policy, samples, recipe, fallback, seed, baseline, why)
+    remarks = [(policy.encode(one), hint) for one, hint in words if wishes(hint)]
+    alike = ""
+    if np.ptp(rewards) == 0 and grader is None:
+        alike = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
+    if alike and not remarks:
+        return _fall_back(policy, samples, recipe, fallback, seed, baseline, alike)
 
     imagination = Imagination(
         policy, _asked(policy, rated, prompts), settings, seed, _room(policy, rated), grader, terms
@@ -145,11 +143,10 @@ def plan(
         imagination.questions = _questions(policy, samples, rated, prompts)
     tell({"phase": "imagine", "answers": settings.grounding})
     if grader is None:
-        remarks = [(policy.encode(one), hint) for one, hint in words]
         experts = imagination.learn(rated, rewards, remarks)
         trust = experts.ridge.trust
-        if not trust.trusted and not heard and recipe.algorithm != NAME:
-            return _fall_back(policy, samples, recipe, fallback, seed, baseline, trust.reason)
+        if not experts.heard and (alike or (not trust.trusted and recipe.algorithm != NAME)):
+            return _fall_back(policy, samples, recipe, fallback, seed, baseline, alike or trust.reason)
         note = f"imagined answers, graded by a head fitted on {len(rated)} ratings: {trust.reason}"
         note += f"; remarks understood: {experts.heard}" if experts.heard else ""
     else:
@@ -172,6 +169,10 @@ def _fall_back(
     baseline: float,
     why: str,
 ) -> Plan:
+    if recipe.algorithm == NAME:
+        raise TrainingError(
+            f"Nothing can be imagined from these ratings: {why}. Rate some of the other kind."
+        )
     made = from_ratings(policy, samples, recipe, algorithm, seed=seed, baseline=baseline)
     return dataclasses.replace(made, note=f"reinforce on the ratings themselves: {why}")
 
