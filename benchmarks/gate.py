@@ -27,6 +27,7 @@ from clawback.demo import Demo
 from clawback.engine.embedded import corpus, tastes
 from clawback.paths import Home
 from clawback.records import Run, Sample
+from clawback.release.rule import decide
 
 RESULTS = Path("bench-results/gate.jsonl")
 BAD = ("shuffled", "collapsed", "random", "over-trained")
@@ -162,6 +163,18 @@ def judge(kind: str, taste: str, seed: int) -> dict[str, Any]:
         }
 
 
+def decided(row: dict[str, Any]) -> dict[str, Any]:
+    """With what the gate says of this evidence today: cases are dear, rules are not."""
+    empty = {"version": 0, "against": 0, "accepted": False, "probability": 0.0, "reasons": ()}
+    report = release.Report.from_dict(empty | {"evidence": row["evidence"]})
+    decision = decide(report.evidence, config.Gate())
+    return row | {
+        "accepted": decision.accepted,
+        "probability": decision.probability,
+        "reasons": decision.reasons,
+    }
+
+
 def counted(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     """The cases of a kind that count, at most as many as are wanted: by the truth, not by what the gate said."""
     of_kind = [r for r in rows if r["kind"] == kind and improved(r) == (kind == "good")]
@@ -205,7 +218,7 @@ def main(argv: list[str] | None = None) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     options.results.parent.mkdir(parents=True, exist_ok=True)
     rows = (
-        [json.loads(line) for line in options.results.read_text().splitlines()]
+        [decided(json.loads(line)) for line in options.results.read_text().splitlines()]
         if options.results.exists()
         else []
     )

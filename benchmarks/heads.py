@@ -68,8 +68,8 @@ def world() -> World:
     """Answers to topics that are rated and to others; seconds per thousand."""
     from clawback import engine
     from clawback.engine.embedded import corpus
-    from clawback.engine.torch.features import Lens
     from clawback.rewards.conjunctions import Space
+    from clawback.rewards.lens import Lens
 
     policy = engine.load("embedded")
     made = {}

@@ -2,11 +2,11 @@
 
 A simulated person has a taste of one to three parts and taps wrong one time in ten. Each round they rate some answers
 of the newest version, one to a prompt; a share of the ratings is held back, as for the gate, and a fresh adapter is trained on
-all others so far. Every version is then measured on topics that nobody rated. A recipe with a ``*`` also gets one sentence about each answer
-that was rated bad: what is missing in it.
+all others so far. Every version is then measured on topics that nobody rated. A recipe with a ``?`` is rated what `clawback inbox --rate` asks about, out of the
+four times as many answers that an agent gave; with a ``*`` it also gets one sentence about each answer that was rated bad: what is missing in it.
 
     python -m benchmarks taste                                    # six tastes, five seeds, 32, 64, 96, 128 ratings, auto
-    python -m benchmarks taste --tastes varied --ratings 8,16,32 --recipes "auto,auto*,mis-po:learning_rate=0.002"
+    python -m benchmarks taste --tastes varied --ratings 8,16,32 --recipes "auto,auto?,auto?*,mis-po:learning_rate=0.002"
     python -m benchmarks taste --tastes "only bad;only good" --ratings 32
 
 Results are kept, one a line, in bench-results/taste.jsonl; what is there already is not run again.
@@ -22,7 +22,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,6 +48,14 @@ class Case:
     held_out: float
 
     @property
+    def speaks(self) -> bool:
+        return "*" in self.recipe
+
+    @property
+    def chooses(self) -> bool:
+        return "?" in self.recipe
+
+    @property
     def key(self) -> str:
         return f"{self.recipe}|{self.taste}|{self.seed}|{','.join(map(str, self.ratings))}|{self.held_out}"
 
@@ -67,13 +74,20 @@ def run(case: Case) -> list[dict[str, Any]]:
     asked = corpus.prompts("rated", case.ratings[-1], case.seed)
     unrated = corpus.prompts("rated", case.ratings[-1] * (TURNS - 1), 100 + case.seed)
     samples: list[Any] = []
+    captured: list[tuple[Any, Any]] = []
     places: dict[int, str] = {}
     rows, baseline = [], 0.0
     for number, (before, count) in enumerate(zip((0, *case.ratings), case.ratings, strict=False)):
         new = asked[before:count]
+        if case.chooses:
+            new = [*new, *unrated[(TURNS - 1) * before : (TURNS - 1) * count]]
         seed = 1000 * case.seed + number
         answers = [one for [one] in policy.generate([p.messages for p in new], seed=seed)]
-        samples += list(_rated(new, answers, taste, person, case, len(samples)))
+        captured += zip(new, answers, strict=True)
+        if case.chooses:
+            _choose(captured, samples, count, taste, person, case)
+        else:
+            samples += [_rated(i, *captured[i], taste, person, case) for i in range(before, count)]
         train, held = feedback.split(samples, case.held_out, case.seed, before=places)
         places = {s.turn_id: "train" for s in train} | {s.turn_id: "held_out" for s in held}
         policy.put(None)
@@ -102,26 +116,34 @@ def run(case: Case) -> list[dict[str, Any]]:
     return rows
 
 
-def _rated(
-    new: Any, answers: Any, taste: Any, person: random.Random, case: Case, first: int
-) -> Iterator[Any]:
+def _choose(captured: Any, samples: list[Any], count: int, taste: Any, person: Any, case: Case) -> None:
+    """Add ratings of captured answers that nobody rated, as `clawback inbox --rate` asks for them, until there are ``count``."""
+    from clawback.rewards.deck import Deck
+
+    deck = Deck([answer.text for _, answer in captured])
+    while len(samples) < count:
+        ratings = {one.turn_id - 1: one.reward for one in samples}
+        [(place, _)] = deck.next(ratings, [i for i in range(len(captured)) if i not in ratings])
+        samples.append(_rated(place, *captured[place], taste, person, case))
+
+
+def _rated(number: int, prompt: Any, answer: Any, taste: Any, person: random.Random, case: Case) -> Any:
     from clawback.records import Part, Sample
 
-    for number, (prompt, answer) in enumerate(zip(new, answers, strict=True), first + 1):
-        rating = taste.rate(prompt, answer.text, person, NOISE)
-        words = ""
-        if case.recipe.endswith("*") and rating < 0:
-            words = taste.remark(prompt, answer.text, person)
-        yield Sample(
-            turn_id=number,
-            messages=tuple(prompt.messages),
-            response=answer.text,
-            reward=ONE_SIGN.get(case.taste, float(rating)),
-            response_ids=answer.ids,
-            response_logprobs=answer.logprobs,
-            parts=(Part(number, "rating", float(rating), 1.0),),
-            hints=(words,) if words else (),
-        )
+    rating = taste.rate(prompt, answer.text, person, NOISE)
+    words = ""
+    if case.speaks and rating < 0:
+        words = taste.remark(prompt, answer.text, person)
+    return Sample(
+        turn_id=number + 1,
+        messages=tuple(prompt.messages),
+        response=answer.text,
+        reward=ONE_SIGN.get(case.taste, float(rating)),
+        response_ids=answer.ids,
+        response_logprobs=answer.logprobs,
+        parts=(Part(number + 1, "rating", float(rating), 1.0),),
+        hints=(words,) if words else (),
+    )
 
 
 def _recipe(policy: Any, text: str) -> Any:
@@ -129,7 +151,7 @@ def _recipe(policy: Any, text: str) -> Any:
     from clawback import engine
     from clawback.engine.torch.imagine import Imagining
 
-    name, _, changes = text.rstrip("*").partition(":")
+    name, _, changes = text.rstrip("*?").partition(":")
     values = {k: _value(v) for k, v in (change.split("=") for change in changes.split("+") if change)}
     preset = str(values.pop("preset", "balanced"))
     extra = {k: v for k, v in values.items() if k in Imagining.__dataclass_fields__}

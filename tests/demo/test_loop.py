@@ -11,6 +11,7 @@ from clawback import config, store
 from clawback.demo import Demo, loop
 from clawback.engine.embedded import corpus
 from clawback.errors import UsageError
+from clawback.jobs import inbox
 from clawback.paths import Home
 
 TASTE = "bullets"
@@ -47,10 +48,13 @@ def test_each_answer_is_a_turn_and_each_tap_a_row(home: Home, small: None) -> No
     demo = made(home)
     given = demo.collect(6, demo.simulated)
     with store.connect(home.database) as db:
-        turns, taps = list(reversed(db.turns(limit=50))), db.feedback()
+        turns, taps = db.turns(limit=50), db.feedback()
+        chosen = inbox.waiting(home, 1)
     assert [f.value for f in taps] == given
-    assert [f.turn_id for f in taps] == [t.id for t in turns[-6:]]
-    assert len(turns) == 6 * (1 + loop.UNRATED), "most of what an agent says is never rated"
+    assert len({f.turn_id for f in taps}) == 6
+    assert [f.turn_id for f in taps][:4] == [t.id for t in turns[:4]], "the newest, while nothing is known"
+    assert chosen[0].gain > 0, "then what the inbox asks about"
+    assert len(turns) == 6 * loop.CAPTURED, "most of what an agent says is never rated"
     assert {f.source for f in taps} == {"demo"}
     assert all(t.version == 0 and t.response_ids for t in turns)
 
@@ -70,8 +74,8 @@ def test_a_person_may_pass_over_an_answer_and_stop_early(home: Home, small: None
     keys = iter([1, 0, -1, None])
     assert demo.collect(8, lambda *_: next(keys)) == [1, 0, -1]
     with store.connect(home.database) as db:
-        before = 8 * loop.UNRATED
-        assert [(f.turn_id - before, f.value) for f in db.feedback()] == [(1, 1.0), (3, -1.0)]
+        newest = 8 * loop.CAPTURED
+        assert [(f.turn_id, f.value) for f in db.feedback()] == [(newest, 1.0), (newest - 2, -1.0)]
 
 
 def test_no_tap_at_all_trains_nothing(home: Home, small: None) -> None:

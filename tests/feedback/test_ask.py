@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from clawback import feedback, store
-from clawback.feedback.ask import Belief, best_pairs, best_turns, condition, information
-from clawback.paths import Home
+from clawback.feedback.ask import Belief, best_pairs, best_turns, condition, information, newest
 from clawback.records import Turn
 from clawback.rewards import head
-from clawback.store import Store
 
 
 def random_belief(seed: int, n: int = 8, noise: float = 0.3) -> Belief:
@@ -130,27 +125,7 @@ def test_asking_well_teaches_more_than_asking_at_random() -> None:
     assert stats.ttest_1samp(apart, 0, alternative="greater").pvalue < 0.01
 
 
-@pytest.fixture
-def db(home: Home) -> Iterator[Store]:
-    with store.connect(home.database) as opened:
-        for session, text in [("a", "word " * 20)] * 3 + [("b", "word " * 20)] * 2 + [("c", "Done.")]:
-            opened.add_turn(Turn(session, ({"role": "user", "content": "q"},), text))
-        opened.add_turn(Turn("c", (), "word " * 20, kind="side"))
-        yield opened
-
-
-def test_without_a_head_the_newest_of_each_conversation_come_first_and_short_ones_last(db: Store) -> None:
-    assert [q.turn_id for q in feedback.most_informative(db)] == [5, 3, 4, 2, 1, 6]
-    feedback.rate(db, 5, 1)
-    assert [q.turn_id for q in feedback.most_informative(db, 2)] == [4, 3]
-
-
-def test_with_a_head_what_it_knows_least_comes_first(db: Store) -> None:
-    belief = Belief(np.zeros(3), np.diag([0.1, 3.0, 1.0]), 0.5)
-    asked = feedback.most_informative(db, 5, belief=belief, places={1: 0, 2: 1, 3: 2})
-    assert [q.turn_id for q in asked] == [2, 3, 1, 5, 4]
-    assert asked[0].gain > asked[1].gain > asked[2].gain > asked[3].gain == 0
-    feedback.rate(db, 2, 1)
-    assert [
-        q.turn_id for q in feedback.most_informative(db, 1, belief=belief, places={1: 0, 2: 1, 3: 2})
-    ] == [3]
+def test_where_nothing_is_known_the_newest_of_each_conversation_come_first_and_short_ones_last() -> None:
+    said = [("a", "word " * 20)] * 3 + [("b", "word " * 20)] * 2 + [("c", "Done.")]
+    turns = [Turn(session, (), text, id=number) for number, (session, text) in enumerate(said, 1)]
+    assert [turn.id for turn in newest(turns[::-1])] == [5, 3, 4, 2, 1, 6]

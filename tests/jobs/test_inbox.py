@@ -13,6 +13,7 @@ import pytest
 
 from clawback import config, feedback, store
 from clawback.cli import main
+from clawback.cli.inbox import SIDES
 from clawback.cli.talk import KEYS
 from clawback.jobs import inbox
 from clawback.paths import Home
@@ -79,30 +80,98 @@ def test_fading_drops_only_where_it_is_asked_to_and_never_what_somebody_spoke_of
     assert gone not in (kept, undone, young)
 
 
+def test_after_each_rating_it_is_chosen_anew(home: Home) -> None:
+    """Until something is liked, answers of another kind are asked about; what is known by then is not."""
+    fill(home, *[f"{TERSE} {i}" for i in range(20)], *[f"{LONG} {i}" for i in range(20)])
+    found, asked = inbox.Inbox(home), []
+    with store.connect(home.database) as db:
+        for _ in range(12):
+            [best] = found.next(1)
+            asked.append(best.turn.id)
+            feedback.rate(db, best.turn.id, 1 if best.turn.response.startswith(TERSE) else -1)
+    assert len(set(asked)) == 12
+    with store.connect(home.database) as db:
+        kinds = {db.turn(number).response.startswith(TERSE) for number in asked}
+    assert kinds == {True, False}
+    [best] = found.next(1, set(range(41)) - {3, 33})
+    assert best.turn.id in (3, 33)
+
+
+def test_pairs_are_two_answers_to_the_same_prompt(home: Home) -> None:
+    alone = fill(home, LONG, TERSE)
+    with store.connect(home.database) as db:
+        ask = ({"role": "user", "content": "Tell me about otters."},)
+        first, second, same = (db.add_turn(Turn("s", ask, said)).id for said in (TERSE, LONG, LONG))
+    found = [(p.first.id, p.second.id) for p in inbox.Inbox(home).pairs(9)]
+    assert sorted(found) == [(first, second), (first, same)], "two that say the same are no pair"
+    with store.connect(home.database) as db:
+        feedback.rate(db, first, 1)
+    assert inbox.Inbox(home).pairs(9) == []
+    assert alone
+
+
 def test_the_command(home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
     assert main(["inbox"]) == 0
     assert "Nothing is waiting" in capsys.readouterr().out
+    assert main(["inbox", "--pairs"]) == 0
+    assert "No prompt has two answers" in capsys.readouterr().out
     [number] = fill(home, LONG)
     assert main(["inbox", "--json"]) == 0
     [one] = json.loads(capsys.readouterr().out)
     assert (one["turn"], one["prompt"]) == (number, "Tell me about animal 0.")
+    fill(home, TERSE)  # the same prompt
+    assert main(["inbox", "--pairs", "--json"]) == 0
+    [pair] = json.loads(capsys.readouterr().out)
+    assert (pair["first"], pair["second"], pair["responses"]) == (number, number + 1, [LONG, TERSE])
 
 
-def test_one_key_a_turn(home: Home) -> None:
-    numbers = fill(home, *[f"{LONG} {i}" for i in range(4)])
+def keys(home: Home, shown: str, *typed: bytes, options: tuple[str, ...] = ()) -> str:
+    """What the terminal shows where these keys are typed, each when it is asked for."""
     parent, child = pty.openpty()
-    command = [sys.executable, "-m", "clawback", "inbox", "--rate", "--quick"]
+    command = [sys.executable, "-m", "clawback", "inbox", "--rate", *options]
     process = subprocess.Popen(
         command, stdin=child, stdout=child, stderr=child, env={**os.environ, "CLAWBACK_HOME": str(home.root)}
     )
     os.close(child)
-    shown = b""
-    for number, key in enumerate((b"g", b"s", b"0", b"q"), 1):
-        while shown.count(KEYS.encode()) < number:
-            shown += os.read(parent, 4096)
+    screen = b""
+    for number, key in enumerate(typed, 1):
+        while screen.count(shown.encode()) < number:
+            screen += os.read(parent, 4096)
         os.write(parent, key)
     assert process.wait(timeout=60) == 0
+    return screen.decode()
+
+
+def test_one_key_a_turn(home: Home) -> None:
+    numbers = fill(home, *[f"{LONG} {i}" for i in range(4)])
+    keys(home, KEYS, b"g", b"s", b"0", b"q")
     with store.connect(home.database) as db:
         given = {f.turn_id: f.value for f in db.feedback()}
     assert given == {numbers[3]: 1.0, numbers[1]: 1.0}
+
+
+def test_one_key_a_pair(home: Home) -> None:
+    ask = ({"role": "user", "content": "Tell me about otters."},)
+    with store.connect(home.database) as db:
+        first, second = (db.add_turn(Turn("s", ask, said)).id for said in (TERSE, LONG))
+    keys(home, SIDES, b"2", options=("--pairs",))
+    with store.connect(home.database) as db:
+        [given] = db.feedback()
+    assert (given.kind, given.turn_id, given.other_turn_id) == ("preference", second, first)
+
+
+def test_rating_without_a_terminal_is_refused_in_a_sentence(home: Home) -> None:
+    fill(home, LONG)
+    command = [sys.executable, "-m", "clawback", "inbox", "--rate"]
+    ended = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CLAWBACK_HOME": str(home.root)},
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "terminal" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,6 +1,7 @@
 """Bayes over conjunctions, against a slow count of the same thing."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback.rewards import conjunctions
-from clawback.rewards.conjunctions import LITERAL, RARE, TOKEN, WRONG_REMARK, WRONG_TAP, Space, fit
+from clawback.rewards.conjunctions import LITERAL, RARE, TOKEN, WRONG_REMARK, WRONG_TAP, Space, evidence, fit
 
 
 def answers(count=300, columns=6, seed=0):
@@ -121,3 +122,26 @@ def test_what_one_rating_says_about_another_answer():
     literals = taste.space.literals_of(asked)
     likes = 2.0 * literals[:, taste.literals[drawn]].all(axis=2) - 1  # [asked, persons]
     np.testing.assert_allclose(covariance, np.cov(likes, bias=True), atol=0.02)
+
+
+def test_the_bayes_factor_is_one_of_two_distributions_over_all_ratings():
+    """Under either hypothesis the probabilities of all 2⁷ ways to rate seven answers add up to one."""
+    space, signs = Space.of(answers(), 4), answers(7, seed=5)
+    total = mean = 0.0
+    for taps in itertools.product((1.0, -1.0), repeat=7):
+        good = taps.count(1.0)
+        coin = math.factorial(good) * math.factorial(7 - good) / math.factorial(8)
+        total += coin
+        mean += coin * math.exp(evidence(space, signs, taps))
+    assert (total, mean) == (pytest.approx(1), pytest.approx(1))
+
+
+def test_the_bayes_factor_tells_a_taste_from_tosses():
+    rng = np.random.default_rng(0)
+    space, signs = Space.of(answers(), 4), answers(28, seed=6)
+    wanted = signs[:, 0] & ~signs[:, 2]
+    taste = [evidence(space, signs, np.where(wanted ^ (rng.random(28) < 0.1), 1, -1)) for _ in range(40)]
+    tosses = [evidence(space, signs, rng.permutation(np.where(wanted, 1, -1))) for _ in range(40)]
+    assert np.median(taste) > 3
+    assert np.median(tosses) < 0
+    assert evidence(Space.of(np.ones((5, 2), dtype=bool), 2), np.ones((3, 2), dtype=bool), [1, 1, -1]) == 0

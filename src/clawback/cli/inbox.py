@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 import click
 
-from clawback.cli.common import current_home, emit, json_option, shorten
+from clawback.cli.common import current_home, emit, json_option, open_store, shorten
+from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.jobs.inbox import Inbox, Pair
+
+SIDES = "[1] or [2] is better, [enter] skip, [q]uit"
 
 
 @click.command()
 @click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 500), help="How many.")
-@click.option(
-    "--deep/--quick",
-    default=None,
-    help="Ask the model what it could learn from each (loads it), or take the newest. [default: deep for the embedded model]",
-)
 @click.option("--rate", "rating", is_flag=True, help="Rate them one by one, with one key each.")
+@click.option(
+    "--pairs", is_flag=True, help="Two answers to the same prompt, of which you say which is better."
+)
 @json_option
-def inbox(limit: int, deep: bool | None, rating: bool, as_json: bool) -> None:
+def inbox(limit: int, rating: bool, pairs: bool, as_json: bool) -> None:
     """What is worth a rating, most informative first. What nobody rated fades; it never counts as bad.
+
+    With --rate the next one is chosen anew after each rating, by what you said so far.
 
     \b
     clawback inbox
     clawback inbox --rate
+    clawback inbox --pairs --rate
     """
-    from clawback.jobs import inbox as waiting
+    from clawback.jobs.inbox import Inbox
 
-    here = current_home()
-    found = waiting.waiting(here, limit, deep=deep)
+    if rating and not sys.stdin.isatty():
+        raise UsageError("One key each needs a terminal. From a script: clawback good --turn N")
+    found = Inbox(current_home())
     if rating:
-        _rate([w.turn.id for w in found])
-        return
+        (_compare if pairs else _rate)(found, limit)
+    elif pairs:
+        _list_pairs(found.pairs(limit), as_json)
+    else:
+        _list(found, limit, as_json)
+
+
+def _list(found: Inbox, limit: int, as_json: bool) -> None:
+    turns = found.next(limit)
     data = [
         {
             "turn": w.turn.id,
@@ -39,27 +57,74 @@ def inbox(limit: int, deep: bool | None, rating: bool, as_json: bool) -> None:
             "gain": w.gain,
             "why": w.why,
         }
-        for w in found
+        for w in turns
     ]
     lines = [
-        f"{w.turn.id:>6}  {shorten(w.turn.prompt, 38):<38}  {shorten(w.turn.response, 50)}" for w in found
+        f"{w.turn.id:>6}  {shorten(w.turn.prompt, 38):<38}  {shorten(w.turn.response, 50)}" for w in turns
     ]
-    lines += (
-        ["", "Rate with `clawback good --turn N`, or all of them with `clawback inbox --rate`."]
-        if found
-        else []
-    )
-    emit(data, "\n".join(lines) or "Nothing is waiting for a rating.", as_json)
+    hint = ["", "Rate with `clawback good --turn N`, or all of them with `clawback inbox --rate`."]
+    emit(data, "\n".join(lines + hint) if turns else "Nothing is waiting for a rating.", as_json)
 
 
-def _rate(turns: list[int]) -> None:
-    """One turn after the other, as in `chat`; each rating is stored at once."""
-    from clawback.cli.common import open_store
+def _list_pairs(found: list[Pair], as_json: bool) -> None:
+    data = [
+        {
+            "first": p.first.id,
+            "second": p.second.id,
+            "prompt": shorten(p.first.prompt, 500),
+            "responses": [shorten(p.first.response, 500), shorten(p.second.response, 500)],
+            "bits": p.bits,
+        }
+        for p in found
+    ]
+    lines = [
+        f"{p.first.id:>6} {p.second.id:>6}  {shorten(p.first.prompt, 30):<30}  "
+        f"{shorten(p.first.response, 30):<30} | {shorten(p.second.response, 30)}"
+        for p in found
+    ]
+    hint = ["", "Say which is better with `clawback prefer BETTER WORSE`, or with `--rate`."]
+    emit(data, "\n".join(lines + hint) if found else "No prompt has two answers that nobody rated.", as_json)
+
+
+def _rate(found: Inbox, limit: int) -> None:
+    """One turn after the other, as in `chat`; each rating is stored at once, and says which is asked about next."""
     from clawback.cli.talk import rate_by_key
 
+    shown: set[int] = set()
     with open_store() as store:
-        for place, number in enumerate(turns, 1):
-            turn = store.turn(number)
-            click.echo(f"\n[{place}/{len(turns)}] {turn.prompt}\n\n{turn.response}\n")
+        for place in range(1, limit + 1):
+            turn = next((w.turn for w in found.next(1, shown)), None)
+            if turn is None:
+                break
+            shown.add(turn.id)
+            click.echo(f"\n[{place}/{limit}] {turn.prompt}\n\n{turn.response}\n")
             if not rate_by_key(store, turn):
                 return
+    click.echo("That was all." if shown else "Nothing is waiting for a rating.")
+
+
+def _compare(found: Inbox, limit: int) -> None:
+    """One pair after the other; what is skipped is not shown again."""
+    from clawback import feedback
+    from clawback.cli.talk import one_key
+
+    shown: set[tuple[int, int]] = set()
+    with open_store() as store:
+        for place in range(1, limit + 1):
+            left = (p for p in found.pairs(limit) if (p.first.id, p.second.id) not in shown)
+            pair = next(left, None)
+            if pair is None:
+                break
+            first, second = pair.first, pair.second
+            shown.add((first.id, second.id))
+            click.echo(
+                f"\n[{place}/{limit}] {first.prompt}\n\n[1] {first.response}\n\n[2] {second.response}\n"
+            )
+            key = one_key(f"{SIDES} ")
+            if key in ("q", ""):
+                return
+            if key in ("1", "2"):
+                better, worse = (first, second) if key == "1" else (second, first)
+                feedback.prefer(store, better.id, worse.id, source="chat")
+                click.echo(f"Noted: {better.id} is better than {worse.id}.")
+    click.echo("That was all." if shown else "No prompt has two answers that nobody rated.")

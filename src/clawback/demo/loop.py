@@ -16,19 +16,19 @@ from clawback import config, feedback, jobs, release, store
 from clawback.engine.embedded import corpus, tastes
 from clawback.engine.embedded.axes import AXES, axes
 from clawback.errors import UsageError
+from clawback.jobs.inbox import Inbox
 from clawback.jobs.training import OnProgress
 from clawback.paths import Home
 from clawback.records import Turn
 
 if TYPE_CHECKING:
     from clawback.engine.torch.policy import Policy
-    from clawback.engine.types import Completion
     from clawback.jobs import Outcome
     from clawback.records import Version
 
 RATINGS = 32
-UNRATED = 3
-"""Captured turns that nobody rates, for each one that somebody does: nobody rates all that their agent says."""
+CAPTURED = 4
+"""Captured turns for each one that is rated: nobody rates all that their agent says."""
 NOISE = 0.1
 HELD_OUT = 128
 
@@ -90,6 +90,8 @@ class Demo:
         self.taste = tastes.TASTES[taste] if taste is not None else None
         self.home, self.seed, self.noise = home, seed, noise
         self.person = random.Random(f"person {seed}")
+        self.prompts: dict[int, corpus.Prompt] = {}
+        """Of every captured turn: what a simulated person reads beside the answer."""
         self.rounds: list[Round] = []
         self.latest: Look | None = None
 
@@ -153,40 +155,37 @@ class Demo:
         return done
 
     def collect(self, ratings: int, rate: Rate, on_progress: OnProgress | None = None) -> list[int]:
-        """The live version answers new prompts; each answer is captured as a turn and rated.
+        """The live version answers new prompts; each answer is captured as a turn, and one in ``CAPTURED`` is rated: those that the
+        inbox asks about. The others' prompts are there to imagine answers to.
 
-        So are ``UNRATED`` more for each, which nobody rates: their prompts are there to imagine answers to.
         One value an answer in the order of asking, 0 where the person had no opinion; shorter when they had enough.
         """
         if on_progress:
             on_progress({"phase": "answer"})
         version, policy = self.live()
-        number = len(self.rounds)
-        asked = corpus.prompts("rated", ratings * (number + 1), self.seed)[-ratings:]
-        passed_over = UNRATED * ratings
-        others = corpus.prompts("rated", passed_over * (number + 1), 100 + self.seed)[-passed_over:]
+        number, count = len(self.rounds), CAPTURED * ratings
+        asked = corpus.prompts("rated", count * (number + 1), self.seed)[-count:]
         made = policy.generate([p.messages for p in asked], seed=1000 * self.seed + number)
-        more = policy.generate([p.messages for p in others], seed=1000 * self.seed + 500 + number)
-
-        def turn_of(prompt: corpus.Prompt, completion: Completion) -> Turn:
-            return Turn(
-                session=f"demo {number}",
-                messages=tuple(prompt.messages),
-                response=completion.text,
-                agent="demo",
-                version=version.number,
-                response_ids=completion.ids,
-                response_logprobs=completion.logprobs,
-            )
-
         given: list[int] = []
         with store.connect(self.home.database) as db:
             with db.together():
-                for prompt, [completion] in zip(others, more, strict=True):
-                    db.add_turn(turn_of(prompt, completion))
-            for prompt, [completion] in zip(asked, made, strict=True):
-                turn = db.add_turn(turn_of(prompt, completion))
-                value = rate(prompt, completion.text)
+                for prompt, [completion] in zip(asked, made, strict=True):
+                    turn = Turn(
+                        session=f"demo {number}",
+                        messages=tuple(prompt.messages),
+                        response=completion.text,
+                        agent="demo",
+                        version=version.number,
+                        response_ids=completion.ids,
+                        response_logprobs=completion.logprobs,
+                    )
+                    self.prompts[db.add_turn(turn).id] = prompt
+            inbox = Inbox(self.home)
+            shown: set[int] = set()
+            while len(given) < ratings and (best := inbox.next(1, shown)):
+                turn = best[0].turn
+                shown.add(turn.id)
+                value = rate(self.prompts[turn.id], turn.response)
                 if value is None:
                     break
                 if value:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clawback.feedback.aggregate import evidence, judges, rater_weights, reward, samples
-    from clawback.feedback.ask import Belief, Question, most_informative
     from clawback.feedback.calibrate import Reliability
     from clawback.feedback.give import critique, edit, prefer, rate, score, undo
     from clawback.feedback.hints import hints_of
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 _WHERE = {
     **dict.fromkeys(("evidence", "judges", "rater_weights", "reward", "samples"), "aggregate"),
-    **dict.fromkeys(("Belief", "Question", "most_informative"), "ask"),
     "Reliability": "calibrate",
     **dict.fromkeys(("critique", "edit", "prefer", "rate", "score", "undo"), "give"),
     "hints_of": "hints",
@@ -27,8 +25,6 @@ _WHERE = {
 
 __all__ = [
     "Balance",
-    "Belief",
-    "Question",
     "Reliability",
     "balance",
     "critique",
@@ -36,7 +32,6 @@ __all__ = [
     "evidence",
     "hints_of",
     "judges",
-    "most_informative",
     "notice",
     "prefer",
     "rate",

@@ -1,7 +1,7 @@
 """What to ask about next: the turn, or the pair, whose rating tells most.
 
-With a fitted reward head, its belief about the candidates' expected ratings is a Gaussian with mean ``m [n]`` and covariance
-``K [n, n]`` (``rewards.Head.joint``). A rating is that plus noise of variance ``σ²``. Two ways to count what an answer tells:
+What is believed of the candidates' expected ratings is taken as a Gaussian with mean ``m [n]`` and covariance
+``K [n, n]`` (``rewards.deck``). A rating is that plus noise of variance ``σ²``. Two ways to count what an answer tells:
 
     variance      Σ_j K_ji² / (K_ii + σ²)          by how much a rating of i shrinks the variance of all (Cohn et al. 1996)
     information   H[Φ(m/√(σ² + v))] − E_f H[Φ(f/σ)]   in bits, with f ~ N(m, v): what a tap good/bad tells of i
@@ -9,12 +9,12 @@ With a fitted reward head, its belief about the candidates' expected ratings is 
 
 Turns are chosen by ``variance``, since a rating is asked for to learn about the others; pairs by ``information``, since the answer is a
 tap on the difference. In a batch each choice is made as if the ones before had been answered (K conditioned on them), so that near
-copies are not asked about twice. Without a head: the newest unrated turns, one a conversation first, short ones last.
+copies are not asked about twice. Where nothing is known yet: the newest unrated turns, one a conversation first, short ones last (``newest``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -23,62 +23,27 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from clawback.records import Turn
-    from clawback.store import Store
 
     Floats = NDArray[np.float64]
 
 Measure = Literal["variance", "information"]
 SHORT = 8
 """Words under which an answer is asked about last: "Done." teaches little."""
-LOOKED_AT = 500
-"""Newest unrated turns that are considered."""
 QUADRATURE = 32
 """Nodes: exact for polynomials up to degree 63."""
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What a head expects of ratings: ``mean [n]`` and ``covariance [n, n]`` of the candidates, ``noise``: variance of one."""
+    """What is expected of ratings: ``mean [n]`` and ``covariance [n, n]`` of the candidates, ``noise``: variance of one."""
 
     mean: Floats
     covariance: Floats
     noise: float
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A turn to ask about, or a pair (``other``). ``gain``: what the answer is expected to tell, 0 where nobody knows."""
-
-    turn_id: int
-    other: int | None
-    gain: float
-    why: str
-
-
-def most_informative(
-    store: Store, count: int = 10, *, belief: Belief | None = None, places: Mapping[int, int] | None = None
-) -> list[Question]:
-    """The ``count`` unrated turns to ask about next, best first.
-
-    Args:
-        belief: what a head expects of turns' ratings; None where there is no head.
-        places: turn → its row in ``belief``. Turns that have none come after all that have one.
-    """
-    turns = store.turns(limit=LOOKED_AT, rated=False, kind="main")
-    if belief is None or places is None:
-        return newest(turns, count)
-    known = [t for t in turns if t.id in places]
-    rows = [places[t.id] for t in known]
-    part = Belief(belief.mean[rows], belief.covariance[rows][:, rows], belief.noise)
-    asked = [
-        Question(known[i].id, None, gain, "tells most about the others")
-        for i, gain in best_turns(part, count)
-    ]
-    return asked + newest([t for t in turns if t.id not in places], count - len(asked))
-
-
-def newest(turns: Sequence[Turn], count: int) -> list[Question]:
-    """Without a head: one of each conversation, then a second of each, …; the newest first within a round, and what is short
+def newest(turns: Sequence[Turn]) -> list[Turn]:
+    """Where nothing is known yet: one of each conversation, then a second of each, …; the newest first within a round, and what is short
     after all that is not. ``turns``: newest first."""
     seen: dict[str, int] = {}
     order = []
@@ -87,11 +52,8 @@ def newest(turns: Sequence[Turn], count: int) -> list[Question]:
         round_ = 0 if short else seen.get(turn.session, 0)
         if not short:
             seen[turn.session] = round_ + 1
-        order.append((short, round_, -turn.id))
-    return [
-        Question(-number, None, 0.0, "the newest that nobody has rated")
-        for *_, number in sorted(order)[:count]
-    ]
+        order.append((short, round_, -turn.id, turn))
+    return [turn for *_, turn in sorted(order, key=lambda one: one[:3])]
 
 
 def best_turns(belief: Belief, count: int, measure: Measure = "variance") -> list[tuple[int, float]]:

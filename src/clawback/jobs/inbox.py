@@ -3,79 +3,100 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from clawback import config, feedback, release, store
-from clawback.errors import ModelError
-from clawback.feedback.ask import LOOKED_AT, Belief
+from clawback import config, feedback, store
+from clawback.feedback import ask
 from clawback.paths import Home
 from clawback.records import Turn
 
-if TYPE_CHECKING:
-    from clawback.store import Store
-
 DAY = 86_400.0
-FEWEST = 8
-"""Ratings, of both signs, under which nothing is known that could tell turns apart."""
+LOOKED_AT = 500
+"""Newest unrated turns that are considered, and newest ratings that say which of them."""
+FEWEST = 4
+"""Ratings under which nothing is known that could tell turns apart."""
+NEAR = 4
+"""Of many answers to one prompt, each is paired with the few that came just before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A turn that is worth a rating. ``gain``: variance of all expected ratings that it would take away; 0: nobody looked."""
+    """A turn that is worth a rating. ``gain``: variance of all expected ratings that it would take away; 0: nobody can say."""
 
     turn: Turn
     gain: float
     why: str
 
 
-def waiting(home: Home, limit: int, *, deep: bool | None = None, now: float | None = None) -> list[Waiting]:
-    """Unrated turns that have not faded, most informative first.
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two answers to the same prompt. ``bits``: what one would learn from hearing which is better; 0: nobody can say."""
 
-    ``deep`` asks the model what it could learn from each, for which it is loaded; None: where that takes a second or two (the embedded
-    model). Where too little is rated to say, the newest come first, spread over conversations.
-    """
-    settings = config.load(home.config)
-    deep = settings.model.base == config.EMBEDDED if deep is None else deep
-    since = (now or time.time()) - settings.capture.fade_days * DAY
-    with store.connect(home.database) as db:
-        found = _belief(home, db, settings) if deep else None
-        belief, places = found or (None, None)
-        questions = feedback.most_informative(db, LOOKED_AT, belief=belief, places=places)
-        turns = [(db.turn(q.turn_id), q) for q in questions]
-    fresh = [Waiting(turn, q.gain, q.why) for turn, q in turns if turn.created_at >= since]
-    return fresh[:limit]
+    first: Turn
+    second: Turn
+    bits: float
 
 
-def _belief(home: Home, db: Store, settings: config.Config) -> tuple[Belief, Mapping[int, int]] | None:
-    """What the ratings there are let one expect of each unrated turn (``rewards.conjunctions``). None: too few, or no engine here."""
-    import importlib.util
+class Inbox:
+    """The unrated turns that there are now and have not faded. Which of them to ask about follows from the ratings so far: after each, anew."""
 
-    rated = [s for s in feedback.evidence(feedback.samples(db, raters=settings.training.raters)) if s.reward]
-    kinds = {s.reward > 0 for s in rated}
-    turns = db.turns(limit=LOOKED_AT, rated=False, kind="main")
-    if len(rated) < FEWEST or len(kinds) < 2 or not turns or importlib.util.find_spec("torch") is None:
-        return None
-    try:
-        policy = release.load(home, db.version(0), settings)
-    except ModelError:
-        return None
-    import numpy as np
+    def __init__(self, home: Home, *, now: float | None = None) -> None:
+        from clawback.rewards.deck import Deck
 
-    from clawback.engine.torch.features import Lens
-    from clawback.rewards import conjunctions
+        self.home = home
+        since = (now or time.time()) - config.load(home.config).capture.fade_days * DAY
+        with store.connect(home.database) as db:
+            turns = db.turns(limit=LOOKED_AT, rated=False, kind="main")
+        self.turns = [turn for turn in turns if turn.created_at >= since]
+        keys = [(turn.id, turn.response) for turn in self.turns]
+        self._place = {key: place for place, key in enumerate(dict.fromkeys([*keys, *self._said()]))}
+        self._deck = Deck([text for _, text in self._place])
+        self._compared = self._ratings().keys()
+        """Among others, turns of which is known only that another was better."""
 
-    texts = [s.response for s in rated] + [t.response for t in turns]
-    ids = [policy.tokenizer.encode(text, add_special_tokens=False) for text in texts]
-    # What the turns themselves are like shows how answers vary; hidden states have no part in it.
-    lens = Lens.ground(ids, np.zeros((len(ids), 1)), texts)
-    signs, count = lens.signs(ids, texts), len(rated)
-    taste = conjunctions.fit(
-        conjunctions.Space.of(signs, lens.manners), signs[:count], [s.reward for s in rated]
-    )
-    mean, covariance = taste.joint(signs[count:])
-    return Belief(mean, covariance, conjunctions.NOISE), {turn.id: row for row, turn in enumerate(turns)}
+    def next(self, limit: int = 1, but: Set[int] = frozenset()) -> list[Waiting]:
+        """The turns to ask about now, most informative first; those numbered ``but`` are left out."""
+        ratings = self._ratings()
+        rated = ratings.keys() - self._compared
+        left = [i for i, turn in enumerate(self.turns) if turn.id not in but and i not in rated]
+        if len(ratings) < FEWEST:
+            new = ask.newest([self.turns[i] for i in left])
+            return [Waiting(turn, 0.0, "the newest that nobody has rated") for turn in new[:limit]]
+        best = self._deck.next(ratings, left, limit)
+        return [Waiting(self.turns[place], gain, "tells most about the others") for place, gain in best]
+
+    def pairs(self, limit: int = 1) -> list[Pair]:
+        """Two unrated answers to the same prompt, those first whose comparison tells most."""
+        ratings = self._ratings()
+        asked: dict[str, list[int]] = {}
+        for place, turn in enumerate(self.turns):
+            if place not in ratings:
+                asked.setdefault(turn.prompt, []).append(place)
+        found = [
+            (places[j], places[i])  # the older one first
+            for places in asked.values()
+            for i in range(len(places))
+            for j in range(i + 1, min(len(places), i + NEAR))
+            if self.turns[places[i]].response != self.turns[places[j]].response
+        ]
+        best = self._deck.pairs(ratings, found[:LOOKED_AT], limit)
+        return [Pair(self.turns[found[i][0]], self.turns[found[i][1]], bits) for i, bits in best]
+
+    def _ratings(self) -> dict[int, float]:
+        """Place of a text → what was said of it."""
+        return {self._place[key]: reward for key, reward in self._said().items() if key in self._place}
+
+    def _said(self) -> dict[tuple[int, str], float]:
+        with store.connect(self.home.database) as db:
+            raters = config.load(self.home.config).training.raters
+            said = feedback.evidence(feedback.samples(db, raters=raters))
+        return {(one.turn_id, one.response): one.reward for one in said[-LOOKED_AT:] if one.reward}
+
+
+def waiting(home: Home, limit: int) -> list[Waiting]:
+    """Unrated turns that have not faded, most informative first."""
+    return Inbox(home).next(limit)
 
 
 def fade(home: Home, now: float | None = None) -> int:

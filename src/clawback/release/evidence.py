@@ -15,10 +15,11 @@ from clawback.release.rule import NORMAL, Evidence, Sampled
 
 if TYPE_CHECKING:
     # Rolling back and asking what is wrong must work without what training needs: nothing heavy is imported here.
-    from clawback.engine.torch.features import Floats, Lens
     from clawback.engine.torch.policy import Policy
     from clawback.engine.types import Completion
+    from clawback.rewards.conjunctions import Bools, Conjunctions
     from clawback.rewards.head import Head
+    from clawback.rewards.lens import Floats, Lens
 
 ANSWERS = 96
 """Fresh answers from each version."""
@@ -68,7 +69,7 @@ def measure(
         prompts: conversations to answer; they are repeated up to ``ANSWERS``.
         witness: shown the prompts and both versions' answers. What it makes of them is no evidence.
     """
-    from clawback.engine.torch.features import Lens
+    from clawback.rewards.lens import Lens
 
     asked = [prompts[i % len(prompts)] for i in range(ANSWERS)]
     limits = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
@@ -106,6 +107,7 @@ def measure(
             for a in (ours, ours_before)
         )
     )
+    says, share = agreed(policy, samples, lens, from_base, ours.completions, ours_before.completions)
     tokens = sum(len(c.ids) for c in from_base)
     return Evidence(
         good=sum(s.reward > 0 for s in samples),
@@ -121,7 +123,8 @@ def measure(
         candidate=sampled(ours.completions),
         live=sampled(ours_before.completions),
         base=sampled(from_base),
-        agreed=agreed(policy, samples, lens, from_base, ours.completions, ours_before.completions),
+        says=says,
+        agreed=share,
     )
 
 
@@ -175,10 +178,9 @@ def agreed(
     base: Sequence[Completion],
     ours: Sequence[Completion],
     before: Sequence[Completion],
-) -> float:
-    """Σ_h P(h | all ratings) Φ(Δ_h / se_h): h is what the ratings may be about, Δ_h by how much more of our answers meet it."""
-    import numpy as np
-
+) -> tuple[float, float]:
+    """How much more likely the ratings are if they are about something that is seen in answers, h, than if they are not (the logarithm); and
+    the share of h, by how likely each is after all ratings, that more of our answers meet than before."""
     from clawback.rewards import conjunctions
 
     def signs(made: Sequence[Completion]) -> Any:
@@ -188,9 +190,17 @@ def agreed(
     rated = lens.signs(ids, [s.response for s in samples])
     space = conjunctions.Space.of(signs(base), lens.manners)
     if not len(space.literals):
-        return 0.5  # the base says everything in one way: nothing can be told apart
-    taste = conjunctions.fit(space, rated, [s.reward for s in samples])
-    one, other = taste.met(signs(ours)), taste.met(signs(before))
+        return 0.0, 0.5  # the base says everything in one way: nothing can be told apart
+    rewards = [s.reward for s in samples]
+    taste = conjunctions.fit(space, rated, rewards)
+    return conjunctions.evidence(space, rated, rewards), agreement(taste, signs(ours), signs(before))
+
+
+def agreement(taste: Conjunctions, ours: Bools, before: Bools) -> float:
+    """Σ_h P(h) Φ(Δ_h / se_h) for answers with the signs ``ours [n, m]`` against those of ``before [n, m]``."""
+    import numpy as np
+
+    one, other = taste.met(ours), taste.met(before)
     # Of n answers in which k were met, (k + ½) / (n + 1): none in 96 is no proof of never.
     a, b = ((m.sum(axis=0) + 0.5) / (len(m) + 1) for m in (one, other))
     error = np.sqrt(a * (1 - a) / len(one) + b * (1 - b) / len(other))

@@ -5,13 +5,14 @@ well it scores: what collapses can score well on anything.
 
 **Then one number, the probability that the candidate is better**, from two questions:
 
-1. *Do the ratings say anything that holds beyond the answers they were given for?* Two tests, both exact by permutation. A head fitted
-   on the ratings predicts each of them from the others: ``z_head``. And turns that were kept out of training: what was liked
-   should have become likelier than what was disliked, by the rank sum of the log-prob shifts: ``z_held``. They are
-   added up with weights ``1 : w = √(held back / all)`` (Stouffer; Lipták 1958), allowing for the ratings that they share:
-   ``z = (z_head + w z_held) / √(1 + w² + 2ρw)``. By Bayes' rule, with z ~ N(0, 1) for ratings that say nothing,
-   N(1.6, 1.15²) for those of a person with a taste, and four persons in five taken to have one, that gives the probability ``s`` that
-   they do.
+1. *Do the ratings say anything that holds beyond the answers they were given for?* That is asked in two ways. (i) Are they about something
+   that is seen in answers, any conjunction of it (``rewards.conjunctions``), or is each a coin's toss? That is a Bayes factor ``B``. (ii) Does a head
+   fitted on the ratings predict each of them from the others? A permutation test gives ``z_head``, and with z ~ N(0, 1) for ratings that say
+   nothing and N(1.6, 1.15²) for those of a person with a taste that is a likelihood ratio ``L(z_head)``. A taste may be of one kind or of the other, so it is their
+   mean that counts. Then the turns that were kept out of training: what was liked should have become likelier than what was disliked, by the
+   rank sum of the log-prob shifts, ``z_held``. It is added to ``z_head`` with weights ``1 : w = √(held back / all)`` (Stouffer; Lipták 1958), allowing
+   for the ratings that they share, ``z = (z_head + w z_held) / √(1 + w² + 2ρw)``, and changes the odds by ``L(z) / L(z_head)``. With four persons in five
+   taken to have a taste, that is the probability ``s`` that the ratings say something.
 2. *Does the candidate do better by what they say?* The head says by how much the expected rating of its fresh answers exceeds that
    of the live version's, and how unsure it is of that: ``Φ(gain / sd)``. And of all that the ratings may be about (``rewards.conjunctions``)
    there is a share under which more of its answers are what is wanted: ``a``. A run learns from what is likeliest, and with few good ratings that
@@ -35,6 +36,7 @@ from clawback.config import Gate
 NORMAL = NormalDist()
 LARGEST_Z = 3.5
 """No single piece of evidence from a few dozen taps is surer than this."""
+LARGEST_LOG = 10.0
 HAVE_A_TASTE = 0.8
 """Share of people whose ratings are taken to say something, before anything is known about them."""
 WITH_A_TASTE = NormalDist(1.6, 1.15)
@@ -84,6 +86,8 @@ class Evidence:
     candidate: Sampled
     live: Sampled
     base: Sampled
+    says: float = 0.0
+    """Natural logarithm of the Bayes factor of ratings that are about something seen in answers against tosses of a coin."""
     agreed: float = 1.0
     """Share of what the ratings may be about under which the candidate answers better; 1 in reports from before it was asked for."""
 
@@ -139,10 +143,33 @@ def says_something(evidence: Evidence) -> tuple[float, tuple[str, ...]]:
     else:
         weight = 0.0
         said.append("ratings kept out: too few of each sign to say anything")
-    z = (z_of(evidence.head_p) + weight * z_held) / math.sqrt(1 + weight**2 + 2 * SHARED * weight)
-    z = within(z)
-    odds = HAVE_A_TASTE / (1 - HAVE_A_TASTE) * WITH_A_TASTE.pdf(z) / NORMAL.pdf(z)
+    z_head = z_of(evidence.head_p)
+    z = (z_head + weight * z_held) / math.sqrt(1 + weight**2 + 2 * SHARED * weight)
+    seen = math.exp(max(-LARGEST_LOG, min(evidence.says, LARGEST_LOG)))
+    odds = (
+        HAVE_A_TASTE
+        / (1 - HAVE_A_TASTE)
+        * (seen + likelihood(z_head))
+        / 2
+        * likelihood(z)
+        / likelihood(z_head)
+    )
+    said.append(
+        f"that they are about something seen in answers is {times(evidence.says)} as likely as that they are not"
+    )
     return odds / (1 + odds), tuple(said)
+
+
+def likelihood(z: float) -> float:
+    """Of ``z`` for a person with a taste, over that for ratings that say nothing."""
+    z = within(z)
+    return WITH_A_TASTE.pdf(z) / NORMAL.pdf(z)
+
+
+def times(log: float) -> str:
+    """How much more likely, in words: no more digits than a few dozen ratings are worth."""
+    ratio = math.exp(max(-LARGEST_LOG, min(log, LARGEST_LOG)))
+    return "over 1000 times" if ratio > 1000 else "under 0.01 times" if ratio < 0.01 else f"{ratio:.2g} times"
 
 
 def guards(evidence: Evidence, settings: Gate) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ On tastes that are conjunctions that is worth about twice the ratings; what is n
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -132,17 +133,37 @@ class Conjunctions:
 
 def fit(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> Conjunctions:
     """What ratings in [-1, 1] of answers with ``signs [n, m]``, and ``remarks [h]`` (log-likelihoods), say of each hypothesis."""
-    ratings = np.asarray(ratings, dtype=np.float64)
-    good = (1 + ratings) / 2
-    agree, oppose = np.log(1 - WRONG_TAP), np.log(WRONG_TAP)
-    # log P(r | h) where h holds, less the same where it does not
-    apart = (good * agree + (1 - good) * oppose) - (good * oppose + (1 - good) * agree)
-    log = space.prior + _holds(space.literals_of(signs), space.literals).T @ apart
+    log = space.prior + _likelihoods(space, signs, np.asarray(ratings, dtype=np.float64))
     if remarks is not None:
         log = log + remarks
     order = np.argsort(-log, kind="stable")[:KEPT]
     weights = np.exp(log[order] - log[order[:1]])
     return Conjunctions(space, space.literals[order], weights / weights.sum())
+
+
+def evidence(space: Space, signs: ArrayLike, ratings: ArrayLike) -> float:
+    """Natural logarithm of the Bayes factor of *some conjunction is wanted* against *each tap is a coin's toss*, the coin's bias unknown.
+
+    That of the coin is ∫ p^k (1 - p)^(n - k) dp = B(k + 1, n - k + 1) for k good ones of n. It holds however it was chosen what was rated
+    (the likelihood principle). 0 where nothing varies.
+    """
+    ratings = np.asarray(ratings, dtype=np.float64)
+    if not len(space.literals):
+        return 0.0
+    prior = space.prior - np.logaddexp.reduce(space.prior)
+    wanted = float(np.logaddexp.reduce(prior + _likelihoods(space, signs, ratings)))
+    good, every = float(((1 + ratings) / 2).sum()), len(ratings)
+    return wanted - (math.lgamma(good + 1) + math.lgamma(every - good + 1) - math.lgamma(every + 2))
+
+
+def _likelihoods(space: Space, signs: ArrayLike, ratings: Floats) -> Floats:
+    """[h] log P(ratings | h)"""
+    good = (1 + ratings) / 2
+    agree, oppose = np.log(1 - WRONG_TAP), np.log(WRONG_TAP)
+    where, elsewhere = good * agree + (1 - good) * oppose, good * oppose + (1 - good) * agree
+    holds = _holds(space.literals_of(signs), space.literals)
+    made: Floats = holds.T @ (where - elsewhere) + elsewhere.sum()
+    return made
 
 
 def _literals(signs: Bools) -> Bools:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from clawback.engine.torch.experts import PHRASES, Answers, learn
-from clawback.engine.torch.features import SHARES
+from clawback.rewards.lens import SHARES
 
 WORDS = [f"word{chr(97 + i)}" for i in range(26)]
 

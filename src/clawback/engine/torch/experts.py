@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clawback.engine.torch.features import Floats, Lens
 from clawback.rewards import Head, conjunctions, fit
 from clawback.rewards.conjunctions import Conjunctions, Space
+from clawback.rewards.lens import Floats, Lens
 from clawback.rewards.remarks import SAYS, Wish, wishes
 
 

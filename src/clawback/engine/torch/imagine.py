@@ -35,11 +35,12 @@ from clawback.engine.torch.adapter import merged
 from clawback.engine.torch.chat import Encoded
 from clawback.engine.torch.examples import Example, Plan, from_ratings
 from clawback.engine.torch.experts import Answers, Experts, learn
-from clawback.engine.torch.features import SHARES, Floats, pooled
+from clawback.engine.torch.features import pooled
 from clawback.engine.torch.generate import sample, stop_ids
 from clawback.engine.torch.head import logprobs
 from clawback.errors import TrainingError
 from clawback.records import BETTER, Turn
+from clawback.rewards.lens import SHARES, Floats
 from clawback.rewards.remarks import wishes
 from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
