@@ -180,25 +180,18 @@ def judged(w: World, taste: Any, count: int, rng: random.Random) -> Said:
 
 
 def chosen(w: World, taste: Any, count: int, rng: random.Random) -> Said:
-    """Of four times as many turns those are rated, eight at a time, that tell most about the others, as the inbox has it."""
-    from clawback.feedback import ask
-    from clawback.rewards import conjunctions
+    """Of four times as many turns those are rated that the inbox asks about, one after the other."""
+    from clawback.rewards.deck import Deck
 
     captured = [
         EACH * p + rng.randrange(EACH) for p in rng.sample(range(PROMPTS), min(PROMPTS, CAPTURED * count))
     ]
-    places = captured[: min(8, count)]
-    ratings = _rate(w, taste, places, rng)
-    while len(places) < count:
-        left = [p for p in captured if p not in places]
-        mean, covariance = conjunctions.fit(w.space, w.rated.signs[places], ratings).joint(
-            w.rated.signs[left]
-        )
-        belief = ask.Belief(mean, covariance, conjunctions.NOISE)
-        new = [left[i] for i, _ in ask.best_turns(belief, min(8, count - len(places)))]
-        places = [*places, *new]
-        ratings = np.concatenate([ratings, _rate(w, taste, new, rng)])
-    return Said(places, ratings, [])
+    deck = Deck([w.rated.texts[p] for p in captured])
+    ratings: dict[int, float] = {}
+    while len(ratings) < count:
+        [(place, _)] = deck.next(ratings, [i for i in range(len(captured)) if i not in ratings])
+        ratings[place] = float(_rate(w, taste, [captured[place]], rng)[0])
+    return Said([captured[place] for place in ratings], np.array(list(ratings.values())), [])
 
 
 def _rate(w: World, taste: Any, places: Sequence[int], rng: random.Random) -> Floats:

@@ -97,6 +97,20 @@ def test_after_each_rating_it_is_chosen_anew(home: Home) -> None:
     assert best.turn.id in (3, 33)
 
 
+def test_a_light_install_shows_the_newest(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = fill(home, *[f"{(TERSE, LONG)[i % 2]} {i}" for i in range(12)])
+    with store.connect(home.database) as db:
+        for number in numbers[:6]:
+            feedback.rate(db, number, 1 if number % 2 else -1)
+        ask = ({"role": "user", "content": "Tell me about otters."},)
+        pair = [db.add_turn(Turn("s", ask, said)).id for said in (TERSE, LONG)]
+    assert inbox.waiting(home, 1)[0].gain > 0
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    found = inbox.Inbox(home)
+    assert [(w.turn.id, w.gain) for w in found.next(2)] == [(pair[1], 0.0), (numbers[11], 0.0)]
+    assert [(p.first.id, p.second.id, p.bits) for p in found.pairs(2)] == [(*pair, 0.0)]
+
+
 def test_pairs_are_two_answers_to_the_same_prompt(home: Home) -> None:
     alone = fill(home, LONG, TERSE)
     with store.connect(home.database) as db:

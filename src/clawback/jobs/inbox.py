@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from clawback import config, feedback, store
 from clawback.feedback import ask
 from clawback.paths import Home
 from clawback.records import Turn
+
+if TYPE_CHECKING:
+    from clawback.rewards.deck import Deck
 
 DAY = 86_400.0
 LOOKED_AT = 500
@@ -39,11 +44,12 @@ class Pair:
 
 
 class Inbox:
-    """The unrated turns that there are now and have not faded. Which of them to ask about follows from the ratings so far: after each, anew."""
+    """The unrated turns that there are now and have not faded. Which of them to ask about follows from the ratings so far: after each, anew.
+
+    Without numpy, which a light install does not have, the newest come first.
+    """
 
     def __init__(self, home: Home, *, now: float | None = None) -> None:
-        from clawback.rewards.deck import Deck
-
         self.home = home
         since = (now or time.time()) - config.load(home.config).capture.fade_days * DAY
         with store.connect(home.database) as db:
@@ -51,7 +57,7 @@ class Inbox:
         self.turns = [turn for turn in turns if turn.created_at >= since]
         keys = [(turn.id, turn.response) for turn in self.turns]
         self._place = {key: place for place, key in enumerate(dict.fromkeys([*keys, *self._said()]))}
-        self._deck = Deck([text for _, text in self._place])
+        self._deck = _deck([text for _, text in self._place])
         self._compared = self._ratings().keys()
         """Among others, turns of which is known only that another was better."""
 
@@ -60,7 +66,7 @@ class Inbox:
         ratings = self._ratings()
         rated = ratings.keys() - self._compared
         left = [i for i, turn in enumerate(self.turns) if turn.id not in but and i not in rated]
-        if len(ratings) < FEWEST:
+        if self._deck is None or len(ratings) < FEWEST:
             new = ask.newest([self.turns[i] for i in left])
             return [Waiting(turn, 0.0, "the newest that nobody has rated") for turn in new[:limit]]
         best = self._deck.next(ratings, left, limit)
@@ -80,7 +86,9 @@ class Inbox:
             for j in range(i + 1, min(len(places), i + NEAR))
             if self.turns[places[i]].response != self.turns[places[j]].response
         ]
-        best = self._deck.pairs(ratings, found[:LOOKED_AT], limit)
+        best = [(i, 0.0) for i in range(len(found))][:limit]
+        if self._deck is not None:
+            best = self._deck.pairs(ratings, found[:LOOKED_AT], limit)
         return [Pair(self.turns[found[i][0]], self.turns[found[i][1]], bits) for i, bits in best]
 
     def _ratings(self) -> dict[int, float]:
@@ -92,6 +100,14 @@ class Inbox:
             raters = config.load(self.home.config).training.raters
             said = feedback.evidence(feedback.samples(db, raters=raters))
         return {(one.turn_id, one.response): one.reward for one in said[-LOOKED_AT:] if one.reward}
+
+
+def _deck(texts: Sequence[str]) -> Deck | None:
+    if importlib.util.find_spec("numpy") is None:
+        return None
+    from clawback.rewards.deck import Deck
+
+    return Deck(texts)
 
 
 def waiting(home: Home, limit: int) -> list[Waiting]:
