@@ -8,10 +8,14 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from clawback import feedback, jobs, store
 from clawback.paths import Home
 from clawback.records import Turn
+
+settings.register_profile("patient", deadline=None)  # a busy machine is no defect
+settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)

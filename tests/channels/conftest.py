@@ -21,7 +21,7 @@ from clawback.serve import wire
 from tests.channels.world import World
 from tests.serve.conftest import Running
 
-SECONDS = 30
+SECONDS = 120
 
 
 class Model:
