@@ -149,7 +149,7 @@ def _rated(number: int, prompt: Any, answer: Any, taste: Any, person: random.Ran
 def _recipe(policy: Any, text: str) -> Any:
     """``auto:exact_kl=0.2,preset=careful`` → the recipe with these values in place of its own."""
     from clawback import engine
-    from clawback.engine.torch.imagine import Imagining
+    from clawback.engine.torch.imagination import Imagining
 
     name, _, changes = text.rstrip("*?").partition(":")
     values = {k: _value(v) for k, v in (change.split("=") for change in changes.split("+") if change)}

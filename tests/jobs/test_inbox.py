@@ -13,7 +13,7 @@ import pytest
 
 from clawback import config, feedback, store
 from clawback.cli import main
-from clawback.cli.inbox import SIDES
+from clawback.cli.inbox import SIDES, _compare
 from clawback.cli.talk import KEYS
 from clawback.jobs import inbox
 from clawback.paths import Home
@@ -173,6 +173,23 @@ def test_one_key_a_pair(home: Home) -> None:
     with store.connect(home.database) as db:
         [given] = db.feedback()
     assert (given.kind, given.turn_id, given.other_turn_id) == ("preference", second, first)
+
+
+def test_a_pair_that_makes_enough_ratings_starts_training(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    monkeypatch.setattr("clawback.cli.talk.one_key", lambda _: "1")
+    started: list[Home] = []
+    monkeypatch.setattr("clawback.jobs.maybe_train", lambda home: started.append(home) or True)
+    config.save(home.config, {"training": {"background": True, "threshold": 2}})
+    fill(home, TERSE, TERSE)
+    fill(home, LONG, LONG)
+    _compare(inbox.Inbox(home), 1)
+    assert (started, "training started" in capsys.readouterr().out) == ([], False)
+    _compare(inbox.Inbox(home), 1)
+    assert started == [home]
+    assert "training started" in capsys.readouterr().out
 
 
 def test_rating_without_a_terminal_is_refused_in_a_sentence(home: Home) -> None:

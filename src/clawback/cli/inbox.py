@@ -106,6 +106,7 @@ def _rate(found: Inbox, limit: int) -> None:
 def _compare(found: Inbox, limit: int) -> None:
     """One pair after the other; what is skipped is not shown again."""
     from clawback import feedback
+    from clawback.cli.rate import start_training_if_due
     from clawback.cli.talk import one_key
 
     shown: set[tuple[int, int]] = set()
@@ -127,4 +128,6 @@ def _compare(found: Inbox, limit: int) -> None:
                 better, worse = (first, second) if key == "1" else (second, first)
                 feedback.prefer(store, better.id, worse.id, source="chat")
                 click.echo(f"Noted: {better.id} is better than {worse.id}.")
+                if start_training_if_due(store):
+                    click.echo("Enough ratings have come together: training started in the background.")
     click.echo("That was all." if shown else "No prompt has two answers that nobody rated.")

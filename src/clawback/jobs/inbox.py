@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clawback.rewards.deck import Deck
 
 DAY = 86_400.0
-LOOKED_AT = 500
+LOOKED_AT = 400
 """Newest unrated turns that are considered, and newest ratings that say which of them."""
 FEWEST = 4
 """Ratings under which nothing is known that could tell turns apart."""

@@ -100,14 +100,15 @@ def measure(
         hidden(policy, asked, [c.ids for c in from_base]),
         [c.text for c in from_base],
     )
-    head = grade(policy, samples, lens)
+    ids = [policy.encode(s).response for s in samples]
+    head = grade(policy, samples, ids, lens)
     gain, variance = head.contrast(
         *(
             lens([c.ids for c in a.completions], a.hidden, [c.text for c in a.completions])
             for a in (ours, ours_before)
         )
     )
-    says, share = agreed(policy, samples, lens, from_base, ours.completions, ours_before.completions)
+    says, share = agreed(samples, ids, lens, from_base, ours.completions, ours_before.completions)
     tokens = sum(len(c.ids) for c in from_base)
     return Evidence(
         good=sum(s.reward > 0 for s in samples),
@@ -161,19 +162,18 @@ def per_token(policy: Policy, samples: Sequence[Sample]) -> list[float]:
     return [float(v.mean()) if len(v) else 0.0 for v in values]
 
 
-def grade(policy: Policy, samples: Sequence[Sample], lens: Lens) -> Head:
+def grade(policy: Policy, samples: Sequence[Sample], ids: Sequence[Sequence[int]], lens: Lens) -> Head:
     """The gate's own head, on all ratings."""
-    from clawback.engine.torch.imagine import Imagining
+    from clawback.engine.torch.imagination import Imagining
     from clawback.rewards import head
 
-    ids = [policy.encode(s).response for s in samples]
     looks = lens(ids, hidden(policy, [s.messages for s in samples], ids), [s.response for s in samples])
     return head.fit(looks, [s.reward for s in samples], ridge=Imagining().ridge, spread=1.0)
 
 
 def agreed(
-    policy: Policy,
     samples: Sequence[Sample],
+    ids: Sequence[Sequence[int]],
     lens: Lens,
     base: Sequence[Completion],
     ours: Sequence[Completion],
@@ -186,7 +186,6 @@ def agreed(
     def signs(made: Sequence[Completion]) -> Any:
         return lens.signs([c.ids for c in made], [c.text for c in made])
 
-    ids = [policy.encode(s).response for s in samples]
     rated = lens.signs(ids, [s.response for s in samples])
     space = conjunctions.Space.of(signs(base), lens.manners)
     if not len(space.literals):

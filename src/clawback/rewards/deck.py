@@ -18,7 +18,7 @@ from clawback.feedback import ask
 from clawback.rewards import conjunctions
 from clawback.rewards.lens import Lens
 
-READ = 4000
+READ = 2000
 """Characters of an answer that are looked at."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +27,11 @@ _ITEM = re.compile(
 
 
 def _words(*alternatives: str) -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(alternatives)})\b", re.IGNORECASE)
+    return re.compile(rf"\b(?:{'|'.join(alternatives)})\b")
 
 
 def _unit(*names: str) -> re.Pattern[str]:
-    return re.compile(rf"\d\s?(?:{'|'.join(names)})(?![a-z])", re.IGNORECASE)
+    return re.compile(rf"\d\s?(?:{'|'.join(names)})(?![a-z])")
 
 
 _CASUAL = _words(
@@ -47,8 +48,7 @@ _HEDGE = _words(
     "caution", "note that", "not sure", "consult",
 )  # fmt: skip
 _GREETING = re.compile(
-    r"^\W*(?:sure|certainly|of course|absolutely|great|no problem|okay|ok|yes|happy to|thanks?)\b",
-    re.IGNORECASE,
+    r"^\W*(?:sure|certainly|of course|absolutely|great|no problem|okay|ok|yes|happy to|thanks?)\b"
 )
 _METRIC = _unit(
     "kg", "g", "grams?", "km", "cm", "mm", "m", "ml", "l", "lit(?:re|er)s?", "(?:kilo|centi)?met(?:re|er)s?", "square km",
@@ -59,6 +59,9 @@ _IMPERIAL = _unit(
     "(?:degrees )?fahrenheit", "°f",
 )  # fmt: skip
 _ORDER = _words("first", "second", "third", "then", "next", "finally", "lastly", "after that")
+_YOU = _words("you", "your")
+_I = _words("i", "me", "my", "we", "our")
+_SENTENCE = re.compile(r"[.!?](?:\s|$)")
 _MARKUP = re.compile(r"\*\*|^#|```|^\|", re.MULTILINE)
 
 
@@ -80,8 +83,8 @@ SIGNS: dict[str, Callable[[str], bool]] = {
     "imperial": lambda text: bool(_IMPERIAL.search(text)),
     "number": lambda text: any(c.isdigit() for c in text),
     "order": lambda text: bool(_ORDER.search(text)),
-    "you": lambda text: bool(_words("you", "your").search(text)),
-    "I": lambda text: bool(_words("I", "me", "my", "we", "our").search(text)),
+    "you": lambda text: bool(_YOU.search(text)),
+    "I": lambda text: bool(_I.search(text)),
     "colon": lambda text: ":" in text,
     "markup": lambda text: bool(_MARKUP.search(text)),
 }
@@ -89,7 +92,7 @@ SIGNS: dict[str, Callable[[str], bool]] = {
 
 COUNTS: dict[str, Callable[[str], float]] = {
     "words": lambda text: math.log1p(len(text.split())),
-    "sentences": lambda text: math.log1p(len(re.findall(r"[.!?](?:\s|$)", text))),
+    "sentences": lambda text: math.log1p(len(_SENTENCE.findall(text))),
     "items": lambda text: math.log1p(len(_ITEM.findall(text))),
     "words a line": lambda text: (
         len(text.split()) / max(1, sum(bool(line.strip()) for line in text.split("\n")))
@@ -102,5 +105,12 @@ NAMES = (*SIGNS, *COUNTS)
 
 def manner(texts: Sequence[str]) -> Floats:
     """``[S, len(NAMES)]``: signs as 0 or 1, then counts."""
-    rows = [[float(of(t)) for of in (*SIGNS.values(), *COUNTS.values())] for t in texts]
+    rows = [_row(text) for text in texts]
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(NAMES))
+
+
+@lru_cache(maxsize=2048)
+def _row(text: str) -> tuple[float, ...]:
+    """Kept, since what shows how answers vary is looked at again. In lower case once: a pattern that ignores case takes several times as long."""
+    text = text.lower()
+    return tuple(float(of(text)) for of in (*SIGNS.values(), *COUNTS.values()))
