@@ -72,7 +72,7 @@ class Bench:
 
     def __init__(self, cache: Path, threads: int, scratch: Path) -> None:
         self.cache, self.threads, self.scratch = cache, threads, scratch
-        self.pythons: dict[str, Path] = {"clawback": Path(sys.executable)}
+        self.pythons: dict[str, Path] = {}
         self.jobs = 0
 
     def python(self, peer: str) -> Path:

@@ -1,7 +1,8 @@
 """A virtual environment for each peer, made once and kept in a cache folder.
 
 Those that run models get the versions of torch, transformers and PEFT that Clawback runs with here, so that they are compared and
-not the libraries under them.
+not the libraries under them. Clawback trains in one of its own too, with what its extra ``train`` brings and no more: transformers imports
+what it finds (scipy, scikit-learn), and a developer's environment has all of it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 PEERS = {
+    "clawback": [f"{ROOT}[train]"],
     "reinforceclaw": ["reinforceclaw==0.1.0"],
     "trl": ["trl==1.16.*"],
     "litellm": ["litellm[proxy]"],
     "transformers": ["transformers[serving]", "accelerate"],
 }
-TRAINERS = ("reinforceclaw", "trl", "transformers")
+TRAINERS = ("clawback", "reinforceclaw", "trl", "transformers")
 SHARED = ("torch", "transformers", "peft", "numpy")
 
 
@@ -31,8 +34,10 @@ def cache_folder() -> Path:
 def python_of(peer: str, cache: Path) -> Path:
     """The Python of a peer's venv, which is made now if it is not there or was made for other versions."""
     shared = SHARED if peer in TRAINERS else ()
-    wanted = [*PEERS[peer], *(f"{name}=={version(name).partition('+')[0]}" for name in shared)]
-    folder = cache / "venvs" / f"{peer}-{hashlib.sha256(' '.join(wanted).encode()).hexdigest()[:10]}"
+    key = wanted = [*PEERS[peer], *(f"{name}=={version(name).partition('+')[0]}" for name in shared)]
+    if peer == "clawback":
+        key = [(ROOT / "pyproject.toml").read_text("utf-8"), *wanted]
+    folder = cache / "venvs" / f"{peer}-{hashlib.sha256(' '.join(key).encode()).hexdigest()[:10]}"
     python, done = folder / "bin" / "python", folder / ".installed"
     if not done.exists():
         print(f"Making a venv for {peer} (once): {' '.join(wanted)} …", file=sys.stderr)
