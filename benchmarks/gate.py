@@ -97,7 +97,7 @@ def spoilt(recipe: engine.Recipe, kind: str) -> engine.Recipe:
     if kind == "collapsed":
         return dataclasses.replace(recipe, learning_rate=100 * recipe.learning_rate, **loose)
     if kind == "over-trained" and recipe.algorithm == "imagine":
-        unheld = {"exact_kl": 0.0, "pessimism": 0.0, "rounds": 24}
+        unheld = {"exact_kl": 0.0, "pessimism": 0.0, "rounds": 48}
         return dataclasses.replace(recipe, extra=unheld, **loose)
     if kind == "over-trained":
         return dataclasses.replace(recipe, learning_rate=4 * recipe.learning_rate, steps=160, kl=0.0, **loose)

@@ -78,3 +78,23 @@ def test_the_largest_n_within_a_budget() -> None:
     with pytest.raises(UsageError):
         guards.best_of_kl(0)
     assert math.isclose(guards.best_of_kl(1), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "circles"),
+    [
+        ("It eats fish. It lives in rivers.", False),
+        ("It eats fish. It lives in rivers. It lives in rivers.", True),
+        ("- Colour: orange\n- Colour: orange", True),
+        ("Please note that figures vary.\n Please note that figures vary.", True),
+        ("No! No! That is not it.", False),  # one word is emphasis
+        ("very very very long", True),
+        ("a b c d e " * 6, True),
+        ("def f(x):\n    return x\n\n\ndef g(x):\n    return x\n", False),  # the same line, but not in a row
+        ("| --- | --- |\n| a b | c d |", False),
+        ("", False),
+        ("🙂", False),
+    ],
+)
+def test_what_goes_round_in_circles(text: str, circles: bool) -> None:
+    assert guards.repeats(text) is circles

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,6 +207,8 @@ def agreement(taste: Conjunctions, ours: Bools, before: Bools) -> float:
 
 def sampled(made: Sequence[Completion]) -> Sampled:
     """The shape of a version's answers."""
+    from clawback.rewards.guards import repeats
+
     count = max(len(made), 1)
     return Sampled(
         finished=sum(c.finished for c in made) / count,
@@ -216,13 +216,3 @@ def sampled(made: Sequence[Completion]) -> Sampled:
         repeating=sum(repeats(c.text) for c in made) / count,
         length=sum(len(c.ids) for c in made) / count,
     )
-
-
-def repeats(text: str) -> bool:
-    """Whether an answer goes round in circles: a word in a row thrice, or most of its four-word runs more than once."""
-    words = re.findall(r"\w+", text.lower())
-    if any(a == b == c for a, b, c in zip(words, words[1:], words[2:], strict=False)):
-        return True
-    runs = Counter(zip(*(words[i:] for i in range(4)), strict=False))
-    total = sum(runs.values())
-    return total >= 4 and sum(n for n in runs.values() if n > 1) > 0.5 * total

@@ -1,15 +1,18 @@
 """Against over-optimisation: a policy that is pushed towards a reward model finds what the model likes and people do not.
 
 The proxy's reward goes on rising while what people say turns down (Gao, Schulman & Hilton 2022, Scaling laws for reward
-model overoptimization). Three guards, all of them arithmetic: less where the ensemble disagrees, no more KL than was granted, and a
-stop when the proxy and the people part.
+model overoptimization). Guards that are mere arithmetic: less where the ensemble disagrees, no more KL than was granted, a
+stop when the proxy and the people part, and nothing for an answer that goes round in circles.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -105,3 +108,17 @@ def check(proxy: ArrayLike, human: ArrayLike) -> Check:
     # One answer says nothing about the spread: the widest that values in [0, 1] can have is taken.
     spread = float((p - h).std(ddof=1)) if len(p) > 1 else 1.0
     return Check(float(p.mean()), float(h.mean()), len(p), spread)
+
+
+def repeats(text: str) -> bool:
+    """Whether an answer goes round in circles: a word thrice in a row, a line or sentence of two words or more twice in a row, or most of its
+    four-word runs more than once."""
+    words = re.findall(r"\w+", text.lower())
+    if any(a == b == c for a, b, c in zip(words, words[1:], words[2:], strict=False)):
+        return True
+    said = [tuple(re.findall(r"\w+", piece)) for piece in re.split(r"[\n.!?]+", text.lower())]
+    if any(a == b and len(a) > 1 for a, b in pairwise(piece for piece in said if piece)):
+        return True
+    runs = Counter(zip(*(words[i:] for i in range(4)), strict=False))
+    total = sum(runs.values())
+    return total >= 4 and sum(n for n in runs.values() if n > 1) > 0.5 * total

@@ -124,7 +124,13 @@ def test_a_round_is_answers_to_the_persons_prompts_with_their_true_logprobs(poli
     assert set(source.asked) == known
     first, second = source.examples(0), source.examples(1)
     everything = [*first, *second]
-    assert len(everything) == SMALL["prompts"] * SMALL["samples"]
+    fresh = SMALL["prompts"] * SMALL["samples"]
+    assert len(everything) == fresh + fresh // 4
+    known_answers = {(e.prompt, e.response) for e in source.before}
+    replayed = [
+        e for e in everything if e.advantage == 0 and (e.encoded.prompt, e.encoded.response) in known_answers
+    ]
+    assert len(replayed) >= fresh // 4
     assert {e.encoded.prompt for e in everything} <= known
     with torch.no_grad():
         values = policy.scorer([e.encoded for e in everything]).split()
@@ -144,6 +150,17 @@ def test_an_answer_that_does_not_end_is_worth_less(policy, samples):
     hidden = source._look(answers).hidden
     ended, cut = source._grade(answers, hidden, [True, False])
     assert ended - cut == pytest.approx(imagine.Imagining.cut_off)
+
+
+def test_an_answer_that_goes_round_in_circles_is_worth_less(policy, samples):
+    source = imagine.plan(policy, samples, recipe_for(policy, "imagine"), seed=3).source
+    said = "It eats fish. It lives in rivers."
+    answers = [
+        Encoded((1,), tuple(policy.tokenizer(text, add_special_tokens=False).input_ids))
+        for text in (said, f"{said} It lives in rivers.")
+    ]
+    whole, circling = source._grade(answers, source._look(answers).hidden, [True, True])
+    assert whole - circling > 0.5 * imagine.Imagining.cut_off
 
 
 def test_drift_makes_the_hold_grow_and_let_go(policy, samples):
@@ -233,6 +250,22 @@ def test_a_taste_is_learned_and_facts_are_kept(samples, tmp_path):
     assert facts_after > facts_before - 0.03
 
 
+@pytest.mark.slow
+def test_what_the_policy_no_longer_says_is_held_by_answers_of_the_base(base, tmp_path):
+    """The same ratings with and without: what the base says stays likelier where some of it is replayed."""
+    samples = rated(base, "formal prose, no emoji", 32)
+    asked = [p.messages for p in corpus.prompts("held_out", 48, 4)]
+    likely = {}
+    for replay in (0.0, 0.5):
+        policy = engine.load("embedded")
+        said = [one.ids for [one] in policy.generate(asked, seed=2)]
+        extra = {"rounds": 12, "exact_kl": 0.03, "replay": replay}
+        recipe = dataclasses.replace(engine.recipe(policy.info, algorithm="imagine"), extra=extra)
+        engine.train(policy, samples, recipe, seed=0, out=tmp_path / str(replay))
+        likely[replay] = sum(float(values.sum()) for values in policy.logprobs(asked, said))
+    assert likely[0.5] > likely[0.0]
+
+
 def test_a_run_stops_where_the_reward_falls_under_its_limit(samples, tmp_path):
     """No answer reaches a limit that high; what the run had before is kept, and whoever watches is told."""
     heard, policy = [], engine.load("embedded")
@@ -268,7 +301,10 @@ def test_a_reward_model_grades_in_place_of_the_head(policy, samples):
     examples = plan.source.examples(0) + plan.source.examples(1)
     asked = {s.messages[-1]["content"] for s in samples}
     assert {prompt for prompt, _ in grader.shown} <= asked
+    replayed = {(e.prompt, e.response) for e in plan.source.before}
     for example in examples:
+        if (example.encoded.prompt, example.encoded.response) in replayed:
+            continue  # nothing to gain there, and the round's mean for a reward
         text = policy.tokenizer.decode(example.encoded.response, skip_special_tokens=True)
         likes = 1.0 if "\n- " in "\n" + text else -1.0
         assert text in {r for _, r in grader.shown}

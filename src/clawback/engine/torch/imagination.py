@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from clawback.engine.torch.features import pooled
 from clawback.engine.torch.generate import sample, stop_ids
 from clawback.engine.torch.head import logprobs
 from clawback.errors import TrainingError
+from clawback.rewards.guards import repeats
 from clawback.rewards.lens import SHARES, Floats
 from clawback.rl import advantages
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from clawback.engine.types import Grader
     from clawback.rewards.terms import Terms
 
+_T = TypeVar("_T")
+
 _STRENGTH = {"careful": 2.0, "balanced": 1.0, "aggressive": 0.5}
 """Factor on the weight of the KL, by preset."""
 
@@ -37,7 +40,7 @@ _STRENGTH = {"careful": 2.0, "balanced": 1.0, "aggressive": 0.5}
 class Imagining:
     """Settings; any of them can be set in a recipe's ``extra``."""
 
-    rounds: int = 12
+    rounds: int = 24
     prompts: int = 8
     """Prompts a round."""
     samples: int = 8
@@ -48,7 +51,7 @@ class Imagining:
     """Answers of the base that show how answers vary."""
     rate: float = 5.0
     """Learning rate, in units of the recipe's."""
-    exact_kl: float = 0.12
+    exact_kl: float = 0.06
     """Weight of the KL, where an advantage of 1 is a standard deviation of the base's rewards."""
     cover: float = 0.9
     """Weight of KL(base ‖ policy) beside KL(policy ‖ base) in it."""
@@ -63,7 +66,9 @@ class Imagining:
     shares: tuple[float, float, float] = SHARES
     """Of manner, tokens and hidden states in what the ridge looks at."""
     cut_off: float = 2.0
-    """Taken off the reward of an answer that did not end: as far as bad is from good."""
+    """Taken off the reward of an answer that did not end, or goes round in circles: as far as bad is from good."""
+    replay: float = 0.25
+    """Answers of the base for each fresh one, to hold the policy where it no longer goes by itself."""
 
     @classmethod
     def of(cls, recipe: Recipe) -> Imagining:
@@ -110,6 +115,8 @@ class Imagination:
         """Mean reward of the base's answers, and the standard deviation of rewards among its answers to one prompt."""
         self.hold = 1.0
         """Factor on the KL term, grown where answers drift too far."""
+        self.before: list[Encoded] = []
+        """Answers of the base to the person's prompts."""
         self.round: list[Example] = []
 
     # ------------------------------------------------------------------------------------------------ the head
@@ -145,6 +152,7 @@ class Imagination:
         prompts = self.asked[: max(1, self.settings.grounding // each)]
         with self.policy.base():
             answers, _, ended = self._sample(prompts, each, -1)
+        self.before = answers
         return answers, ended, (len(prompts), each)
 
     def _measure(self, groups: Floats) -> None:
@@ -163,7 +171,8 @@ class Imagination:
         if self.terms is not None:
             texts = [self._read(one) for one in answers]
             rewards = self.terms.add(rewards, texts, [len(one.response) for one in answers])
-        return rewards - self.settings.cut_off * ~np.asarray(ended, dtype=bool)
+        whole = [end and not repeats(text) for end, text in zip(ended, self._texts(answers), strict=True)]
+        return rewards - self.settings.cut_off * ~np.asarray(whole, dtype=bool)
 
     def _texts(self, answers: Sequence[Encoded]) -> list[str]:
         return [
@@ -185,7 +194,7 @@ class Imagination:
         return [self.round[int(i)] for i in order.chunk(self.settings.round_steps)[place]]
 
     def _imagine(self, number: int) -> list[Example]:
-        prompts = self._prompts(number)
+        prompts = self._next(self.asked, self.settings.prompts, number, 2)
         answers, old, ended = self._sample(prompts, self.settings.samples, number)
         seen = self._look(answers)
         rewards = self._grade(answers, seen.hidden, ended)
@@ -193,10 +202,24 @@ class Imagination:
         gains = advantages.group_normalised(torch.tensor(rewards / self.scale), groups, scale=False)
         drift = float(sum((o - r).sum() for o, r in zip(old, seen.ref, strict=True))) / len(answers)
         self.hold = self.hold * 1.5 if drift > self.settings.max_kl else max(1.0, self.hold / 1.5)
-        return [
-            self._example(one, float(gain), o, float(reward - self.usual) / self.scale, seen, i)
-            for i, (one, gain, o, reward) in enumerate(zip(answers, gains, old, rewards, strict=True))
+        shown = (rewards - self.usual) / self.scale
+        fresh = [
+            self._example(one, float(gain), o, float(reward), seen, i)
+            for i, (one, gain, o, reward) in enumerate(zip(answers, gains, old, shown, strict=True))
         ]
+        return fresh + self._replay(number, round(self.settings.replay * len(fresh)), float(shown.mean()))
+
+    def _replay(self, number: int, count: int, reward: float) -> list[Example]:
+        """Answers of the base, with nothing to gain: all they have is their KL, at places where the policy's own answers do not come by any more.
+
+        As the pretraining mix of Ouyang et al. 2022 (InstructGPT, PPO-ptx), with the base's answers in place of its corpus, and its whole
+        distribution in place of one token. ``reward``: the round's mean, so that what is shown of the round stays as it is.
+        """
+        answers = self._next(self.before, count, number, 4)
+        if not answers:
+            return []
+        seen = self._look(answers)
+        return [self._example(one, 0.0, seen.ref[i], reward, seen, i) for i, one in enumerate(answers)]
 
     def _example(self, one: Encoded, gain: float, old: Tensor, reward: float, seen: _Seen, i: int) -> Example:
         return Example(
@@ -209,14 +232,13 @@ class Imagination:
             base=seen.states[i] if self.policy.scorer.fused_head else None,
         )
 
-    def _prompts(self, number: int) -> list[tuple[int, ...]]:
-        """Of an endless row of shuffled decks of the prompts, the next few."""
-        count = min(self.settings.prompts, len(self.asked))
-        chosen = []
+    def _next(self, of: Sequence[_T], count: int, number: int, purpose: int) -> list[_T]:
+        """Of an endless row of shuffled decks, the few that round ``number`` deals with."""
+        count, chosen = min(count, len(of)), []
         for position in range(number * count, (number + 1) * count):
-            deck, place = divmod(position, len(self.asked))
-            order = torch.randperm(len(self.asked), generator=self._generator(deck, 2))
-            chosen.append(self.asked[int(order[place])])
+            deck, place = divmod(position, len(of))
+            order = torch.randperm(len(of), generator=self._generator(deck, purpose))
+            chosen.append(of[int(order[place])])
         return chosen
 
     def _sample(
