@@ -8,7 +8,7 @@ TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
 .PHONY: demo test test-slow check bench docs format constraints clean
 
-demo: $(INSTALLED)  ## see a model become what somebody likes (about a minute)
+demo: $(INSTALLED)  ## see a model become what somebody likes (a minute or two)
 	@$(BIN)/clawback demo
 
 test: $(INSTALLED)  ## the default tests

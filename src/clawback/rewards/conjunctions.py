@@ -59,6 +59,8 @@ class Space:
     def of(cls, signs: ArrayLike, manners: int) -> Space:
         """From the signs ``[S, m]`` of answers of the base, of which the first ``manners`` are of manner and the others tokens."""
         seen = np.asarray(signs, dtype=bool)
+        if not len(seen):
+            seen = np.zeros((1, seen.shape[1]), dtype=bool)  # of no answers nothing varies, as of one
         share = seen.mean(axis=0)
         varying = np.flatnonzero((share > VARIES) & (share < 1 - VARIES))
         tokens = varying[varying >= manners]
