@@ -95,7 +95,7 @@ def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
             reply = claude_says(f"/rl {'good' if good else 'bad'}", "--resume", turn["session_id"])
             replies.append(len(server.requests) - asked)
             rated.append({"prompt": text, "response": turn["result"], "good": good})
-        deadline = time.monotonic() + 600
+        deadline = time.monotonic() + 900
         while not ended() and time.monotonic() < deadline:
             time.sleep(1)  # the background run is another process; its end is what we wait for
 
