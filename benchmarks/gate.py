@@ -1,12 +1,13 @@
-"""How often the gate is right: candidates that truly improved, and four kinds that did not.
+"""How often the gate is right: candidates that truly improved, four kinds that did not, and people who tap at random.
 
 Each case is a person with a hidden taste who rates 32 answers of the base model, one tap in ten wrong. A *good* candidate is
 what the default recipe makes of these ratings. It is counted only if it truly improved: held-out answers fit the hidden taste
 better than the base model's by at least ten points, and no more than ten points of facts were lost. The others are trained
 on the same answers with shuffled ratings, collapsed by a learning rate a hundred times too high, random weights, or
 trained far past the point where the guards would stop: on the ratings themselves, or (every other case) on imagined answers with
-nothing that holds them to the base. They are counted if they did *not* truly improve. The gate sees what it would see in
-life: the person's ratings, a candidate and the live version. Truth is never shown to it.
+nothing that holds them to the base. They are counted if they did *not* truly improve. *Noise*: the default recipe on the taps of somebody who taps good three times in ten, whatever
+they see; all of them count. The gate sees what it would see in life: the person's ratings, a candidate and the live version; where it asks for more ratings, it gets them. Truth is never
+shown to it. Half of the people have tastes that the style features cannot say; nothing was chosen with any of these tastes (``tastes.TEST``).
 """
 
 from __future__ import annotations
@@ -24,22 +25,25 @@ from typing import Any
 
 from clawback import config, engine, feedback, release, store
 from clawback.demo import Demo
+from clawback.demo.loop import Rate
 from clawback.engine.embedded import corpus, tastes
+from clawback.jobs.inbox import Inbox
 from clawback.paths import Home
 from clawback.records import Run, Sample
 from clawback.release.rule import decide
 
 RESULTS = Path("bench-results/gate.jsonl")
 BAD = ("shuffled", "collapsed", "random", "over-trained")
-WANTED_GOOD, WANTED_BAD = 20, 5
+NOISE, TAPPED_GOOD = "noise", 0.3
+WANTED_GOOD, WANTED_BAD, WANTED_NOISE = 20, 5, 20
 IMPROVED = 0.10
 """Held-out satisfaction that a candidate must have gained to count as truly improved, and share of facts it may have lost."""
 
 
 def cases(kind: str, count: int, first: int) -> list[tuple[str, int]]:
     """(taste, seed) of each case; the tastes take turns."""
-    shift = 0 if kind == "good" else 1 + BAD.index(kind)
-    return [(tastes.MAIN[(i + shift) % len(tastes.MAIN)], first + 100 * shift + i) for i in range(count)]
+    shift = ("good", *BAD, NOISE).index(kind)
+    return [(tastes.TEST[(i + shift) % len(tastes.TEST)], first + 100 * shift + i) for i in range(count)]
 
 
 def make_candidate(demo: Demo, kind: str, seed: int) -> int:
@@ -47,7 +51,7 @@ def make_candidate(demo: Demo, kind: str, seed: int) -> int:
     with store.connect(demo.home.database) as db:
         samples = feedback.samples(db)
         settings = config.load(demo.home.config)
-        train, held = feedback.split(samples, settings.gate.held_out, seed)
+        train, held = feedback.split(samples, settings.gate.held_out)
         kept_out = {s.turn_id for s in held}
         policy = engine.load("embedded")
         recipe = engine.recipe(policy.info, "balanced", algorithm(kind, seed), {})
@@ -80,8 +84,8 @@ def make_candidate(demo: Demo, kind: str, seed: int) -> int:
 
 def algorithm(kind: str, seed: int) -> str:
     if kind == "over-trained" and seed % 2:
-        return "imagine"
-    return "auto" if kind == "good" else "reinforce"
+        return "rollouts"
+    return "auto" if kind in ("good", NOISE) else "reinforce"
 
 
 def shuffled(samples: list[Sample], seed: int) -> list[Sample]:
@@ -96,7 +100,7 @@ def spoilt(recipe: engine.Recipe, kind: str) -> engine.Recipe:
     loose: dict[str, Any] = {"max_drift": 1e9, "max_reward_drop": 1e9}
     if kind == "collapsed":
         return dataclasses.replace(recipe, learning_rate=100 * recipe.learning_rate, **loose)
-    if kind == "over-trained" and recipe.algorithm == "imagine":
+    if kind == "over-trained" and recipe.algorithm == "rollouts":
         unheld = {"exact_kl": 0.0, "pessimism": 0.0, "rounds": 48}
         return dataclasses.replace(recipe, extra=unheld, **loose)
     if kind == "over-trained":
@@ -143,10 +147,14 @@ def judge(kind: str, taste: str, seed: int) -> dict[str, Any]:
     """One case from the first answer to the verdict."""
     with tempfile.TemporaryDirectory() as folder:
         demo, began = Demo(Home(Path(folder)), taste, seed=seed), time.process_time()
-        demo.collect(32, demo.simulated)
+        rate = at_random(seed) if kind == NOISE else demo.simulated
+        demo.collect(32, rate)
         number = make_candidate(demo, kind, seed)
         with store.connect(demo.home.database) as db:
             report = release.gate(db, demo.home, number)
+            while report.again_at:
+                rate_more(demo, db, config.Gate().more_ratings, rate)
+                report = release.gate(db, demo.home, number)
             provenance = json.loads((Path(db.version(number).path) / "provenance.json").read_text())
         return {
             "kind": kind,
@@ -156,11 +164,26 @@ def judge(kind: str, taste: str, seed: int) -> dict[str, Any]:
             "before": truth(demo, 0),
             "after": truth(demo, number),
             "accepted": report.accepted,
+            "looks": report.looks,
             "probability": report.probability,
             "reasons": report.reasons,
             "evidence": dataclasses.asdict(report.evidence),
             "seconds": time.process_time() - began,
         }
+
+
+def at_random(seed: int) -> Rate:
+    """Taps that mean nothing."""
+    person = random.Random(f"noise {seed}")
+    return lambda *_: 1 if person.random() < TAPPED_GOOD else -1
+
+
+def rate_more(demo: Demo, db: Any, count: int, rate: Rate) -> None:
+    """Of the answers that were captured and not rated, what the inbox asks about."""
+    inbox = Inbox(demo.home)
+    for _ in range(count):
+        turn = inbox.next()[0].turn
+        feedback.rate(db, turn.id, rate(demo.prompts[turn.id], turn.response) or -1)
 
 
 def decided(row: dict[str, Any]) -> dict[str, Any]:
@@ -177,16 +200,20 @@ def decided(row: dict[str, Any]) -> dict[str, Any]:
 
 def counted(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     """The cases of a kind that count, at most as many as are wanted: by the truth, not by what the gate said."""
-    of_kind = [r for r in rows if r["kind"] == kind and improved(r) == (kind == "good")]
-    return of_kind[: WANTED_GOOD if kind == "good" else WANTED_BAD]
+    of_kind = [r for r in rows if r["kind"] == kind and (kind == NOISE or improved(r) == (kind == "good"))]
+    return of_kind[: wanted(kind)]
+
+
+def wanted(kind: str) -> int:
+    return {"good": WANTED_GOOD, NOISE: WANTED_NOISE}.get(kind, WANTED_BAD)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| candidates | cases | accepted | satisfaction before → after | facts before → after | mean P(better) |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| candidates | cases | accepted | asked for more | satisfaction before → after | facts before → after | mean P(better) |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for kind in ("good", *BAD):
+    for kind in ("good", *BAD, NOISE):
         if of_kind := counted(rows, kind):
             mean = {
                 f"{when} {what}": sum(r[when][what] for r in of_kind) / len(of_kind)
@@ -196,6 +223,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             sure = sum(r["probability"] for r in of_kind) / len(of_kind)
             lines.append(
                 f"| {kind} | {len(of_kind)} | {sum(r['accepted'] for r in of_kind)} "
+                f"| {sum(r.get('looks', 1) > 1 for r in of_kind)} "
                 f"| {mean['before satisfaction']:.2f} → {mean['after satisfaction']:.2f} "
                 f"| {mean['before facts']:.2f} → {mean['after facts']:.2f} | {sure:.2f} |"
             )
@@ -213,7 +241,7 @@ def main(argv: list[str] | None = None) -> int:
         "--results", type=Path, default=RESULTS, help="cases that are in this file are not run again"
     )
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--kinds", nargs="*", default=["good", *BAD])
+    parser.add_argument("--kinds", nargs="*", default=["good", *BAD, NOISE])
     options = parser.parse_args(argv)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     options.results.parent.mkdir(parents=True, exist_ok=True)
@@ -225,9 +253,8 @@ def main(argv: list[str] | None = None) -> int:
     done = {(r["kind"], r["taste"], r["seed"]) for r in rows}
     for kind in options.kinds:
         # More than are wanted may be needed: what counts is decided by the truth.
-        wanted = WANTED_GOOD if kind == "good" else WANTED_BAD
-        for taste, seed in cases(kind, 2 * wanted, options.first_seed):
-            if (kind, taste, seed) in done or len(counted(rows, kind)) >= wanted:
+        for taste, seed in cases(kind, 2 * wanted(kind), options.first_seed):
+            if (kind, taste, seed) in done or len(counted(rows, kind)) >= wanted(kind):
                 continue
             row = judge(kind, taste, seed)
             rows.append(row)

@@ -3,20 +3,23 @@
 The base model answers 352 prompts nine times over, once. Everything after that is arithmetic: a person rates 32 of these answers
 (one tap in ten wrong), what they may want is read out of seven eighths of the ratings as a run reads it, and the candidate is what picks, of eight
 answers to a prompt, the one that promises most: about where training leads. Then the gate's own rule decides on
-what the gate would see. Four kinds of candidate: *learned* from the ratings, from the same ratings *shuffled*, picking at
-*random* by a direction of its own, and *noise*: from a person whose taps mean nothing.
+what the gate would see; where it asks for more ratings, the same person gives them, and it decides again. Four kinds of candidate: *learned* from the ratings,
+from the same ratings *shuffled*, picking at *random* by a direction of its own, and *noise*: from people whose taps mean nothing, each with a share of good ones of their own.
 
+Half of the tastes can be said in style features, half cannot. The rule was chosen on those for development; what is claimed are the figures of those for the test.
 Held-back log-prob shifts are those of best of eight, ``7 log F(score)`` (F: the base's answers to that prompt), damped to the
 drift that training has. Guards are left out: what they look at is not simulated.
 
-    python -m benchmarks gate_rule
-    python -m benchmarks gate_rule --chosen      # they rate what the inbox asks about, out of four times as many answers
+    python -m benchmarks gate_rule                             # the test tastes
+    python -m benchmarks gate_rule --tastes dev --people 60
+    python -m benchmarks gate_rule --chosen                    # they rate what the inbox asks about, out of four times as many answers
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,16 +27,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clawback.config import Gate
+from clawback.feedback import hold_out
 from clawback.release.evidence import agreement
-from clawback.release.rule import Evidence, Sampled, decide
+from clawback.release.rule import MOST_LOOKS, Evidence, Sampled, decide
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+Rated = tuple[Ints, Floats, Bools]
+"""Numbers of the prompts whose first answer was rated, in order; the ratings; which of them are kept for the gate."""
 
-RATED, CAPTURED, FRESH, NOISE, HELD, BEST = 32, 4, 96, 0.1, 0.125, 8
+RATED, CAPTURED, FRESH, NOISE, HELD, BEST = 32, 4, 96, 0.1, Gate().held_out, 8
 DAMPED, RIDGE, PESSIMISM = 0.35, 0.8, 0.5
 IMPROVED = 0.10
 KINDS = ("learned", "shuffled", "random", "noise")
+TAPPED_GOOD = (0.15, 0.3, 0.5, 0.7)
+"""Of people whose taps mean nothing."""
+ASKED_FIRST = 4
+"""Ratings before the inbox knows what to ask about (``jobs.inbox.FEWEST``)."""
 FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
 
 
@@ -49,11 +60,11 @@ class Pool:
     pleases: dict[str, NDArray[np.bool_]]
 
 
-def pool() -> Pool:
+def pool(names: Sequence[str]) -> Pool:
     from clawback import engine
     from clawback.engine.embedded import corpus, tastes
-    from clawback.rewards.conjunctions import Space
-    from clawback.rewards.lens import Lens
+    from clawback.rewards.features import Features
+    from clawback.rewards.rule_posterior import Space
 
     policy = engine.load("embedded")
     asked = [*corpus.prompts("rated", 256, 0), *corpus.prompts("held_out", 96, 7)]
@@ -62,72 +73,119 @@ def pool() -> Pool:
     ids, texts = [list(c.ids) for _, c in flat], [c.text for _, c in flat]
     hidden = policy.features([asked[i].messages for i, _ in flat], ids).double().numpy()
     ground = list(range(BEST, FRESH * (BEST + 1), BEST + 1))
-    lens = Lens.ground([ids[i] for i in ground], hidden[ground], [texts[i] for i in ground])
-    signs = lens.signs(ids, texts)
+    features = Features.ground([ids[i] for i in ground], hidden[ground], [texts[i] for i in ground])
+    signs = features.signs(ids, texts)
     shape = (len(asked), BEST + 1)
     return Pool(
-        lens(ids, hidden, texts).reshape(*shape, -1),
+        features(ids, hidden, texts).reshape(*shape, -1),
         signs.reshape(*shape, -1),
-        Space.of(signs[ground], lens.manners),
+        Space.of(signs[ground], features.manners),
         [[c.text for c in completions] for completions in made],
         np.array([len(one) for one in ids]).reshape(shape),
         {
             name: np.array([tastes.TASTES[name].fits(asked[i], c.text) for i, c in flat]).reshape(shape)
-            for name in tastes.MAIN
+            for name in names
         },
     )
 
 
-def taps(here: Pool, taste: str, rated: Ints, kind: str, rng: np.random.Generator) -> Floats:
-    if kind == "noise":
-        return np.where(rng.random(len(rated)) < 0.3, 1.0, -1.0)
-    return np.where(here.pleases[taste][rated, 0] ^ (rng.random(len(rated)) < NOISE), 1.0, -1.0)
+@dataclass(frozen=True)
+class Person:
+    """A taste, or none: then each tap is good with this probability."""
+
+    taste: str
+    good: float | None = None
+
+    def taps(self, here: Pool, rated: Ints, rng: np.random.Generator) -> Floats:
+        if self.good is not None:
+            return np.where(rng.random(len(rated)) < self.good, 1.0, -1.0)
+        return np.where(here.pleases[self.taste][rated, 0] ^ (rng.random(len(rated)) < NOISE), 1.0, -1.0)
 
 
-def chosen(
-    here: Pool, taste: str, captured: Ints, kind: str, rng: np.random.Generator
-) -> tuple[Ints, Floats]:
-    """What the inbox asks about, out of what was captured, and how it is rated."""
-    from clawback.rewards.deck import Deck
+def comes(here: Pool, person: Person, captured: Ints, most: int, rng: np.random.Generator) -> Rated:
+    """Whatever comes is rated."""
+    turns = captured[:most]
+    kept = np.array([hold_out.chosen(i + 1, HELD) for i in range(most)])
+    return turns, person.taps(here, turns, rng), kept
 
-    deck = Deck([here.texts[i][0] for i in captured])
+
+def chosen(here: Pool, person: Person, captured: Ints, most: int, rng: np.random.Generator) -> Rated:
+    """What the inbox asks about is rated, out of what was captured; it does not look at what is kept for the gate."""
+    from clawback.rewards.acquisition import Acquisition
+
+    acquisition = Acquisition([here.texts[i][0] for i in captured])
     ratings: dict[int, float] = {}
-    while len(ratings) < RATED:
-        [(place, _)] = deck.next(ratings, [i for i in range(len(captured)) if i not in ratings])
-        ratings[place] = float(taps(here, taste, captured[place : place + 1], kind, rng)[0])
-    return captured[list(ratings)], np.array(list(ratings.values()))
+    while len(ratings) < most:
+        # Four times as many answers as ratings are there at any time.
+        there = range(min(len(captured), CAPTURED * max(RATED, len(ratings) + 1)))
+        left = [i for i in there if i not in ratings]
+        known = {i: rating for i, rating in ratings.items() if not hold_out.chosen(i + 1, HELD)}
+        place = left[-1] if len(known) < ASKED_FIRST else acquisition.next(known, left)[0][0]
+        ratings[place] = float(person.taps(here, captured[place : place + 1], rng)[0])
+    kept = np.array([hold_out.chosen(i + 1, HELD) for i in ratings])
+    return captured[list(ratings)], np.array(list(ratings.values())), kept
 
 
 def case(
-    here: Pool, taste: str, kind: str, rng: np.random.Generator, choose: bool = False
+    here: Pool, person: Person, kind: str, rng: np.random.Generator, gate: Gate, choose: bool = False
 ) -> dict[str, Any] | None:
-    """One person and one candidate; None where there are fewer than two ratings of a sign."""
-    from clawback.rewards import conjunctions
-    from clawback.rewards.head import fit
-
+    """One person and one candidate; None where there are fewer than two ratings of a sign, or only one sign to learn from."""
     order = rng.permutation(256)
-    rated, asked = order[:RATED], order[-FRESH:]
-    if choose:
-        rated, ratings = chosen(here, taste, order[: CAPTURED * RATED], kind, rng)
-    else:
-        ratings = taps(here, taste, rated, kind, rng)
-    if min((ratings > 0).sum(), (ratings < 0).sum()) < 2:
+    captured, asked = order[:-FRESH], order[-FRESH:]
+    most = RATED + (MOST_LOOKS - 1) * gate.more_ratings
+    rated, ratings, kept = (chosen if choose else comes)(here, person, captured, most, rng)
+    train = ~kept & (np.arange(most) < RATED)
+    if min((ratings[:RATED] > 0).sum(), (ratings[:RATED] < 0).sum()) < 2 or np.ptp(ratings[train]) == 0:
         return None
-    held = held_out(ratings, rng)
-    learned = rng.permutation(ratings[~held]) if kind == "shuffled" else ratings[~held]
-    promise = reading(here, rated[~held], learned)
+    learned = rng.permutation(ratings[train]) if kind == "shuffled" else ratings[train]
+    promise = reading(here, rated[train], learned)
     if kind == "random":
         weights = rng.normal(size=here.looks.shape[2]) * np.sqrt((here.looks**2).mean((0, 1)))
         promise = here.looks @ weights
     best = 2 if kind == "random" else BEST
     picked = promise[asked, :best].argmax(1)
+    decisions = []
+    for looks in range(1, MOST_LOOKS + 1):
+        n = RATED + (looks - 1) * gate.more_ratings
+        seen = evidence(here, rated[:n], ratings[:n], ~train[:n], promise, asked, picked, best)
+        decisions.append(decide(seen, gate, looks))
+        if not decisions[-1].asks:
+            break
+    likes = here.pleases[person.taste]
+    return {
+        "kind": kind,
+        "taste": person.taste,
+        "tapped good": person.good,
+        "gained": float(likes[asked, picked].mean() - likes[asked].mean()),
+        "accepted": decisions[-1].accepted,
+        "at once": decisions[0].accepted,
+        "asked": len(decisions) - 1,
+        "probability": decisions[0].probability,
+    }
+
+
+def evidence(
+    here: Pool,
+    rated: Ints,
+    ratings: Floats,
+    held: Bools,
+    promise: Floats,
+    asked: Ints,
+    picked: Ints,
+    best: int,
+) -> Evidence:
+    """What the gate would see: ``ratings [n]`` of the answers ``rated``, of which the candidate has learned all but those ``held``."""
+    from clawback.rewards import rule_posterior
+    from clawback.rewards.reward_head import fit
+
     head = fit(here.looks[rated, 0], ratings, ridge=RIDGE, spread=1.0)
     gain, variance = head.contrast(here.looks[asked, picked], here.looks[asked, BEST])
     scores = promise[rated]
     share = ((scores[:, 1:] < scores[:, :1]).sum(1) + 0.5) / (BEST + 1)
     shift = DAMPED * (best - 1) * np.log(share) / here.tokens[rated, 0]
-    taste_ = conjunctions.fit(here.space, here.signs[rated, 0], ratings)
-    evidence = Evidence(
+    signs = here.signs[rated, 0]
+    taste = rule_posterior.fit(here.space, signs, ratings)
+    return Evidence(
         good=int((ratings > 0).sum()),
         bad=int((ratings < 0).sum()),
         liked=tuple(shift[held & (ratings > 0)].tolist()),
@@ -141,73 +199,89 @@ def case(
         candidate=FINE,
         live=FINE,
         base=FINE,
-        says=conjunctions.evidence(here.space, here.signs[rated, 0], ratings),
-        agreed=agreement(taste_, here.signs[asked, picked], here.signs[asked, BEST]),
+        says=rule_posterior.evidence(here.space, signs, ratings),
+        agreed=agreement(taste, here.signs[asked, picked], here.signs[asked, BEST]),
     )
-    likes = here.pleases[taste]
-    return {
-        "kind": kind,
-        "taste": taste,
-        "gained": float(likes[asked, picked].mean() - likes[asked].mean()),
-        "probability": decide(evidence, Gate()).probability,
-    }
-
-
-def held_out(ratings: Floats, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """An eighth of each sign."""
-    held = np.zeros(len(ratings), dtype=bool)
-    for sign in (1.0, -1.0):
-        of_sign = rng.permutation(np.flatnonzero(ratings == sign))
-        held[of_sign[: round(HELD * len(of_sign))]] = True
-    return held
 
 
 def reading(here: Pool, rated: Ints, ratings: Floats) -> Floats:
     """``[prompts, nine]`` what a run expects of every answer: the mean of both experts."""
-    from clawback.rewards import conjunctions
-    from clawback.rewards.head import fit
+    from clawback.rewards import rule_posterior
+    from clawback.rewards.reward_head import fit
 
     shape = here.tokens.shape
     ridge = fit(here.looks[rated, 0], ratings, ridge=RIDGE, spread=1.0)
-    taste = conjunctions.fit(here.space, here.signs[rated, 0], ratings)
+    taste = rule_posterior.fit(here.space, here.signs[rated, 0], ratings)
     flat = here.signs.reshape(-1, here.signs.shape[2])
     mean, sd = taste.predict(flat)
     both = ridge.reward(here.looks.reshape(len(flat), -1), PESSIMISM) + mean - PESSIMISM * sd
     return both.reshape(shape)
 
 
-def table(rows: list[dict[str, Any]], confidences: tuple[float, ...] = (0.8, 0.85, 0.9, 0.95)) -> str:
-    """Shares accepted. Learned ones count where they truly improved, or became no better; shuffled and random ones where they did not improve."""
-    columns = {
-        "learned, truly better": [r for r in rows if r["kind"] == "learned" and r["gained"] >= IMPROVED],
-        "… by 30 points": [r for r in rows if r["kind"] == "learned" and r["gained"] >= 0.3],
-        "learned, no better": [r for r in rows if r["kind"] == "learned" and r["gained"] <= 0],
-        "shuffled": [r for r in rows if r["kind"] == "shuffled" and r["gained"] < IMPROVED],
-        "random": [r for r in rows if r["kind"] == "random" and r["gained"] < IMPROVED],
-        "noise": [r for r in rows if r["kind"] == "noise"],
-    }
-    names = " | ".join(f"{name} ({len(of)})" for name, of in columns.items())
-    lines = [f"| `confidence` | {names} |", "| --- " * (len(columns) + 1) + "|"]
-    for asked in confidences:
-        shares = (sum(r["probability"] >= asked for r in of) / max(1, len(of)) for of in columns.values())
-        lines.append(f"| {asked:g} | " + " | ".join(f"{share:.1%}" for share in shares) + " |")
+def table(rows: list[dict[str, Any]]) -> str:
+    """Shares accepted, by what the candidate is in truth. Shuffled and random ones count where they did not improve."""
+    from clawback.engine.embedded import tastes
+
+    sayable = {*tastes.MAIN, *tastes.TEST_INSIDE}
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for where, inside in (("style features can say", True), ("style features cannot say", False)):
+        learned = [r for r in rows if r["kind"] == "learned" and (r["taste"] in sayable) == inside]
+        groups |= {
+            f"{where}: truly better": [r for r in learned if r["gained"] >= IMPROVED],
+            f"{where}: … by 30 points": [r for r in learned if r["gained"] >= 0.3],
+            f"{where}: better by less than 10 points": [r for r in learned if 0 < r["gained"] < IMPROVED],
+            f"{where}: no better": [r for r in learned if r["gained"] <= 0],
+        }
+    for kind in ("shuffled", "random"):
+        groups[kind] = [r for r in rows if r["kind"] == kind and r["gained"] < IMPROVED]
+    noise = [r for r in rows if r["kind"] == "noise"]
+    groups["random taps"] = noise
+    for good in TAPPED_GOOD:
+        groups[f"… {good:.0%} of them good"] = [r for r in noise if r["tapped good"] == good]
+    lines = [
+        "| candidates | cases | accepted at once | more asked for | accepted in the end |",
+        "| --- " * 5 + "|",
+    ]
+    for name, of in groups.items():
+        shares = (
+            sum(map(bool, (r[what] for r in of))) / max(1, len(of))
+            for what in ("at once", "asked", "accepted")
+        )
+        lines.append(f"| {name} | {len(of)} | " + " | ".join(f"{share:.0%}" for share in shares) + " |")
+    accepted = [r for r in rows if r["kind"] == "learned" and r["accepted"]]
+    little, worse = (sum(r["gained"] < least for r in accepted) for least in (IMPROVED, 1e-9))
+    lines.append(
+        f"\nOf {len(accepted)} accepted ones that learned from somebody's taste, {little} gained less than 10 points and {worse} nothing."
+    )
     return "\n".join(lines)
 
 
 def main(argv: list[str] | None = None) -> int:
+    from clawback.engine.embedded import tastes
+
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks gate_rule", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--people", type=int, default=60, help="of each taste and kind")
+    parser.add_argument("--tastes", choices=("dev", "test"), default="test")
+    parser.add_argument("--people", type=int, default=30, help="of each taste and kind")
     parser.add_argument("--chosen", action="store_true", help="they rate what the inbox asks about")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
+    parser.add_argument("--confidence", type=float, default=Gate().confidence)
+    parser.add_argument("--more-ratings", type=int, default=Gate().more_ratings, help="0: it never asks")
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(argv)
-    here = pool()
+    gate = Gate(confidence=options.confidence, more_ratings=options.more_ratings)
+    names = tastes.TEST if options.tastes == "test" else tastes.DEV
+    here = pool(names)
     rows = []
-    for kind in KINDS:
-        rng = np.random.default_rng(1)
-        for taste in here.pleases:
-            made = (case(here, taste, kind, rng, options.chosen) for _ in range(options.people))
-            rows += [one for one in made if one is not None]
+    for kind in options.kinds:
+        rng = np.random.default_rng(options.seed)
+        shares = TAPPED_GOOD if kind == "noise" else (None,)
+        for taste in names:
+            for number in range(options.people):
+                person = Person(taste, shares[number % len(shares)])
+                if (one := case(here, person, kind, rng, gate, options.chosen)) is not None:
+                    rows.append(one)
     print(table(rows))
     return 0
 

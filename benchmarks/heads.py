@@ -36,6 +36,7 @@ class Bank:
 
     prompts: list[Any]
     texts: list[str]
+    ids: list[Any]
     looks: dict[tuple[float, float, float], Floats]
     signs: NDArray[np.bool_]
 
@@ -48,7 +49,7 @@ class World:
     rated: Bank
     asked: Bank
     space: Any
-    lens: Any
+    features: Any
 
 
 @dataclass
@@ -68,8 +69,8 @@ def world() -> World:
     """Answers to topics that are rated and to others; seconds per thousand."""
     from clawback import engine
     from clawback.engine.embedded import corpus
-    from clawback.rewards.conjunctions import Space
-    from clawback.rewards.lens import Lens
+    from clawback.rewards.features import Features
+    from clawback.rewards.rule_posterior import Space
 
     policy = engine.load("embedded")
     made = {}
@@ -81,13 +82,14 @@ def world() -> World:
         hidden = policy.features([p.messages for p, _ in pairs], [list(i) for i in ids]).numpy()
         made[split] = ([p for p, _ in pairs], [one.text for _, one in pairs], ids, hidden)
     _, texts, ids, hidden = made["rated"]
-    phrases = ("of course", "🌟")
-    lens = dataclasses.replace(Lens.ground(ids, hidden, texts), phrases=phrases)
+    features = Features.ground(ids, hidden, texts)
     banks = []
     for prompts, texts, ids, hidden in made.values():
-        views = {s: dataclasses.replace(lens, shares=s)(ids, hidden, texts) for s in (EVERYDAY, HIDDEN, ALL)}
-        banks.append(Bank(prompts, texts, views, lens.signs(ids, texts)))
-    return World(banks[0], banks[1], Space.of(banks[0].signs, lens.manners), lens)
+        views = {
+            s: dataclasses.replace(features, shares=s)(ids, hidden, texts) for s in (EVERYDAY, HIDDEN, ALL)
+        }
+        banks.append(Bank(prompts, texts, ids, views, features.signs(ids, texts)))
+    return World(banks[0], banks[1], Space.of(banks[0].signs, features.manners), features)
 
 
 # ------------------------------------------------------------------------------------------------------------ ways
@@ -110,27 +112,39 @@ def ridge(shares: tuple[float, float, float], pessimism: float = 0.0, thompson: 
     return way
 
 
-def conjunctive(pessimism: float = 0.0, heard: bool = True) -> Way:
+def conjunctive(pessimism: float = 0.0) -> Way:
     def way(w: World, said: Said, _: random.Random) -> Floats:
-        from clawback.rewards import conjunctions
+        from clawback.rewards import rule_posterior
 
-        remarks = _remarks(w, said) if heard else None
-        taste = conjunctions.fit(w.space, w.rated.signs[said.places], said.ratings, remarks)
+        w, remarks = _heard(w, said)
+        taste = rule_posterior.fit(w.space, w.rated.signs[said.places], said.ratings, remarks)
         mean, sd = taste.predict(w.asked.signs)
         return mean - pessimism * sd
 
     return way
 
 
-def _remarks(w: World, said: Said) -> Floats:
-    from clawback.rewards.remarks import wishes
+def _heard(w: World, said: Said) -> tuple[World, Floats | None]:
+    """What the remarks say, among signs that hold the texts that they quote: nobody looks for a text that was not spoken of."""
+    from clawback.rewards.remarks import SAYS, wishes
+    from clawback.rewards.rule_posterior import Space
 
+    wished = [(place, wish) for place, text in said.remarks for wish in wishes(text)]
+    if not wished:
+        return w, None
+    phrases = sorted({n.removeprefix(SAYS) for _, wish in wished for n in wish if n.startswith(SAYS)})
+    if phrases:
+        features = dataclasses.replace(w.features, phrases=tuple(phrases))
+        banks = [
+            dataclasses.replace(bank, signs=features.signs(bank.ids, bank.texts))
+            for bank in (w.rated, w.asked)
+        ]
+        w = World(*banks, Space.of(banks[0].signs, features.manners), features)
     total = np.zeros(len(w.space.literals))
-    for place, text in said.remarks:
-        for wish in wishes(text):
-            wanted = {column: more for name, more in wish.items() for column in w.lens.columns(name)}
-            total += w.space.remarked(wanted, w.rated.signs[place])
-    return total
+    for place, wish in wished:
+        wanted = {column: more for name, more in wish.items() for column in w.features.columns(name)}
+        total += w.space.remarked(wanted, w.rated.signs[place])
+    return w, total
 
 
 def both(pessimism: float = 0.5, share: float = 0.5) -> Way:
@@ -181,15 +195,15 @@ def judged(w: World, taste: Any, count: int, rng: random.Random) -> Said:
 
 def chosen(w: World, taste: Any, count: int, rng: random.Random) -> Said:
     """Of four times as many turns those are rated that the inbox asks about, one after the other."""
-    from clawback.rewards.deck import Deck
+    from clawback.rewards.acquisition import Acquisition
 
     captured = [
         EACH * p + rng.randrange(EACH) for p in rng.sample(range(PROMPTS), min(PROMPTS, CAPTURED * count))
     ]
-    deck = Deck([w.rated.texts[p] for p in captured])
+    acquisition = Acquisition([w.rated.texts[p] for p in captured])
     ratings: dict[int, float] = {}
     while len(ratings) < count:
-        [(place, _)] = deck.next(ratings, [i for i in range(len(captured)) if i not in ratings])
+        [(place, _)] = acquisition.next(ratings, [i for i in range(len(captured)) if i not in ratings])
         ratings[place] = float(_rate(w, taste, [captured[place]], rng)[0])
     return Said([captured[place] for place in ratings], np.array(list(ratings.values())), [])
 

@@ -273,7 +273,7 @@ def propose(home: Any, db: Any, arm: Arm, seed: int) -> tuple[int, str]:
     from clawback.records import Run
 
     samples = samples_of(db, arm)
-    train, held = feedback.split(samples, config.load(home.config).gate.held_out, seed)
+    train, held = feedback.split(samples, config.load(home.config).gate.held_out)
     policy = engine.load("embedded")
     recipe = engine.recipe(policy.info)
     learned, kept = (tuple(p.feedback_id for s in some for p in s.parts) for some in (train, held))

@@ -31,8 +31,8 @@ from clawback.engine.reading import Reader
 from clawback.rewards import encoder as encoders
 from clawback.rewards import measures, similarity
 from clawback.rewards.encoder import Settings
-from clawback.rewards.looks import Looks
 from clawback.rewards.rated import Rated
+from clawback.rewards.state_features import Looks
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

@@ -1,12 +1,14 @@
 """How well a hidden taste is learned from one-tap ratings, and what it costs: drift, perplexity, facts.
 
-A simulated person has a taste of one to three parts and taps wrong one time in ten. Each round they rate some answers
-of the newest version, one to a prompt; a share of the ratings is held back, as for the gate, and a fresh adapter is trained on
-all others so far. Every version is then measured on topics that nobody rated. A recipe with a ``?`` is rated what `clawback inbox --rate` asks about, out of the
+A simulated person has a taste and taps wrong one time in ten. Each round they rate some answers of the newest version, one to a prompt; a
+share of the ratings is held back, as for the gate, and a fresh adapter is trained on all others so far, as the product does it. Every version is then measured
+on topics that nobody rated. A recipe with a ``?`` is rated what `clawback inbox --rate` asks about (the inbox itself chooses), out of the
 four times as many answers that an agent gave; with a ``*`` it also gets one sentence about each answer that was rated bad: what is missing in it.
 
-    python -m benchmarks taste                                    # six tastes, five seeds, 32, 64, 96, 128 ratings, auto
-    python -m benchmarks taste --tastes varied --ratings 8,16,32 --recipes "auto,auto?,auto?*,mis-po:learning_rate=0.002"
+Settings may be chosen with the tastes for development; what is claimed is measured with those for the test, half of which the style features cannot say.
+
+    python -m benchmarks taste                                    # the test tastes, five seeds, 32, 64, 96, 128 ratings, auto
+    python -m benchmarks taste --tastes dev --ratings 8,16,32 --recipes "auto,auto?,auto?*,mis-po:learning_rate=0.002"
     python -m benchmarks taste --tastes "only bad;only good" --ratings 32
 
 Results are kept, one a line, in bench-results/taste.jsonl; what is there already is not run again.
@@ -76,7 +78,7 @@ def run(case: Case) -> list[dict[str, Any]]:
     samples: list[Any] = []
     captured: list[tuple[Any, Any]] = []
     places: dict[int, str] = {}
-    rows, baseline = [], 0.0
+    rows = []
     for number, (before, count) in enumerate(zip((0, *case.ratings), case.ratings, strict=False)):
         new = asked[before:count]
         if case.chooses:
@@ -88,7 +90,7 @@ def run(case: Case) -> list[dict[str, Any]]:
             _choose(captured, samples, count, taste, person, case)
         else:
             samples += [_rated(i, *captured[i], taste, person, case) for i in range(before, count)]
-        train, held = feedback.split(samples, case.held_out, case.seed, before=places)
+        train, held = feedback.split(samples, case.held_out, before=places)
         places = {s.turn_id: "train" for s in train} | {s.turn_id: "held_out" for s in held}
         policy.put(None)
         with tempfile.TemporaryDirectory() as folder:
@@ -99,11 +101,9 @@ def run(case: Case) -> list[dict[str, Any]]:
                 _recipe(policy, case.recipe),
                 seed=case.seed,
                 out=Path(folder),
-                prompts=[p.messages for p in unrated[: len(samples) * (TURNS - 1)]],
-                baseline=baseline,
+                prompts=_prompts(captured, unrated[: len(samples) * (TURNS - 1)], held, case),
             )
             seconds = time.process_time() - began
-        baseline = result.baseline
         row = {"key": case.key, "recipe": case.recipe, "taste": case.taste, "seed": case.seed}
         row |= {"given": count, "ratings": len(train), "good": sum(s.reward > 0 for s in train)}
         row |= {
@@ -116,15 +116,39 @@ def run(case: Case) -> list[dict[str, Any]]:
     return rows
 
 
-def _choose(captured: Any, samples: list[Any], count: int, taste: Any, person: Any, case: Case) -> None:
-    """Add ratings of captured answers that nobody rated, as `clawback inbox --rate` asks for them, until there are ``count``."""
-    from clawback.rewards.deck import Deck
+def _prompts(captured: Any, unrated: Any, held: Any, case: Case) -> list[Any]:
+    """What a run imagines answers to: the newest turns, those kept for the gate left out (``jobs.training``)."""
+    from clawback.jobs.training import MOST_PROMPTS
 
-    deck = Deck([answer.text for _, answer in captured])
-    while len(samples) < count:
-        ratings = {one.turn_id - 1: one.reward for one in samples}
-        [(place, _)] = deck.next(ratings, [i for i in range(len(captured)) if i not in ratings])
-        samples.append(_rated(place, *captured[place], taste, person, case))
+    kept = {sample.turn_id - 1 for sample in held}
+    turns = [prompt for i, (prompt, _) in enumerate(captured) if i not in kept]
+    if not case.chooses:  # nobody looked at the answers to these, so none were made
+        turns += unrated
+    return [prompt.messages for prompt in turns[-MOST_PROMPTS:]]
+
+
+def _choose(captured: Any, samples: list[Any], count: int, taste: Any, person: Any, case: Case) -> None:
+    """Add ratings of captured answers that nobody rated, those that the inbox asks about, until there are ``count``."""
+    from clawback import config, feedback, store
+    from clawback.jobs.inbox import Inbox
+    from clawback.paths import Home
+    from clawback.records import Turn
+
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder))
+        home.create()
+        config.save(home.config, {"gate": {"held_out": case.held_out}, "training": {"background": False}})
+        with store.connect(home.database) as db:
+            with db.together():
+                for number, (prompt, answer) in enumerate(captured):
+                    db.add_turn(Turn(f"{number}", tuple(prompt.messages), answer.text))
+                for one in samples:
+                    feedback.rate(db, one.turn_id, int(one.reward))
+            inbox = Inbox(home)
+            while len(samples) < count:
+                place = inbox.next()[0].turn.id - 1
+                samples.append(_rated(place, *captured[place], taste, person, case))
+                feedback.rate(db, place + 1, int(samples[-1].reward))
 
 
 def _rated(number: int, prompt: Any, answer: Any, taste: Any, person: random.Random, case: Case) -> Any:
@@ -149,12 +173,19 @@ def _rated(number: int, prompt: Any, answer: Any, taste: Any, person: random.Ran
 def _recipe(policy: Any, text: str) -> Any:
     """``auto:exact_kl=0.2,preset=careful`` → the recipe with these values in place of its own."""
     from clawback import engine
-    from clawback.engine.torch.imagination import Imagining
+    from clawback.engine.torch.sources.distilled import DistilSettings
+    from clawback.engine.torch.sources.graded import GradingSettings
+    from clawback.engine.torch.sources.rollouts import RolloutSettings
 
     name, _, changes = text.rstrip("*?").partition(":")
     values = {k: _value(v) for k, v in (change.split("=") for change in changes.split("+") if change)}
     preset = str(values.pop("preset", "balanced"))
-    extra = {k: v for k, v in values.items() if k in Imagining.__dataclass_fields__}
+    known = {
+        *RolloutSettings.__dataclass_fields__,
+        *GradingSettings.__dataclass_fields__,
+        *DistilSettings.__dataclass_fields__,
+    }
+    extra = {k: v for k, v in values.items() if k in known}
     plain = {k: v for k, v in values.items() if k not in extra}
     return replace(engine.recipe(policy.info, preset, name, plain), extra=extra)
 
@@ -278,7 +309,9 @@ def main(argv: list[str] | None = None) -> int:
         "--recipes", default="auto", help="NAME[:FIELD=VALUE[+FIELD=VALUE…]], comma between recipes"
     )
     parser.add_argument(
-        "--tastes", default="main", help="main (6), varied (12), or names with ; between them"
+        "--tastes",
+        default="test",
+        help="test (12), dev (12), main (6 of dev), varied (12), or names with ; between",
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -290,7 +323,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")
     options = parser.parse_args(argv)
-    groups = {"main": list(tastes.MAIN), "varied": list(tastes.VARIED)}
+    groups = {
+        "test": list(tastes.TEST),
+        "dev": list(tastes.DEV),
+        "main": list(tastes.MAIN),
+        "varied": list(tastes.VARIED),
+    }
     names = groups.get(options.tastes) or [name.strip() for name in options.tastes.split(";")]
     if unknown := [name for name in names if name not in tastes.TASTES and name not in ONE_SIGN]:
         parser.error(f"no taste {unknown[0]!r}; there are: {'; '.join([*tastes.TASTES, *ONE_SIGN])}")

@@ -1,4 +1,4 @@
-"""Writes ``docs/cli.md`` from the commands themselves; ``--check`` fails when the page is out of date."""
+"""Writes ``docs/cli.md`` from the commands themselves and ``docs/settings.md`` from ``config.py``; ``--check`` fails when one is out of date."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from pathlib import Path
 
 import click
 
-PAGE = Path(__file__).with_name("cli.md")
+HERE = Path(__file__).parent
 OPENING = """# Commands
 
 Written by `make docs` from the commands themselves; do not edit by hand.
-Every command exits with 0 (done), 1 (failed, with one sentence on stderr) or 2 (wrong usage).
+
+- **Exit codes**: 0 done, 1 failed (or, where a command looks for something wrong, it found something: `doctor`, `gate`, `service status`, `import`), 2 wrong usage, 130 stopped by Ctrl-C.
+- **Errors** are one sentence on stderr, `clawback: …`, that says what happened and what to do. With `--json` the same sentence is `{"error": "…"}`, on stderr too:
+  stdout holds what was asked for, or nothing. `--debug` shows where an error came from.
+- **`--json`** prints a list where a command lists things, one object everywhere else.
+- **The same option for the same thing**: `--turn ID` is a turn, `--version V` (or VERSION) a version: a number, `live` or `base`; `--output` is where something is written; `--limit` is how many.
+- Lists fit the terminal (80 columns in a pipe; `COLUMNS` sets another width).
 """
 
 
@@ -43,15 +49,17 @@ def page() -> str:
 
 
 def main() -> int:
-    os.environ.update(COLUMNS="100", TERM="dumb")
-    text = page()
-    if "--check" not in sys.argv:
-        PAGE.write_text(text, "utf-8")
-        return 0
-    if not PAGE.exists() or PAGE.read_text("utf-8") != text:
-        print("docs/cli.md does not match the commands; run: make docs", file=sys.stderr)
-        return 1
-    return 0
+    os.environ.update(COLUMNS="80", TERM="dumb")
+    from clawback import settings
+
+    wrong = 0
+    for path, text in ((HERE / "cli.md", page()), (HERE / "settings.md", settings.page())):
+        if "--check" not in sys.argv:
+            path.write_text(text, "utf-8")
+        elif not path.exists() or path.read_text("utf-8") != text:
+            print(f"docs/{path.name} is out of date; run: make docs", file=sys.stderr)
+            wrong = 1
+    return wrong
 
 
 if __name__ == "__main__":

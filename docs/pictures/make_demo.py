@@ -13,8 +13,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from clawback.cli.demo import DEFAULT_TASTE, play
+from clawback.cli.demo import play
 from clawback.demo import Demo
+from clawback.demo.worlds import Embedded
 from clawback.paths import Home
 
 WIDTH = 110
@@ -26,7 +27,7 @@ def main() -> None:
     console = Console(record=True, width=WIDTH, force_terminal=True, file=sys.stderr)
     console.print("$ clawback demo\n", highlight=False)
     with tempfile.TemporaryDirectory() as folder:
-        data = play(Demo(Home(Path(folder)), DEFAULT_TASTE), ROUNDS, console)
+        data = play(Demo(Home(Path(folder)), Embedded.taste), ROUNDS, console)
     svg = console.export_svg(title="clawback demo")
     # The picture asks no other server for a font: whatever monospace is there will do.
     file.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), "utf-8")

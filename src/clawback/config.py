@@ -12,10 +12,18 @@ from clawback.files import replace
 
 EMBEDDED = "embedded"
 """The name of the small model that ships with Clawback."""
+DEMONSTRATION = (
+    "The embedded model is a demonstration made of templates, not an assistant; "
+    "`clawback model list` shows what to use in its place."
+)
+"""Said wherever the embedded model is the base."""
 SILENT = 3600.0
 """Seconds without a turn after which a conversation is taken to be over, unless ``[training] session_timeout`` says otherwise."""
 
 AlgorithmName = str
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 Preset = Literal["careful", "balanced", "aggressive"]
 
 
@@ -24,26 +32,39 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is trained: ``embedded``, a folder, or a hub id."""
+    """What is trained: ``embedded``, ``smollm2``, a folder, a hub id, a GGUF file, ``ollama:NAME`` or ``lmstudio:NAME`` (docs/models.md)."""
 
     base: str = EMBEDDED
+    """What is trained."""
     revision: str | None = None
+    """Commit, branch or tag of a hub id."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the weights. ``auto`` chooses by the device and the memory there is."""
     load_in_4bit: bool | None = None
-    """None chooses from the memory there is (CUDA only)."""
+    """Not set: 8 or 4 bits where 16 do not fit (CUDA only); true: 4 bits; false: never quantised."""
+    chat_template_args: dict[str, Any] = {}
+    """Given to the model's chat template everywhere, such as ``{enable_thinking = true}``. A template that knows ``enable_thinking`` gets
+    false unless it is set here."""
 
 
 class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How and when a run is made."""
 
     algorithm: AlgorithmName = "auto"
-    """``auto``: reward head + GRPO where its cross-validated error can be trusted, else ``reinforce``."""
+    """``auto``: a reward head reads the ratings; the taste is said in words and distilled, or fresh answers are graded; where the head cannot be trusted
+    ``reinforce`` on the ratings themselves."""
     preset: Preset = "balanced"
-    threshold: int = 32
+    """How boldly to learn: ``careful`` drifts least, ``aggressive`` learns fastest."""
+    threshold: Annotated[int, msgspec.Meta(ge=1)] = 32
     """Fresh ratings that start a run by themselves."""
     background: bool = True
+    """Whether runs start by themselves at all."""
+    budget: str = "20m"
+    """Time that a run may take on this machine, gate included: ``"90s"``, ``"20m"``, ``"8h"``. How much is drawn and learned from follows from it; a run
+    that does not fit even at its smallest is refused."""
     seed: int = 0
-    credit: float = 0.0
+    """The same feedback and seed give the same version."""
+    credit: Share = 0.0
     """Share of a turn's reward that goes on to the unrated turn before it in its session, 0 to 1; 0: each turn for itself."""
     min_turns: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     """Main turns that a session must have for rewards to go on within it; 1: all sessions."""
@@ -54,6 +75,8 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where several people rate: each counts by how far they agree with the others, or all the same. One person alone counts in full."""
     curriculum: Literal["off", "reward", "length", "both"] = "off"
     """Runs on the ratings themselves begin with easy ones: clear ratings, short answers, or both."""
+    thinking: bool = False
+    """Also train on what the model thought before an answer. It is then learned from by the answer's rating, which says nothing of it."""
     overrides: dict[str, Any] = {}
     """Single recipe values set by hand, such as ``{learning_rate = 5e-4}``."""
 
@@ -64,37 +87,51 @@ class Schedule(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     quiet_hours: str = ""
     """``"22:00-07:00"``: never start within these local hours. Empty: any time."""
     only_when_idle: bool = False
-    idle_load: float = 0.5
+    """Wait until the machine has nothing else to do."""
+    idle_load: NotNegative = 0.5
     """One-minute load average per core under which the machine counts as idle."""
-    nice: int = 10
-    retry_minutes: int = 15
+    nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 10
+    """How far a background run stands back for other programs, as ``nice`` has it."""
+    retry_minutes: Annotated[int, msgspec.Meta(ge=1)] = 15
+    """Minutes after which a run that had to wait looks again."""
 
 
 class Gate(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a candidate must pass before it goes live."""
 
-    held_out: float = 0.125
+    held_out: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.125
     """Share of feedback kept out of training, for the gate alone."""
-    confidence: float = 0.8
+    confidence: Share = 0.93
     """How sure the gate must be that the candidate is better than the live version."""
-    max_kl: float = 8.0
-    """Drift allowed on canary prompts, in nats an answer, from the base model."""
-    max_perplexity_ratio: float = 1.25
+    more_ratings: Count = 16
+    """What is asked for where the ratings do not tell: after so many more the candidate is judged again. 0: it is rejected."""
+    max_kl: NotNegative = 8.0
+    """Drift from the base model that is always allowed, in nats per answer."""
+    max_kl_per_token: NotNegative = 0.25
+    """For longer answers: nats per token of the candidate's answers."""
+    max_perplexity_ratio: NotNegative = 1.25
     """Perplexity of neutral text under the candidate over that under the base."""
 
 
 class Generation(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the live version answers."""
+    """How versions answer, in training and the gate as to the person. What is not set is as the model's own generation config says."""
 
-    temperature: float = 1.0
-    max_tokens: int = 160
+    temperature: NotNegative | None = None
+    """0: always the likeliest token."""
+    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    """Draw from the likeliest tokens that make up this much probability."""
+    top_k: Count | None = None
+    """Draw from so many of the likeliest tokens; 0: from all."""
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Longest answer. Not set: what the model's own settings or its context allow; the gate goes by what was rated."""
 
 
 class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is stored."""
 
     redact: bool = True
-    max_turn_bytes: int = 2_000_000
+    """Secrets are taken out of what is stored."""
+    max_turn_bytes: Annotated[int, msgspec.Meta(ge=1)] = 2_000_000
     """Turns larger than this are shortened from the front before they are stored."""
 
 
@@ -105,7 +142,8 @@ class Capture(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line after each response that invites to rate it."""
     unrated: Literal["keep", "drop"] = "keep"
     """``drop``: turns that nobody rated lose what was said in them when they have faded. Never a bad rating."""
-    fade_days: int = 30
+    fade_days: Count = 30
+    """Days after which a turn that nobody rated is asked about no more."""
     admin: tuple[Literal["train", "rollback", "reset"], ...] = ()
     """What may be ordered from an agent or a chat channel (``/rl train``). Whoever can speak to us there may then do it."""
 
@@ -113,9 +151,9 @@ class Capture(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Trial(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether what the gate accepts is tried on some sessions first (where Clawback's own server answers)."""
 
-    share: float = 0.0
+    share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.0
     """Share of sessions that the candidate answers, at most 0.5; 0: it goes live at once."""
-    alpha: float = 0.05
+    alpha: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.05
     """Chance of promoting a version that is no better, or turning one down that is no worse."""
 
 
@@ -129,9 +167,11 @@ class Judge(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     url: str = ""
     """Such as ``http://127.0.0.1:11434`` or ``https://api.anthropic.com``."""
     model: str = ""
+    """Its name over there."""
     key_env: str = ""
     """The NAME of the environment variable that holds the key; the key itself never goes into a file."""
     votes: Annotated[int, msgspec.Meta(ge=1, le=25)] = 3
+    """How often it is asked about a turn; the votes are averaged."""
     hints: bool = False
     """Also ask what a better answer would have needed to know: the hints that `opd` and `combined` learn from."""
     timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
@@ -139,6 +179,7 @@ class Judge(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_calls: Annotated[int, msgspec.Meta(ge=0)] = 500
     """Calls in one pass, repeated ones included."""
     max_seconds: Annotated[float, msgspec.Meta(gt=0)] = 1800.0
+    """Seconds that one pass may take."""
     max_tokens: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
     """Tokens in one pass, those sent and those received."""
     answer_tokens: Annotated[int, msgspec.Meta(ge=16)] = 512
@@ -151,7 +192,7 @@ class Reward(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the trained reward model has a say, and what rewards add up from (docs/reward-models.md)."""
 
     grade: bool = False
-    """True: imagined answers are graded by it instead of by the head that each run fits for itself."""
+    """True: rollouts are graded by it instead of by the head that each run fits for itself."""
     pessimism: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     """Standard deviations between its members that are taken off a score."""
     weights: dict[
@@ -170,7 +211,9 @@ class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server on the network."""
 
     host: str = "127.0.0.1"
-    port: int = 8742
+    """The address to listen on; the default is this machine alone."""
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8742
+    """Where to listen; 0 takes a free port."""
     upstream: str = ""
     """Another server that answers, such as ``http://127.0.0.1:11434``; empty: the embedded engine answers."""
     names: tuple[str, ...] = ()
@@ -181,9 +224,12 @@ class Tracking(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who is told the figures of a run."""
 
     to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
+    """The first writes files into ``logs``; the others are services of their own."""
 
 
-Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Z_][A-Z0-9_]*$")]
+Variable = Annotated[
+    str, msgspec.Meta(pattern=r"^[A-Z_][A-Z0-9_]*$", description="the name of an environment variable")
+]
 """The name of an environment variable that holds a secret: the secret itself has no place in a file of settings."""
 
 
@@ -199,24 +245,35 @@ class Channel(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Slack(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Slack bot (docs/channels.md)."""
+
     token: Variable = "SLACK_BOT_TOKEN"  # noqa: S105
     """The bot's token (``xoxb-``)."""
     app_token: Variable = "SLACK_APP_TOKEN"  # noqa: S105
     """The app's token (``xapp-``), with which it listens."""
     api: str = "https://slack.com/api/"
+    """Where Slack's API is."""
 
 
 class Discord(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Discord bot (docs/channels.md)."""
+
     token: Variable = "DISCORD_BOT_TOKEN"  # noqa: S105
+    """The bot's token."""
 
 
 class Telegram(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Telegram bot (docs/channels.md)."""
+
     token: Variable = "TELEGRAM_BOT_TOKEN"  # noqa: S105
+    """The bot's token."""
     api: str = "https://api.telegram.org"
-    """Or a Bot API server of your own."""
+    """Telegram's own, or a Bot API server of yours."""
 
 
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file: a table for each section."""
+
     model: Model = Model()
     training: Training = Training()
     schedule: Schedule = Schedule()
@@ -257,9 +314,10 @@ def changed(section: Serve, values: dict[str, Any]) -> Serve:
 
 
 def save(path: Path, changes: dict[str, dict[str, Any]]) -> Config:
-    """Set the given keys (``{"model": {"base": …}}``), keep the rest of the file and its comments.
+    """Set the given keys (``{"model": {"base": …}}``; ``overrides.steps`` is a key within a table of values), keep the rest of the file and
+    its comments. None takes a key out, so that its default counts.
 
-    The new text is checked before it replaces the old, which it does in one rename.
+    The new text is checked before it replaces the old, which it does in one rename. Raises ``ConfigError``.
     """
     import tomlkit
 
@@ -272,10 +330,14 @@ def save(path: Path, changes: dict[str, dict[str, Any]]) -> Config:
     for section, values in changes.items():
         table: Any = document.setdefault(section, tomlkit.table())
         for key, value in values.items():
+            *inside, last = key.split(".")
+            place = table
+            for name in inside:
+                place = place.setdefault(name, tomlkit.inline_table())
             if value is None:
-                table.pop(key, None)
+                place.pop(last, None)
             else:
-                table[key] = value
+                place[last] = value
     try:
         config = msgspec.convert(document.unwrap(), Config)
     except msgspec.ValidationError as error:

@@ -36,6 +36,10 @@ class TrainingError(ClawbackError):
     """A training run could not start or could not go on."""
 
 
+class Stopped(ClawbackError):
+    """A run ended because a person asked it to. Its checkpoint is kept, and it can be gone on with."""
+
+
 class JudgeError(ClawbackError):
     """The judge model cannot be asked: no such address, key or model, or it goes on refusing."""
 

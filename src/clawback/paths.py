@@ -71,6 +71,12 @@ def home() -> Home:
     return Home(Path(named).expanduser() if named else Path.home() / ".clawback")
 
 
+def tidy(path: Path) -> str:
+    """The path as a person writes it: ``~`` for their own folder."""
+    own = Path.home()
+    return f"~/{path.relative_to(own)}" if path.is_relative_to(own) else str(path)
+
+
 def secret(path: Path) -> str:
     """The random token in that file (0600), made on first use."""
     try:

@@ -42,6 +42,11 @@ class Turn:
     """Tools that the response calls: ``{"id", "name", "arguments"}``."""
     next_state: tuple[Message, ...] = ()
     """What came back: the messages of the user, a tool or the environment that the next request brought."""
+    vouched: bool = True
+    """False: it came to our server without the token, and no hook has told of it. Anybody on this machine may have sent it."""
+    thinking: str = ""
+    """What the model thought before it answered, as text. It is no part of ``response``; the tokens of it, if we sampled them, are the first
+    of ``response_ids``."""
 
     @property
     def prompt(self) -> str:
@@ -158,6 +163,8 @@ class Run:
     progress: Mapping[str, Any] = field(default_factory=dict)
     version: int | None = None
     error: str = ""
+    stop_at: float | None = None
+    """When somebody asked it to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +185,90 @@ class Version:
     """True when feedback that this version learned from has since been undone or deleted."""
 
 
-_REMINDER = (
-    r"<(system-reminder|environment_context|user_instructions|permissions)\b[^>]*>.*?(?:</\1\b[^>]*>|\Z)"
-    r"|# AGENTS\.md instructions.*?(?:</INSTRUCTIONS>|\Z)"
-)
-"""What Claude Code and Codex put into the user's messages. Compiled when first needed: hooks start often."""
+_TO_THE_END = ("system-reminder", "environment_context", "user_instructions", "permissions")
+_CLOSED = (
+    "local-command-caveat", "local-command-stdout", "local-command-stderr", "command-name", "command-message", "command-args",
+    "bash-input", "bash-stdout", "bash-stderr", "task-notification", "turn_aborted", "ide_opened_file", "ide_selection",
+)  # fmt: skip
+"""What Claude Code and Codex put into the user's messages between tags. The former also where nothing closes them."""
+_INTERRUPTED = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")
+_STEERED = "The user sent a new message while you were working:\n"
+_STEERED_ENDS = ("\n\nThis is how Claude Code surfaces", "\n\nIMPORTANT: After completing your current task")
+"""Around what the person wrote while the agent was at work; a line that begins so is the agent's, to its end."""
+_INSTRUCTIONS = ("# AGENTS.md instructions", "</INSTRUCTIONS>")
 
 
 def without_reminders(text: str) -> str:
-    """What is left of a message when its agent's own additions are taken out ("" where it was nothing else)."""
-    return (
-        re.sub(_REMINDER, "", text, flags=re.DOTALL).strip() if "<" in text or "# AGENTS.md" in text else text
-    )
+    """What the person wrote: a message without what their agent added ("" where it was nothing else). Linear in the text's length."""
+    if "<" in text or _INSTRUCTIONS[0] in text:
+        text = _without_tags(text)
+    if _STEERED in text:
+        text = _without_steering(text)
+    if "[Request interrupted" in text:
+        text = "\n".join(line for line in text.split("\n") if line.strip() not in _INTERRUPTED).strip()
+    return text
+
+
+def _without_tags(text: str) -> str:
+    kept: list[str] = []
+    unclosed: set[str] = set()  # names that nothing closes from here on: looked for once
+    tag, at = re.compile(_TAG), 0
+    while found := tag.search(text, at):
+        name = found[1]
+        if name is None:
+            opens, close = found.start(), text.find(_INSTRUCTIONS[1], found.end())
+        else:
+            opens = found.start()
+            close = -1 if name in unclosed else text.find(f"</{name}", found.end())
+        if close < 0 and name in _CLOSED:
+            unclosed.add(name)
+            kept.append(text[at : found.end()])
+            at = found.end()
+            continue
+        kept.append(text[at:opens])
+        end = text.find(">", close) + 1 if close >= 0 else len(text)
+        at = end or len(text)
+    return "".join([*kept, text[at:]]).strip()
+
+
+_TAG = rf"<({'|'.join((*_TO_THE_END, *_CLOSED))})\b[^<>]{{0,200}}>|{_INSTRUCTIONS[0]}"
+"""Compiled when first needed: hooks start often."""
+
+
+def _without_steering(text: str) -> str:
+    first, *said = text.split(_STEERED)
+    kept = [first]
+    for piece in said:
+        ends = [place for mark in _STEERED_ENDS if (place := piece.find(mark)) >= 0]
+        line = piece.find("\n", min(ends) + 2) if ends else -1
+        kept.append(piece[: min(ends)] + (piece[line:] if line >= 0 else "") if ends else piece)
+    return "\n".join(part.strip() for part in kept if part.strip())
+
+
+_THOUGHTS = (
+    r"\s*(?:<think>(?P<a>.*?)(?:</think>|\Z)|\[THINK\](?P<b>.*?)(?:\[/THINK\]|\Z)"
+    r"|<\|channel\|>analysis<\|message\|>(?P<c>.*?)(?:<\|end\|>)?"
+    r"(?:(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|\Z))\s*"
+)
+"""What reasoning models put before an answer: Qwen 3 and DeepSeek R1, Magistral, gpt-oss."""
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """What a model thought, and what it answered. Text that begins with no such mark is all answer; where the end mark is
+    missing all of it is thought.
+
+    >>> split_thinking("<think>Easy.</think>\\n\\nFour.")
+    ('Easy.', 'Four.')
+    >>> split_thinking("Say </think> aloud.")
+    ('', 'Say </think> aloud.')
+    """
+    if not text.lstrip()[:16].startswith(("<think>", "[THINK]", "<|channel|>")):
+        return "", text
+    found = re.match(_THOUGHTS, text, re.DOTALL)
+    if found is None:
+        return "", text
+    thought = next((part for part in found.groups() if part is not None), "")
+    return thought.strip(), text[found.end() :]
 
 
 def text_of(content: Any) -> str:

@@ -137,3 +137,16 @@ def test_any_settings_come_back_the_same(tmp_path: Path, content: dict[str, Any]
     except ConfigError:
         pass  # not what Claude Code's settings look like: left alone
     assert path.read_bytes() == before
+
+
+def test_the_plan_names_everything_that_is_written(home: Home, file: Path) -> None:
+    assert any("the status line" in line for line in agent.plan(home, file))
+
+
+def test_the_persons_own_command_is_not_shown_beside_the_reply() -> None:
+    """Claude Code reads it inside ``hookSpecificOutput``, and nowhere else."""
+    reply = agent.reply("Noted")
+    assert reply["hookSpecificOutput"] == {
+        "hookEventName": "UserPromptSubmit",
+        "suppressOriginalPrompt": True,
+    }

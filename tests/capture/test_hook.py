@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clawback import store
-from clawback.capture import door, hook
+from clawback.capture import hook, ingest
 from clawback.paths import Home
 
 
@@ -111,14 +111,27 @@ def test_rl_is_answered_without_the_model(home: Home) -> None:
         assert submit(home, prompt) is None
 
 
-def test_what_the_agent_writes_to_itself_is_no_turn_of_a_person(home: Home) -> None:
+def test_what_comes_of_work_in_the_background_answers_what_the_person_had_asked_for(home: Home) -> None:
     submit(home, "one", prompt_id="1")
     stop(home, "first", prompt_id="1")
     submit(home, "<task-notification>done</task-notification>", prompt_id="2")
     stop(home, "I see it is done", prompt_id="2")
-    submit(home, "<task-notification>done</task-notification>")
-    stop(home, "without ids")
+    submit(home, "/rl good", prompt_id="3")
+    assert said(home) == [("one", "first", 1), ("one", "I see it is done", 3)]
+    with store.connect(home.database) as db:
+        assert [f.turn_id for f in db.feedback()] == [2]
+
+
+def test_what_the_agent_writes_to_itself_about_anything_else_is_no_turn_of_a_person(home: Home) -> None:
+    submit(home, "one", prompt_id="1")
+    stop(home, "first", prompt_id="1")
+    submit(home, "<system-reminder>time is over</system-reminder>", prompt_id="2")
+    stop(home, "I see", prompt_id="2")
     assert said(home) == [("one", "first", 1)]
+    reply = submit(home, "/rl bad", prompt_id="3")
+    assert reply is not None
+    assert "not kept" in reply["reason"]
+    assert "`clawback bad --turn 1`" in reply["reason"]
 
 
 def test_a_sub_agents_answer_is_recorded_and_never_rated(home: Home) -> None:
@@ -157,7 +170,7 @@ def test_settings_of_privacy_count(home: Home) -> None:
 
 
 def test_a_long_conversation_keeps_its_newest_part(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "CONTEXT_CHARACTERS", 100)
+    monkeypatch.setattr(ingest, "CONTEXT_CHARACTERS", 100)
     for number in range(12):
         submit(home, f"question {number:02}", prompt_id=str(number))
         stop(home, f"answer {number:02}", prompt_id=str(number))

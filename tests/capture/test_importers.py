@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawback import feedback, store
-from clawback.capture import importers
+from clawback.capture import hook, importers
 from clawback.errors import NotFound
 from clawback.paths import Home
+from clawback.records import Turn
 
 
 def write(path: Path, lines: list[Any]) -> Path:
@@ -195,3 +196,57 @@ def test_a_transcript_gives_what_a_person_asked_and_was_told(home: Home, tmp_pat
         found = [(t.prompt, t.response, t.agent, len(t.messages)) for t in reversed(db.turns(limit=9))]
     assert found == [("hello", "Done.", "claude-code", 1), ("again", "Done again.", "claude-code", 3)]
     assert (report.turns, again.turns, again.known) == (2, 0, 2)
+
+
+RECORDED = Path(__file__).with_name("recorded")
+
+
+def _record(folder: Path, name: str, steps: list[dict[str, Any]]) -> Path:
+    lines = [json.dumps(step["record"]) for step in steps if "record" in step]
+    file = folder / f"{name}.jsonl"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def _steps(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (RECORDED / f"{name}.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "name", ["steered", "queued", "two-blocks", "in-the-background", "interrupted-with-one-queued"]
+)
+@pytest.mark.parametrize("seen", [True, False])
+def test_what_hooks_captured_of_a_transcript_is_known(
+    home: Home, tmp_path: Path, name: str, seen: bool
+) -> None:
+    """With the agent's record at hand, or as it was captured without."""
+    steps = _steps(f"claude-code-{name}")
+    file = _record(tmp_path, name, steps)
+    for step in steps:
+        if "event" in step:
+            event = step["event"] | ({"transcript_path": str(file)} if seen else {})
+            hook.handle(home, "claude-code", json.dumps(event).encode())
+    with store.connect(home.database) as db:
+        mine = [turn.response for turn in db.turns() if turn.kind == "main"]
+        importers.import_transcripts(db, file)
+        assert [turn.response for turn in db.turns() if turn.kind == "main"] == mine
+
+
+def test_an_imported_turn_keeps_its_time_and_is_never_the_last_answer(home: Home, tmp_path: Path) -> None:
+    with store.connect(home.database) as db:
+        now = db.add_turn(Turn("now", ({"role": "user", "content": "one"},), "first", cwd="/project")).id
+        importers.import_transcripts(db, _record(tmp_path, "steered", _steps("claude-code-steered")))
+        newest = db.turns()[0]
+        assert (newest.prompt, newest.cwd) == ("SLOWTOOL first ask\n\nsteering remark second ask", "/project")
+        assert newest.created_at == pytest.approx(1795351142.484)
+        last = db.last_turn(cwd="/project")
+        assert last is not None
+        assert last.id == now
+
+
+def test_a_failed_answer_is_no_turn_and_an_interrupted_one_no_main_turn(home: Home, tmp_path: Path) -> None:
+    with store.connect(home.database) as db:
+        importers.import_transcripts(db, _record(tmp_path, "failed", _steps("claude-code-failed")))
+        assert db.turns() == []
+        importers.import_transcripts(db, _record(tmp_path, "interrupted", _steps("claude-code-interrupted")))
+        assert [turn.kind for turn in db.turns()] == ["side", "main"]

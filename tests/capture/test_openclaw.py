@@ -13,10 +13,10 @@ from hypothesis import settings as hyp_settings
 from hypothesis import strategies as st
 
 from clawback import store
-from clawback.capture import door, openclaw
+from clawback.capture import ingest, openclaw
 from clawback.capture.adapter import State
-from clawback.capture.door import Unusable
 from clawback.capture.events import Answer, Prompt, Reaction, Shown
+from clawback.capture.ingest import Unusable
 from clawback.capture.openclaw import OpenClaw, plugin_folder
 from clawback.errors import ConfigError
 from clawback.paths import Home, secret
@@ -265,7 +265,7 @@ def test_a_reaction_that_comes_first_waits_for_its_message(home: Home) -> None:
 def test_a_message_of_no_known_answer_is_left_out(home: Home) -> None:
     turn(home, "s", "1", "a")
     with pytest.raises(Unusable):
-        door.take(home, "openclaw", Shown("s", "2", "b"))
+        ingest.take(home, "openclaw", Shown("s", "2", "b"))
     react(home, "b", 1, "e1")
     assert ratings(home) == {"answer 1": []}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,8 @@ import pytest
 
 from clawback import store
 from clawback.capture import script
-from clawback.paths import Home
+from clawback.paths import Home, secret
+from clawback.records import Version
 
 
 def run(
@@ -162,3 +164,142 @@ def test_a_full_disk_is_none_of_the_agents_business(odd: Home) -> None:
     if "mount" in done.stderr and "denied" in done.stderr:
         pytest.skip("this machine does not let us mount")
     assert done.stdout == "exit 0\n", done.stderr
+
+
+def test_where_clawback_is_gone_the_agent_goes_on_and_its_person_is_told_once_a_day(odd: Home) -> None:
+    made = script.path(odd).read_text()
+    for gone in (f"python={sys.executable}", "from clawback.capture.hook import"):
+        script.path(odd).write_text(
+            made.replace(gone, "python=/nowhere/python" if "=" in gone else "from nowhere import")
+        )
+        (odd.root / script.GONE).unlink(missing_ok=True)
+        code, said = run(odd, "claude-code", prompt("one"))
+        assert code == 0
+        told = json.loads(said)
+        assert list(told) == ["systemMessage"], "and nothing that blocks or enters the conversation"
+        assert "Clawback is not where it was" in told["systemMessage"]
+        assert "--remove" in told["systemMessage"]
+        assert run(odd, "claude-code", prompt("two")) == (0, "")
+    assert script.trouble(odd) == ""
+    script.path(odd).write_text(made.replace(f"python={sys.executable}", "python=/nowhere/python"))
+    assert script.trouble(odd) == "the hooks run /nowhere/python, which is gone"
+    code, said = run(odd, "claude-code", prompt("/rl good"))
+    assert (code, json.loads(said)["decision"]) == (0, "block"), "a command does not go to the model"
+    assert run(odd, "status-line", b"{}") == (0, "clawback is gone")
+
+
+def test_the_program_takes_itself_out_without_clawback(
+    odd: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clawback.capture.claude_code import ClaudeCode
+    from clawback.capture.codex import Codex
+
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    settings, changed, toml = (
+        tmp_path / "a" / "settings.json",
+        tmp_path / "b" / "settings.json",
+        tmp_path / "codex" / "config.toml",
+    )
+    for file, before in ((settings, b'{\n "model": "opus"}'), (changed, b"{}"), (toml, b"# mine\n")):
+        file.parent.mkdir()
+        file.write_bytes(before)
+    for file in (settings, changed):
+        ClaudeCode().install(odd, file)
+    Codex().install(odd)
+    changed.write_text(json.dumps(json.loads(changed.read_text()) | {"model": "sonnet"}))
+    script.path(odd).write_text(
+        script.path(odd).read_text().replace(f"python={sys.executable}", "python=/nowhere/python")
+    )
+    code, said = run(odd, "--remove", b"")
+    assert (code, said.count("taken out of")) == (0, 4)
+    assert settings.read_bytes() == b'{\n "model": "opus"}'
+    assert json.loads(changed.read_text()) == {"hooks": {}, "model": "sonnet"}
+    assert toml.read_bytes() == b"# mine\n"
+    assert not (settings.parent / "commands" / "rl.md").exists()
+    assert not list((odd.root / "installed").iterdir())
+
+
+def test_a_server_that_hangs_is_left_alone_for_a_minute(odd: Home) -> None:
+    """It takes the connection, and says nothing: stopped, or swapped out."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(5)
+        silent.settimeout(5)
+        script.announce(odd, silent.getsockname()[1])
+        for number in range(3):
+            code, said = run(odd, "claude-code", prompt("/rl status", f"p{number}"))
+            assert (code, json.loads(said)["decision"]) == (0, "block")
+        silent.accept()[0].close()
+        silent.settimeout(0.01)
+        with pytest.raises(TimeoutError):
+            silent.accept()  # it was asked once
+        (odd.root / script.HUNG).write_text("1\n")  # a minute is over
+        run(odd, "claude-code", prompt("/rl status", "q"))
+        silent.settimeout(5)
+        silent.accept()[0].close()
+
+
+def test_an_order_is_obeyed_without_a_server_where_the_settings_allow_it(odd: Home) -> None:
+    said = json.loads(run(odd, "claude-code", prompt("/rl rollback"))[1])["reason"]
+    assert "`rollback` is not allowed from claude-code" in said
+    odd.config.write_text('[capture]\nadmin = ["rollback"]\n')
+    said = json.loads(run(odd, "claude-code", prompt("/rl rollback", "q"))[1])["reason"]
+    assert said == "Clawback: There is no older version to go back to: the base model is live."
+    with store.connect(odd.database) as db:
+        made = db.add_version(
+            Version(number=1, base="embedded", base_revision="", status="candidate", path="", parent=0)
+        )
+        db.promote(made.number)
+    said = json.loads(run(odd, "claude-code", prompt("/rl rollback", "r"))[1])["reason"]
+    assert said == "Clawback: version 0 is live again."
+    with store.connect(odd.database) as db:
+        assert db.live().number == 0
+
+
+def test_who_took_the_port_hears_nothing(odd: Home) -> None:
+    """A server died, its word stayed, and somebody else listens there now: neither token nor event is said, and no answer taken."""
+    heard = bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as squatter:
+        script.announce(odd, squatter.getsockname()[1])
+
+        def listen() -> None:
+            client, _ = squatter.accept()
+            with client:
+                heard.extend(client.recv(65536))
+                client.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"decision": "block", "reason": "BUY"}!')
+                client.settimeout(20)
+                while piece := client.recv(65536):
+                    heard.extend(piece)
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        assert run(odd, "claude-code", prompt("my own secret words")) == (0, "")
+        thread.join(30)
+    assert heard.startswith(b"GET /api/hooks/proof ")
+    assert secret(odd.root / "hook-token").encode() not in heard
+    assert b"my own secret words" not in heard
+    stop = {"hook_event_name": "Stop", "session_id": "s", "prompt_id": "p", "last_assistant_message": "first"}
+    (odd.root / script.SERVER).unlink()
+    run(odd, "claude-code", stop)
+    assert turns(odd) == [("my own secret words", "first")], "Python took over"
+
+
+def test_the_word_of_a_server_is_its_owners_alone_and_new_each_time(odd: Home) -> None:
+    script.announce(odd, 1)
+    first = script.announced(odd)
+    script.announce(odd, 1)
+    assert first
+    assert first != script.announced(odd)
+    assert (odd.root / script.SERVER).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_server_that_is_stopped_takes_its_word_back(odd: Home, server: Any) -> None:
+    wait_for(odd)
+    server.terminate()
+    assert server.wait(60) == 0
+    assert not (odd.root / script.SERVER).exists()
+
+
+def test_the_token_is_printed_to_terminals_alone(odd: Home, server: Any) -> None:
+    wait_for(odd)
+    assert secret(odd.root / "token") not in server.stdout.readline()

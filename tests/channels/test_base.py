@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import channels, config, store
-from clawback.capture import door
+from clawback.capture import ingest
 from clawback.capture.events import Answer, Prompt, Reaction, Shown
 from clawback.channels.base import Desk, Heard, address, cut, sign_of
 from clawback.channels.runner import Masked
@@ -121,35 +121,35 @@ def said(home: Home) -> dict[str, list[float]]:
 
 
 def test_a_reaction_before_its_message_is_known_waits_and_can_be_taken_back(home: Home) -> None:
-    door.take(home, "x", Prompt("s", "one?", "q1"))
-    door.take(home, "x", Reaction("", "m1", 1, "u", "m1:u:+1", at=1.0))
-    door.take(home, "x", Reaction("", "m2", -1, "u", "m2:u:-1", at=1.0))
-    door.take(home, "x", Reaction("", "m2", 0, "u", "m2:u:-1", at=2.0))
-    door.take(home, "x", Answer("s", "One.", "q1"))
+    ingest.take(home, "x", Prompt("s", "one?", "q1"))
+    ingest.take(home, "x", Reaction("", "m1", 1, "u", "m1:u:+1", at=1.0))
+    ingest.take(home, "x", Reaction("", "m2", -1, "u", "m2:u:-1", at=1.0))
+    ingest.take(home, "x", Reaction("", "m2", 0, "u", "m2:u:-1", at=2.0))
+    ingest.take(home, "x", Answer("s", "One.", "q1"))
     assert said(home) == {}
     for message in ("m1", "m2"):
-        door.take(home, "x", Shown("s", "q1", message))
+        ingest.take(home, "x", Shown("s", "q1", message))
     assert said(home) == {"one?": [1.0]}
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 2, 1), (2, 0, 1), (0, 1, 2, 0, 1, 2)])
 def test_in_whatever_order_reactions_come_the_newest_stands(home: Home, order: tuple[int, ...]) -> None:
     """Given at 1, taken away at 2, given again at 3."""
-    door.take(home, "x", Prompt("s", "one?", "q1"))
-    door.take(home, "x", Answer("s", "One.", "q1", message="m1"))
+    ingest.take(home, "x", Prompt("s", "one?", "q1"))
+    ingest.take(home, "x", Answer("s", "One.", "q1", message="m1"))
     events = [Reaction("", "m1", value, "u", "m1:u:+1", at) for value, at in ((1, 1.0), (0, 2.0), (1, 3.0))]
     for index in order:
-        door.take(home, "x", events[index])
+        ingest.take(home, "x", events[index])
     assert said(home) == {"one?": [1.0]}
 
 
 def test_a_reply_to_what_is_no_answer_rates_nothing(home: Home) -> None:
-    door.take(home, "x", Prompt("s", "one?", "q1"))
-    door.take(home, "x", Answer("s", "One.", "q1", message="m1"))
-    assert "no answer" in (door.take(home, "x", Prompt("s", "/rl bad", "c1", about="elsewhere")) or "")
+    ingest.take(home, "x", Prompt("s", "one?", "q1"))
+    ingest.take(home, "x", Answer("s", "One.", "q1", message="m1"))
+    assert "no answer" in (ingest.take(home, "x", Prompt("s", "/rl bad", "c1", about="elsewhere")) or "")
     assert said(home) == {}
     # A reply to the question means the answer to it.
-    door.take(home, "x", Prompt("s", "two?", "q2"))
-    door.take(home, "x", Answer("s", "Two.", "q2", message="m2"))
-    assert "Noted" in (door.take(home, "x", Prompt("s", "/rl bad", "c2", about="q1")) or "")
+    ingest.take(home, "x", Prompt("s", "two?", "q2"))
+    ingest.take(home, "x", Answer("s", "Two.", "q2", message="m2"))
+    assert "Noted" in (ingest.take(home, "x", Prompt("s", "/rl bad", "c2", about="q1")) or "")
     assert said(home) == {"one?": [-1.0]}

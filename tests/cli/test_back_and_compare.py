@@ -21,8 +21,9 @@ def live(home: Home) -> int:
 
 
 def test_the_list_marks_the_live_one(run: Run, trained: Home) -> None:
-    lines = run("versions")[1].splitlines()
-    assert [line.startswith("▶") for line in lines] == ["live" in line for line in lines]
+    # A row that is too long for the terminal goes on in lines that are set in by six.
+    rows = [line for line in run("versions")[1].splitlines() if not line.startswith(" " * 6)]
+    assert [row.startswith("▶") for row in rows] == [" live " in row for row in rows]
     data = json.loads(run("versions", "--json")[1])
     assert [v["number"] for v in data if v["status"] == "live"] == [1]
 
@@ -46,7 +47,7 @@ def test_back_and_forward_again(run: Run, trained: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "sentence"), [("1", "live already"), ("7", "no version 7"), ("x", "not a valid")]
+    ("number", "sentence"), [("1", "live already"), ("7", "no version 7"), ("x", "There is no version")]
 )
 def test_nowhere_to_go(run: Run, trained: Home, number: str, sentence: str) -> None:
     code, _, err = run("rollback", number)
@@ -112,7 +113,7 @@ def test_the_newest_prompts_are_compared_without_a_file(run: Run, trained: Home)
     [
         (("1", "live"), "name two versions"),
         (("0", "9"), "no version 9"),
-        (("0", "newest"), "base, live, or a number"),
+        (("0", "newest"), "name a number, live, or base"),
     ],
 )
 def test_what_cannot_be_compared(run: Run, trained: Home, pair: tuple[str, str], sentence: str) -> None:

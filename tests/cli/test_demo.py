@@ -46,7 +46,7 @@ def test_one_object_of_json_with_what_was_promised(run: Run, small: None, tmp_pa
     assert data["gate"]["version"] == 1
     assert [r["version"] for r in data["rounds"]] == [1]
     with store.connect(tmp_path / "kept" / "clawback.db") as db:
-        assert db.count_turns() == 8 * loop.CAPTURED
+        assert db.count_turns() == 8 * 4
     assert not paths.home().database.exists(), "the person's own home is not touched"
 
 
@@ -70,6 +70,7 @@ def test_piped_it_is_plain_text_that_tells_the_story(run: Run, small: None) -> N
     ("options", "sentence"),
     [
         (("--taste", "salty"), "There are: bullets"),
+        (("--model", "smolm2"), "Did you mean smollm2?"),
         (("--interactive",), "a terminal is needed"),
         (("--rounds", "0"), "--rounds"),
     ],

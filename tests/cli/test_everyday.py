@@ -14,7 +14,7 @@ import pytest
 
 from clawback import paths, store
 from clawback.cli import COMMANDS, SUMMARIES, main
-from clawback.records import Turn
+from clawback.records import Feedback, Turn
 
 
 @pytest.fixture
@@ -68,6 +68,37 @@ def test_a_tap_rates_the_newest_turn_of_this_folder(capsys: pytest.CaptureFixtur
     assert len(shown["parts"]) == 3
 
 
+def test_in_a_folder_without_turns_none_of_another_is_rated_unasked(
+    capsys: pytest.CaptureFixture[str], turns: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "good")
+    assert (code, out) == (2, "")
+    assert "There is no turn of this folder. The newest is turn 3" in err
+    assert "--any" in err
+    assert data(capsys, "bad", "--any")["turn_id"] == 3
+
+
+def test_ratings_that_came_to_nothing_are_told_of(capsys: pytest.CaptureFixture[str], turns: None) -> None:
+    with store.connect(paths.home().database) as db:
+        db.put_early("codex:prompt:s:1", Feedback(0, "rating", -1.0, event_id="1"))
+        db.put_early("codex:prompt:s:2", Feedback(0, "rating", 1.0, event_id="2"))
+        db.lose_early("codex:prompt:s:1", "its answer never came")
+    status = data(capsys, "status")
+    assert (status["waiting"], [one["lost"] for one in status["lost"]]) == (1, ["its answer never came"])
+    assert "Lost      bad, " in run(capsys, "status")[1]
+    code, out, _ = run(capsys, "doctor")
+    assert code == 1
+    assert "BAD  1 of your ratings came to nothing: its answer never came" in out
+
+
+def test_a_rating_that_was_replaced_is_not_counted(capsys: pytest.CaptureFixture[str], turns: None) -> None:
+    run(capsys, "bad", "--turn", "1")
+    run(capsys, "rate", "8", "--turn", "1")
+    status = data(capsys, "status")
+    assert (status["good"], status["bad"]) == (1, 0)
+
+
 def test_what_is_shown_to_a_person(capsys: pytest.CaptureFixture[str], turns: None) -> None:
     assert run(capsys, "good")[1] == 'Noted: good. (turn 2: "answer 2")\n'
     assert "> question 2\n\nanswer 2" in run(capsys, "show", "2")[1]
@@ -93,14 +124,14 @@ def test_status_as_data(capsys: pytest.CaptureFixture[str], turns: None) -> None
     ("arguments", "code", "sentence"),
     [
         (("good", "--turn", "99"), 2, "There is no turn 99"),
-        (("rate", "11"), 2, "not in the range 1<=x<=10"),
+        (("rate", "11"), 2, "SCORE is a whole number from 1 to 10, not `11`"),
         (("show", "99"), 2, "There is no turn 99"),
         (("undo",), 2, "no feedback to take back"),
         (("prefer", "1", "1"), 2, "cannot be better than itself"),
         (("edit", "1", "--text", " "), 2, "empty"),
         (("import", "/nowhere.jsonl"), 2, "no file /nowhere.jsonl"),
-        (("nonsense",), 2, "No such command"),
-        (("good", "--nonsense"), 2, "No such option"),
+        (("nonsense",), 2, "There is no command `nonsense`"),
+        (("good", "--nonsense"), 2, "There is no option `--nonsense`"),
         (("backup", "/no/such/folder/x.db"), 1, "could not be written"),
     ],
 )
@@ -148,6 +179,8 @@ def test_init_and_remove_leave_the_agents_settings_as_they_were(
         "claude-code",
         "--settings",
         str(settings),
+        "--model",
+        "embedded",
         "--preset",
         "careful",
     )
@@ -157,6 +190,19 @@ def test_init_and_remove_leave_the_agents_settings_as_they_were(
     assert str(settings) not in data(capsys, *arguments)["changed"]
     data(capsys, "init", "--remove", "--yes")
     assert settings.read_bytes() == b'{"model":  "opus"}'
+
+
+def test_removing_says_which_files_were_removed_and_which_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_bytes(b"{}")
+    data(
+        capsys, "init", "--yes", "--agent", "claude-code", "--settings", str(settings), "--model", "embedded"
+    )
+    out = run(capsys, "init", "--remove", "--yes")[1]
+    assert f"wrote {settings}\n" in out
+    assert f"removed {tmp_path / 'commands' / 'rl.md'}\n" in out
 
 
 def test_the_wizard_shows_what_it_will_change_and_takes_no_for_an_answer(tmp_path: Path) -> None:
@@ -205,3 +251,12 @@ def test_a_newer_database_is_refused_in_one_sentence(capsys: pytest.CaptureFixtu
     assert code == 1
     assert err.count("\n") == 1
     assert "newer Clawback" in err
+
+
+def test_undo_says_what_was_taken_back_and_no_value_where_there_is_none(
+    capsys: pytest.CaptureFixture[str], turns: None
+) -> None:
+    run(capsys, "good", "--turn", "1")
+    run(capsys, "critique", "1", "why so long")
+    assert run(capsys, "undo")[1].startswith("Taken back: critique on turn 1.")
+    assert run(capsys, "undo")[1].startswith("Taken back: rating +1 on turn 1.")

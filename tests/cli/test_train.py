@@ -1,18 +1,21 @@
-"""``train gate runs``: what is said before, during and after a run, and what each exits with."""
+"""``train gate``: what is said before, during and after a run, and what each exits with."""
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from filelock import FileLock
 
-from clawback import records, store
+from clawback import store
+from clawback.cli.train import became, progress_bar
 from clawback.jobs import worker
+from clawback.jobs.training import Outcome
 from clawback.paths import Home
 
 Run = Callable[..., tuple[int, str, str]]
@@ -29,7 +32,7 @@ def test_an_estimate_comes_first_then_the_outcome_and_the_gates_report(run: Run,
         live = db.live().number
         assert db.run(1).seed == 1
     assert ("is live. `clawback rollback` goes back." in out) == (live == 1)
-    assert ("still live" in out) == (live == 0)
+    assert ("stays live" in out) == (live == 0)
 
 
 def test_a_run_as_data(run: Run, rated: Home) -> None:
@@ -84,62 +87,57 @@ def test_the_worker_reads_what_was_asked_for() -> None:
     }
 
 
-def test_runs_are_listed_newest_first(run: Run, trained: Home) -> None:
-    _, out, _ = run("runs")
-    assert "done     reinforce" in out
-    assert "→ version 1" in out
+def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(
+    run: Run, rated: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(progress: Mapping[str, object]) -> str:
+        if progress.get("phase") == "train":
+            raise KeyboardInterrupt
+        return ""
+
+    with monkeypatch.context() as patched:
+        patched.setattr("clawback.cli.train.announcement", press)
+        code, _, err = run("train")
+    assert code == 130
+    assert "Run 1 was stopped" in err
+    assert "clawback runs resume" in err
+    with store.connect(rated.database) as db:
+        assert db.run(1).status == "stopped"
+    code, out, err = run("runs", "resume", "--json")
+    assert code == 0, err
+    assert json.loads(out)["run"]["id"] == 1
+
+
+def test_where_nobody_watches_a_long_phase_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr("sys.stderr", written)
+    monkeypatch.setattr("clawback.cli.train.LINE_SECONDS", 0.0)
+    with progress_bar() as follow:
+        follow({"phase": "draw", "step": 0, "steps": 256})
+        follow({"phase": "draw", "step": 120, "steps": 256, "seconds_left": 200.0})
+        follow({"phase": "alert", "text": "the reward fell"})
+        follow({"phase": "gate", "step": 2, "steps": 4})
+    assert written.getvalue().splitlines() == [
+        "draw …",
+        "draw 120 of 256, about 3 min left",
+        "the reward fell",
+        "gate …",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("progress", "said"),
+    ("status", "accepted", "sentence"),
     [
-        ({}, "starting"),
-        ({"phase": "load"}, "load"),
-        ({"phase": "plan", "algorithm": "imagine", "note": "", "steps": 48}, "plan"),
-        ({"phase": "train", "step": 0, "steps": 48}, "train 0/48"),
+        ("live", True, "Version 3 is live. `clawback rollback` goes back."),
+        ("rejected", False, "Version 3 was rejected; version 1 stays live."),
+        ("candidate", False, "Version 3 waits for more ratings; version 1 stays live."),
+        ("candidate", True, "Version 3 is on trial (`clawback trial`); version 1 stays live."),
     ],
 )
-def test_a_run_is_described_from_its_first_moment_on(
-    run: Run, rated: Home, progress: dict[str, Any], said: str
-) -> None:
-    with store.connect(rated.database) as db:
-        db.start_run(
-            records.Run(
-                base="tiny",
-                base_revision="",
-                algorithm="auto",
-                recipe={},
-                seed=0,
-                parent=0,
-                pid=os.getpid(),
-                progress=progress,
-            )
-        )
-    code, out, _ = run("runs")
-    assert code == 0
-    assert said in out
-    assert f"Training  {said}" in run("status")[1]
-
-
-def test_no_runs_yet(run: Run) -> None:
-    assert "No runs yet" in run("runs")[1]
-
-
-def test_the_gate_changes_nothing_and_its_exit_code_is_its_verdict(run: Run, trained: Home) -> None:
-    run("rollback", "0")
-    code, out, _ = run("gate", "1", "--json")
-    report = json.loads(out)
-    assert code == (0 if report["accepted"] else 1)
-    assert report["against"] == 0
-    with store.connect(trained.database) as db:
-        assert db.live().number == 0
-        assert db.version(1).report == report
-
-
-@pytest.mark.parametrize(
-    ("number", "sentence"), [("1", "is live"), ("0", "the base model"), ("9", "no version 9")]
-)
-def test_what_cannot_be_judged(run: Run, trained: Home, number: str, sentence: str) -> None:
-    code, _, err = run("gate", number)
-    assert code == 2
-    assert sentence in err
+def test_a_run_ends_with_what_its_version_is_now(status: str, accepted: bool, sentence: str) -> None:
+    outcome = SimpleNamespace(
+        version=SimpleNamespace(number=3, status=status),
+        report=SimpleNamespace(against=1, accepted=accepted),
+        live=status == "live",
+    )
+    assert became(cast(Outcome, outcome)) == sentence

@@ -30,10 +30,16 @@ def test_a_bar_is_as_long_as_its_share() -> None:
     assert "KL 2.5" in after
 
 
+def test_a_row_of_bars_fits_eighty_columns() -> None:
+    rows = plain(display.bars([BASE, replace(AFTER, facts=1.0, satisfaction=1.0, kl=10.0)])).splitlines()
+    assert len(rows) == 2
+    assert max(len(row.rstrip()) for row in rows) <= 80
+
+
 def test_no_bar_for_a_taste_that_nobody_knows() -> None:
     text = plain(display.bars([replace(BASE, satisfaction=None)]))
     assert "liked" not in text
-    assert "90.0% of facts right" in text
+    assert "90.0% facts right" in text
 
 
 def test_answers_are_shown_as_they_are() -> None:
@@ -54,3 +60,9 @@ def test_the_habits_that_changed_come_most_changed_first() -> None:
 def test_a_reason_becomes_a_sentence() -> None:
     assert display.sentence("it drifted 3.1 nats") == "It drifted 3.1 nats."
     assert display.sentence("it ends.") == "It ends."
+
+
+def test_where_facts_cannot_be_checked_the_length_of_answers_is_said() -> None:
+    look = replace(BASE, facts=None, answers=(("a?", "one two three"), ("b?", "one")))
+    assert display.measure(look) == "2 words each"
+    assert display.measure(BASE) == "90.0% facts right"

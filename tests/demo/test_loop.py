@@ -13,6 +13,8 @@ from clawback.engine.embedded import corpus
 from clawback.errors import UsageError
 from clawback.jobs import inbox
 from clawback.paths import Home
+from tests.engine import gguf_files
+from tests.engine.conftest import TEMPLATE, tokenizer
 
 TASTE = "bullets"
 
@@ -44,6 +46,51 @@ def test_a_taste_that_there_is_not_names_those_that_there_are(tmp_path: Path) ->
     assert not (tmp_path / "new").exists()
 
 
+def test_another_model_gets_everyday_questions_that_are_rated_or_held_out_never_both(tmp_path: Path) -> None:
+    demo = Demo(Home(tmp_path / "new"), "at most 50 words", base="smollm2", seed=3)
+    rated = [p.text for p in demo.world.rated(48, 0, 3)]
+    held = [p.text for p in demo.world.held_out(loop.HELD_OUT, 3)]
+    assert len(set(rated)) == 48
+    assert len(set(held)) == 16
+    assert not set(rated) & set(held)
+    assert [p.text for p in demo.world.rated(48, 48, 3)] == rated, "the next round asks the same again"
+    assert config.load(demo.home.config).model.base == "smollm2"
+    with pytest.raises(UsageError, match="There are: at most 50 words; a list"):
+        Demo(Home(tmp_path / "other"), "metric units", base="smollm2")
+
+
+@pytest.mark.parametrize(
+    ("text", "liked"),
+    [
+        (
+            "Keep it in a glass of water, as you would a flower.",
+            {"at most 50 words", "speaks to you", "one paragraph"},
+        ),
+        ("Three ideas:\n- bake bread\n- read a book", {"at most 50 words", "a list"}),
+        (" ".join(["word"] * 51), {"one paragraph"}),
+        ("Yes.", set()),
+    ],
+)
+def test_what_the_everyday_people_like_shows_in_the_text(text: str, liked: set[str]) -> None:
+    from clawback.demo.worlds import Everyday
+
+    prompt = corpus.Prompt("?", "")
+    assert {name for name, one in Everyday().people.items() if one.fits(prompt, text)} == liked
+
+
+def test_the_loop_runs_on_a_model_that_is_not_the_embedded_one(tmp_path: Path, small: None) -> None:
+    """A model of random weights: nobody likes what it says, and every step is taken all the same."""
+    file = gguf_files.write(tmp_path / "tiny.gguf", gguf_files.llama(), tokenizer(), template=TEMPLATE)
+    demo = Demo(Home(tmp_path / "new"), "one paragraph", base=str(file), algorithm="reinforce")
+    config.save(demo.home.config, {"training": {"overrides": {"steps": 1}}, "generation": {"max_tokens": 12}})
+    look = demo.look()
+    assert look.facts is None
+    assert len(look.answers) == 8
+    given = demo.collect(6, demo.simulated)
+    with store.connect(demo.home.database) as db:
+        assert (len(db.turns(limit=50)), len(db.feedback())) == (9, len(given))
+
+
 def test_each_answer_is_a_turn_and_each_tap_a_row(home: Home, small: None) -> None:
     demo = made(home)
     given = demo.collect(6, demo.simulated)
@@ -54,7 +101,7 @@ def test_each_answer_is_a_turn_and_each_tap_a_row(home: Home, small: None) -> No
     assert len({f.turn_id for f in taps}) == 6
     assert [f.turn_id for f in taps][:4] == [t.id for t in turns[:4]], "the newest, while nothing is known"
     assert chosen[0].gain > 0, "then what the inbox asks about"
-    assert len(turns) == 6 * loop.CAPTURED, "most of what an agent says is never rated"
+    assert len(turns) == 6 * 4, "most of what an agent says is never rated"
     assert {f.source for f in taps} == {"demo"}
     assert all(t.version == 0 and t.response_ids for t in turns)
 
@@ -74,7 +121,7 @@ def test_a_person_may_pass_over_an_answer_and_stop_early(home: Home, small: None
     keys = iter([1, 0, -1, None])
     assert demo.collect(8, lambda *_: next(keys)) == [1, 0, -1]
     with store.connect(home.database) as db:
-        newest = 8 * loop.CAPTURED
+        newest = 8 * 4
         assert [(f.turn_id, f.value) for f in db.feedback()] == [(newest, 1.0), (newest - 2, -1.0)]
 
 

@@ -41,7 +41,7 @@ class LiveModel:
             self.policy, self.loaded = engine.load("embedded", adapter=adapter), version.number
         assert self.policy is not None
         seed = len(self.served)
-        [[completion]] = self.policy.generate([messages], temperature=1.0, max_tokens=160, seed=seed)
+        [[completion]] = self.policy.generate([messages], max_tokens=160, seed=seed)
         self.served.append(version.number)
         return completion.text
 

@@ -83,7 +83,11 @@ def claude(program: str, workdir: Path, plugin: bool) -> dict[str, Any]:
             run([program, "plugin", "marketplace", "add", str(INTEGRATIONS)], environment, project)
             run([program, "plugin", "install", "clawback@clawback"], environment, project)
         else:
-            run([f"{SCRIPTS}/clawback", "init", "--yes", "--agent", "claude-code"], environment, project)
+            run(
+                [f"{SCRIPTS}/clawback", "init", "--yes", "--agent", "claude-code", "--model", "embedded"],
+                environment,
+                project,
+            )
         seen = converse(say, "/rl")
         if not plugin:
             run([f"{SCRIPTS}/clawback", "init", "--remove", "--yes"], environment, project)
@@ -104,7 +108,7 @@ def codex(program: str, workdir: Path) -> dict[str, Any]:
     with serve(home) as url:
         before = CODEX_SETTINGS.format(url=url, project=project).encode()
         (settings / "config.toml").write_bytes(before)
-        init = [f"{SCRIPTS}/clawback", "init", "--yes", "--agent", "codex", "--json"]
+        init = [f"{SCRIPTS}/clawback", "init", "--yes", "--agent", "codex", "--model", "embedded", "--json"]
         seen["notes"] = json.loads(run(init, environment, project))["notes"]
         for name, trust in (("notify", []), ("hooks", ["--dangerously-bypass-hook-trust"])):
 
@@ -196,7 +200,11 @@ def gemini(program: str, workdir: Path) -> dict[str, Any]:
             made = json.loads(out[out.index("{") :]) if "{" in out else {}
             return {"result": made.get("response", out), "session": made.get("session_id", "latest")}
 
-        run([f"{SCRIPTS}/clawback", "init", "--yes", "--agent", "gemini-cli"], environment, project)
+        run(
+            [f"{SCRIPTS}/clawback", "init", "--yes", "--agent", "gemini-cli", "--model", "embedded"],
+            environment,
+            project,
+        )
         seen = converse(say, "rl:")
         run([f"{SCRIPTS}/clawback", "init", "--remove", "--yes"], environment, project)
         server.shutdown()

@@ -3,7 +3,8 @@
 import pytest
 
 from clawback import engine
-from clawback.engine.train import plan_for
+from clawback.engine.run import TrainingRun
+from clawback.engine.training import plan_for
 from clawback.errors import UsageError
 from clawback.records import Part, Sample
 from tests.engine.test_train import digest, recipe
@@ -22,7 +23,7 @@ def make_samples(count=18):
 
 def dealt(policy, samples, algorithm="reinforce", **overrides):
     """The examples of each step."""
-    source = plan_for(policy, samples, recipe(policy, algorithm, **overrides), seed=0).source
+    source = plan_for(TrainingRun(policy, samples, recipe(policy, algorithm, **overrides))).source
     return [source.examples(step) for step in range(source.steps)]
 
 
@@ -98,7 +99,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("algorithm", ["reinforce", "ppo"])
 def test_a_run_killed_in_any_stage_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
-    import clawback.engine.torch.trainer as trainer
+    import clawback.engine.torch.loop.trainer as trainer
 
     real = trainer.Settings
     monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))

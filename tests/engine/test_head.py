@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from clawback.engine.torch import head as heads
-from clawback.engine.torch.head import Head
+from clawback.engine.torch.scoring import lm_head as heads
+from clawback.engine.torch.scoring.lm_head import Head
 
 
-def table(head, hidden):
+def table(head, hidden, temperature=1.0):
     logits = hidden.double() @ head.weight.double().T
     if head.bias is not None:
         logits = logits + head.bias.double()
-    return head.capped(logits * head.scale).log_softmax(-1)
+    return (head.capped(logits * head.scale) / temperature).log_softmax(-1)
 
 
 def make(vocabulary=5000, width=24, count=7, seed=0, size=1.0, **more):
@@ -27,11 +27,13 @@ CASES = [{}, {"softcap": 2.0}, {"scale": 0.3}, {"scale": 0.5, "softcap": 4.0}, {
 
 @pytest.mark.parametrize("more", CASES)
 @pytest.mark.parametrize("size", [1.0, 60.0])
-def test_values_gradient_and_entropy(more, size):
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_values_gradient_and_entropy(more, size, temperature):
     # At size 60 the largest logit is hundreds of nats above the target's: the pass relative to it overflows.
     head, hidden, targets = make(size=size, **more)
+    full = table(head, hidden, temperature)
+    head = head.at(temperature)
     values, entropy = heads.logprobs(head, hidden, targets, entropy=True)
-    full = table(head, hidden)
     expected = full.gather(1, targets[:, None])[:, 0]
     torch.testing.assert_close(values.double(), expected, atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(entropy.double(), -(full.exp() * full).sum(1).detach(), atol=1e-3, rtol=1e-3)

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.torch.chat import Encoded
-from clawback.engine.torch.logprobs import Scorer
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.scoring.logprobs import Scorer
+from clawback.engine.types import GREEDY, Sampling
 
 FAMILIES = ("llama", "qwen3", "qwen3_moe", "mixtral", "gemma2", "granite", "cohere", "gpt2", "mamba")
 
@@ -20,11 +21,11 @@ def sequences(count=6, seed=0):
     return result
 
 
-def naive(model, encoded):
+def naive(model, encoded, temperature=1.0):
     parts, spreads = [], []
     for one in encoded:
         ids = torch.tensor([[*one.prompt, *one.response]])
-        logits = model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
+        logits = (model(input_ids=ids, use_cache=False).logits[0].float() / temperature).log_softmax(-1)
         rows = logits[len(one.prompt) - 1 : -1]
         parts.append(rows.gather(1, torch.tensor(one.response)[:, None])[:, 0])
         spreads.append(-(rows.exp() * rows).sum(-1))
@@ -42,15 +43,17 @@ def stirred(folder, rank=4):
     return policy
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logprobs_entropy_and_gradients_equal_the_full_forward(folders, family):
+def test_logprobs_entropy_and_gradients_equal_the_full_forward(folders, family, temperature):
     policy = stirred(folders(family))
+    policy.sampling = Sampling(temperature, top_p=0.9, top_k=5)
     encoded = sequences()
     lora = [p for p in policy.model.parameters() if p.requires_grad]
     scorer = policy.scorer
     assert scorer.packed == (family != "mamba")
     scored = scorer(encoded, entropy=True)
-    expected, spread = naive(policy.model, encoded)
+    expected, spread = naive(policy.model, encoded, temperature)
     torch.testing.assert_close(scored.logprobs, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(scored.entropy, spread.detach(), atol=1e-4, rtol=1e-4)
     weight = torch.randn(len(expected), generator=torch.Generator().manual_seed(2))
@@ -66,9 +69,9 @@ def test_logprobs_entropy_and_gradients_equal_the_full_forward(folders, family):
 def test_every_way_and_every_size_of_piece_gives_the_same(folders, family, packed, fused):
     policy = stirred(folders(family))
     encoded = sequences(9, seed=3)
-    expected, _ = naive(policy.model, encoded)
+    expected, _ = naive(policy.model, encoded, 0.7)
     for micro in (1, 60, 10_000):
-        scorer = Scorer(policy.model, micro_tokens=micro)
+        scorer = Scorer(policy.model, temperature=0.7, micro_tokens=micro)
         scorer.packed, scorer.fused_head = packed, fused
         pieces = scorer.pieces(encoded)
         assert sorted(i for piece in pieces for i in piece) == list(range(9))
@@ -98,6 +101,7 @@ def test_hidden_states_of_the_response_itself(folders):
 
 def test_sequences_longer_than_a_sliding_window_go_through_the_models_own_attention(folders):
     policy = stirred(folders("gemma2"))  # window 256
+    policy.sampling = Sampling()
     ids = torch.randint(3, 384, (400,), generator=torch.Generator().manual_seed(0)).tolist()
     encoded = [Encoded(tuple(ids[:300]), tuple(ids[300:])), *sequences(2)]
     assert policy.scorer.packed
@@ -113,3 +117,40 @@ def test_policy_logprobs_include_the_end_token(folders):
     by_text, by_ids = policy.logprobs([conversation] * 2, ["Sure!", ids])
     assert len(by_text) == len(ids)
     torch.testing.assert_close(by_text, by_ids)
+
+
+def test_exact_divergence_is_that_of_the_tempered_policies(folders):
+    policy = stirred(folders("gemma2"))  # it caps its logits
+    policy.sampling = Sampling(0.5)
+    encoded = sequences(4)
+    with torch.no_grad(), policy.base():
+        reference = policy.scorer.states(encoded)
+        theirs = _table(policy.model, encoded, 0.5)
+    scored = policy.scorer.against(encoded, reference, 0.3)
+    ours = _table(policy.model, encoded, 0.5)
+    expected = (ours.exp() * (ours - theirs)).sum(1) + 0.3 * (theirs.exp() * (theirs - ours)).sum(1)
+    assert scored.kl is not None
+    torch.testing.assert_close(scored.kl, expected, atol=1e-5, rtol=1e-4)
+    lora = [p for p in policy.model.parameters() if p.requires_grad]
+    for mine, other in zip(
+        torch.autograd.grad(scored.kl.sum(), lora), torch.autograd.grad(expected.sum(), lora), strict=True
+    ):
+        torch.testing.assert_close(mine, other, atol=2e-4, rtol=1e-3)
+
+
+def _table(model, encoded, temperature):
+    """[N, V] log-probs at the response positions."""
+    rows = []
+    for one in encoded:
+        logits = model(input_ids=torch.tensor([[*one.prompt, *one.response]]), use_cache=False).logits[0]
+        rows.append((logits.float() / temperature).log_softmax(-1)[len(one.prompt) - 1 : -1])
+    return torch.cat(rows)
+
+
+def test_a_greedy_policy_has_the_log_probs_of_temperature_one(folders):
+    policy = stirred(folders("llama"))
+    encoded = sequences(3)
+    policy.sampling = Sampling()
+    expected = policy.scorer(encoded).logprobs
+    policy.sampling = GREEDY
+    torch.testing.assert_close(policy.scorer(encoded).logprobs, expected)

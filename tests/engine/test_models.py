@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clawback import engine
-from clawback.engine.torch import adapter
-from clawback.engine.torch.models import fingerprint
+from clawback.engine.torch.models import adapter
+from clawback.engine.torch.models.loading import fingerprint
 from clawback.errors import ModelError, UsageError
 
 
@@ -167,7 +167,7 @@ def test_folders_that_cannot_be_trained_say_what_to_do(folders, tmp_path):
     attempt(empty, "no config.json")
     (empty / "model.gguf").touch()
     attempt(empty, "GGUF")
-    attempt(empty / "model.gguf", "is a file")
+    attempt(empty / "model.gguf", "is no GGUF file")
     pickled = tmp_path / "pickled"
     pickled.mkdir()
     shutil.copy(folders("llama") / "config.json", pickled)

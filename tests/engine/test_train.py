@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.train import plan_for
+from clawback.engine.run import TrainingRun
+from clawback.engine.training import plan_for
 from clawback.errors import TrainingError
 from clawback.records import Sample
 
@@ -70,7 +71,7 @@ def test_every_rating_is_used(folders, tmp_path):
     samples = make_samples(21)
     settings = recipe(policy, steps=2, batch=4)
     policy.attach(rank=4, alpha=4, seed=0)
-    source = plan_for(policy, samples, settings, seed=0).source
+    source = plan_for(TrainingRun(policy, samples, settings)).source
     seen = [id(example) for step in range(source.steps) for example in source.examples(step)]
     assert source.steps == 6
     assert len(set(seen)) == 21
@@ -97,7 +98,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("algorithm", ["mis-po", "grpo"])
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
-    import clawback.engine.torch.trainer as trainer
+    import clawback.engine.torch.loop.trainer as trainer
 
     real = trainer.Settings
     monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
@@ -245,20 +246,14 @@ def test_training_goes_on_from_an_adapter(folders, tmp_path):
     assert second.history[0]["drift"] > 0
 
 
-def test_tensorboard_and_bar_take_what_the_run_tells(folders, tmp_path, capsys):
+def test_tensorboard_takes_what_the_run_tells(folders, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     from clawback.engine import tracking
 
     policy = engine.load(str(folders("llama")))
-    with tracking.track(("tensorboard",), tmp_path, "tb", {}) as scalars, tracking.bar() as bar:
-        engine.train(
-            policy,
-            make_samples(),
-            recipe(policy),
-            out=tmp_path / "r",
-            on_progress=tracking.both(scalars, bar),
-        )
+    with tracking.track(("tensorboard",), tmp_path, "tb", {}) as scalars:
+        engine.train(policy, make_samples(), recipe(policy), out=tmp_path / "r", on_progress=scalars)
     events = EventAccumulator(str(tmp_path / "tensorboard" / "tb")).Reload()
     names = set(events.Tags()["scalars"])
     assert {"train/loss", "train/kl", "train/reward", "train/clip_fraction", "train/grad_norm"} <= names

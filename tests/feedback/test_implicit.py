@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clawback import feedback, store
-from clawback.capture import door
+from clawback.capture import ingest
 from clawback.capture.events import Answer, Prompt
 from clawback.feedback.implicit import asked_again
 from clawback.paths import Home
@@ -28,7 +28,7 @@ def test_the_same_question_is_known_again(before: str, now: str, same: bool) -> 
     assert asked_again(before, now) is same
 
 
-def test_it_counts_once_a_turn_and_little(home: Home) -> None:
+def test_it_counts_once_a_turn_and_not_where_somebody_spoke(home: Home) -> None:
     with store.connect(home.database) as db:
         turn = db.add_turn(Turn("s", ({"role": "user", "content": "How do I boil eggs?"},), "No idea.")).id
         for _ in range(2):
@@ -36,15 +36,15 @@ def test_it_counts_once_a_turn_and_little(home: Home) -> None:
         assert [(f.kind, f.value) for f in db.feedback()] == [("implicit", -1.0)]
         feedback.rate(db, turn, 1)
         reward, _ = feedback.reward(turn, db.feedback())
-        assert reward == pytest.approx((1 - 0.25) / 1.25)
+        assert reward == 1.0
 
 
 def test_a_prompt_is_what_came_back_after_the_answer_before_it(home: Home) -> None:
     for number, text in enumerate(("How do I boil eggs?", "How do I boil eggs please?", "Thanks for that")):
         for _ in range(2):  # events may come twice: an answer is not what came back after itself
-            door.take(home, "codex", Prompt("s", text, str(number)))
+            ingest.take(home, "codex", Prompt("s", text, str(number)))
         for _ in range(2):
-            door.take(home, "codex", Answer("s", f"answer {number}", str(number)))
+            ingest.take(home, "codex", Answer("s", f"answer {number}", str(number)))
     with store.connect(home.database) as db:
         assert [t.next_state for t in reversed(db.turns())] == [
             ({"role": "user", "content": "How do I boil eggs please?"},),
@@ -52,3 +52,13 @@ def test_a_prompt_is_what_came_back_after_the_answer_before_it(home: Home) -> No
             (),
         ]
         assert [f.turn_id for f in db.feedback()] == [1]
+
+
+def test_a_guess_never_weakens_what_somebody_said() -> None:
+    from clawback.feedback import reward
+    from clawback.records import Feedback
+
+    guess = Feedback(1, "implicit", -1.0, source="asked-again", id=2)
+    assert reward(1, [Feedback(1, "rating", 1.0, id=1), guess])[0] == 1.0
+    assert reward(1, [Feedback(1, "edit", 0.0, "better", id=3), guess])[0] == -0.5
+    assert reward(1, [guess])[0] == -0.25

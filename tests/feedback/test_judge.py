@@ -13,10 +13,10 @@ import pytest
 from clawback import config, feedback, store
 from clawback.config import SILENT
 from clawback.errors import JudgeError, NotFound
-from clawback.feedback.asking import FAILURES
 from clawback.feedback.calibrate import PRIOR_WEIGHT, reliability
 from clawback.feedback.endpoint import Answer, Ask, Budget, Endpoint, NoAnswer
 from clawback.feedback.judge import judge, pending, source_of, verdict
+from clawback.feedback.passes import FAILURES
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.store import Store

@@ -90,8 +90,11 @@ def test_a_process_that_fails_before_there_is_a_run_is_not_started_again_at_once
 ) -> None:
     home.config.write_text('[training]\nthreshold = 1\n[model]\nbase = "/nowhere/model"\n')
     with store.connect(home.database) as db:
-        turn = db.add_turn(Turn(session="s", messages=({"role": "user", "content": "Hi"},), response="Hello"))
-        db.add_feedback(Feedback(turn.id, "rating", 1.0))
+        for value in (1.0, 1.0, -1.0, -1.0):
+            turn = db.add_turn(
+                Turn(session="s", messages=({"role": "user", "content": "Hi"},), response="Hello")
+            )
+            db.add_feedback(Feedback(turn.id, "rating", value))
     started: list[list[str]] = []
     monkeypatch.setattr(background.subprocess, "Popen", lambda command, **_: started.append(command))
     monkeypatch.setattr(worker.os, "nice", lambda _: 0)

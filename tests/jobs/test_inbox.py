@@ -13,8 +13,8 @@ import pytest
 
 from clawback import config, feedback, store
 from clawback.cli import main
-from clawback.cli.inbox import SIDES, _compare
-from clawback.cli.talk import KEYS
+from clawback.cli.chat import KEYS
+from clawback.cli.inbox import SIDES, _compare, steps_line
 from clawback.jobs import inbox
 from clawback.paths import Home
 from clawback.records import Turn
@@ -52,7 +52,7 @@ def test_newest_first_where_nothing_is_known_yet_and_what_is_rated_or_old_is_not
 
 def test_what_would_teach_most_comes_first(home: Home) -> None:
     """Terse answers are rated many times over, long ones never: it is a long one that is asked about."""
-    rated = fill(home, *[f"{TERSE} {i}" for i in range(16)])
+    rated = fill(home, *[f"{TERSE} {i}" for i in range(32)])
     with store.connect(home.database) as db:
         for i, number in enumerate(rated):
             feedback.rate(db, number, 1 if i % 2 else -1)
@@ -62,6 +62,34 @@ def test_what_would_teach_most_comes_first(home: Home) -> None:
     assert {w.turn.id for w in found} == {*unknown, *known}
     assert found[0].turn.id in unknown, "although the terse ones are newer"
     assert found[0].gain > 0
+
+
+def test_what_is_kept_for_the_gate_has_no_say_in_what_is_asked_about(home: Home) -> None:
+    """Otherwise what the gate takes for independent would have chosen what was learned from."""
+    rated = fill(home, *[f"{TERSE if i % 2 else LONG} {i}" for i in range(24)])
+    fill(
+        home,
+        *[f"{TERSE} {LONG} {i}" for i in range(6)],
+        *[f"- fish\n- frogs {i}" for i in range(6)],
+        start=50,
+    )
+
+    def asked(flipped: bool) -> list[tuple[int, float]]:
+        with store.connect(home.database) as db:
+            for number in rated:
+                sign = 1 if number % 2 else -1
+                feedback.rate(db, number, -sign if flipped and number in kept else sign)
+        return [(w.turn.id, w.gain) for w in inbox.Inbox(home).next(6)]
+
+    with store.connect(home.database) as db:
+        for number in rated:
+            feedback.rate(db, number, 1)
+        kept = feedback.kept_out(feedback.samples(db), 0.125)
+    assert 2 <= len(kept) <= 4
+    before = asked(False)
+    assert before[0][1] > 0, "something is known by now"
+    assert asked(True) == before
+    assert not {number for number, _ in before} & set(rated), "they are rated all the same"
 
 
 def test_fading_drops_only_where_it_is_asked_to_and_never_what_somebody_spoke_of(home: Home) -> None:
@@ -179,7 +207,7 @@ def test_a_pair_that_makes_enough_ratings_starts_training(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
-    monkeypatch.setattr("clawback.cli.talk.one_key", lambda _: "1")
+    monkeypatch.setattr("clawback.cli.chat.one_key", lambda _: "1")
     started: list[Home] = []
     monkeypatch.setattr("clawback.jobs.maybe_train", lambda home: started.append(home) or True)
     config.save(home.config, {"training": {"background": True, "threshold": 2}})
@@ -206,3 +234,36 @@ def test_rating_without_a_terminal_is_refused_in_a_sentence(home: Home) -> None:
     assert ended.returncode == 2
     assert "terminal" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def asked(text: str) -> tuple[dict[str, str], ...]:
+    return ({"role": "user", "content": text},)
+
+
+def test_steps_are_asked_about_with_the_answer_that_they_led_to_and_never_alone(home: Home) -> None:
+    read, run = ({"id": "1", "name": name, "arguments": "{}"} for name in ("Read", "Bash"))
+    with store.connect(home.database) as db:
+        first = db.add_turn(Turn("agent", asked("Why?"), "", calls=(read,))).id
+        second = db.add_turn(Turn("agent", asked("Why?"), "Let me run it.", calls=(run,))).id
+        db.put_next_state(second, [{"role": "tool", "content": "1 failed"}])
+        answer = db.add_turn(Turn("agent", asked("Why?"), "The limit is a string.")).id
+        db.add_turn(Turn("agent", asked("And now?"), "", calls=(read,)))  # its answer never came
+        db.add_turn(Turn("other", asked("Nothing?"), "   "))
+        speaking = db.add_turn(Turn("last", asked("Send it."), "Sent.", calls=(run,))).id
+    found = {w.turn.id: [s.id for s in w.steps] for w in inbox.waiting(home, 10)}
+    assert found == {answer: [first, second], speaking: []}
+
+
+def test_the_list_and_the_questions_name_the_calls(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    with store.connect(home.database) as db:
+        call = {"id": "1", "name": "Read", "arguments": "{}"}
+        step = db.add_turn(Turn("agent", asked("Why?"), "", calls=(call,)))
+        db.add_turn(Turn("agent", asked("Why?"), "Because."))
+    assert main(["inbox", "--json"]) == 0
+    [listed] = json.loads(capsys.readouterr().out)
+    assert listed["steps"] == [{"turn": step.id, "calls": ["Read"]}]
+    assert steps_line((step,)).strip() == "(1 tool call before it: Read)"
+    assert steps_line(()) == ""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clawback import config, engine, feedback, jobs, store
-from clawback.engine.torch.policy import Policy
+from clawback.engine.torch.models.policy import Policy
 from clawback.errors import ConfigError, TrainingError, UsageError
 from clawback.jobs.training import _Job
 from clawback.paths import Home
@@ -113,7 +113,8 @@ def begun(home: Home) -> Run:
 def test_a_run_that_goes_on_sees_what_it_saw_at_first(home: Home, db: Store, base: Policy) -> None:
     """Whatever is said, asked and set meanwhile: the conversations go on, others rate, the settings are others."""
     short, long = conversation(db, "short", 2), conversation(db, "long", 4)
-    for turns, value in ((short, -1.0), (long, 1.0)):
+    bad, good = conversation(db, "bad", 1), conversation(db, "good", 1)  # a run needs two of each sign
+    for turns, value in ((short, -1.0), (long, 1.0), (bad, -1.0), (good, 1.0)):
         feedback.rate(db, turns[-1], value)
         feedback.rate(db, turns[-1], value, source="slack:U1")
     home.config.write_text(
@@ -123,7 +124,7 @@ def test_a_run_that_goes_on_sees_what_it_saw_at_first(home: Home, db: Store, bas
     run = begun(home)
     recipe = engine.recipe_from(run.recipe)
     first, terms = _Job(home, db, None).samples(run, recipe, base)
-    assert [s.turn_id for s in first] == [short[1], *long]
+    assert {s.turn_id for s in first} == {short[1], *long, *bad, *good}
     assert terms is not None
 
     conversation(db, "short", 5, ago=-5)

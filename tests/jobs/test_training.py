@@ -144,11 +144,10 @@ def test_a_run_whose_feedback_was_taken_back_meanwhile_is_closed(tmp_path: Path)
 
 
 @pytest.mark.parametrize("only", [-1, 1])
-def test_ratings_of_one_sign_never_go_live(tmp_path: Path, only: int) -> None:
+def test_of_ratings_of_one_sign_no_run_is_made(tmp_path: Path, only: int) -> None:
     home = rated_home(tmp_path, count=24, only=only, settings=SETTINGS.replace("reinforce", "mis-po"))
-    outcome = jobs.train_once(home)
-    assert not outcome.live
-    assert "without more" in " ".join(outcome.report.reasons)
+    with pytest.raises(TrainingError, match="the gate needs at least 2 of each"):
+        jobs.train_once(home)
     with store.connect(home.database) as db:
         assert db.live().number == 0
         assert "of one kind teach little" in feedback.balance(db).warning

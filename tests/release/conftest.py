@@ -12,6 +12,7 @@ import pytest
 
 from clawback import jobs, store
 from clawback.cli import main
+from clawback.engine.types import GREEDY
 from clawback.paths import Home
 
 from ..conftest import rate_some
@@ -73,7 +74,7 @@ class Server(BaseHTTPRequestHandler):
     def answer(self, asked: dict[str, Any]) -> None:
         folder = self.loaded.get(asked["model"])
         self.policy.put(folder if self.honest else None)
-        [[made]] = self.policy.generate([asked["messages"]], temperature=0.0, max_tokens=asked["max_tokens"])
+        [[made]] = self.policy.generate([asked["messages"]], sampling=GREEDY, max_tokens=asked["max_tokens"])
         self.say(200, {"choices": [{"message": {"content": made.text}}]})
 
     def log_message(self, *_: Any) -> None:

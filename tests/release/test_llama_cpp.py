@@ -49,7 +49,7 @@ def adapter_of(home: Home) -> Path:
 def test_the_rows_of_query_and_key_heads_change_places_and_nothing_else_does(
     improved: Home, tmp_path: Path
 ) -> None:
-    from clawback.engine.torch import adapter as adapters
+    from clawback.engine.torch.models import adapter as adapters
 
     config = json.loads((base() / "config.json").read_text())
     ours.convert(adapter_of(improved), config, tmp_path / "a.gguf")
@@ -97,16 +97,16 @@ def test_a_real_llama_server_answers_as_the_version_does(
     improved: Home, run: Run, converted: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "clawback.gguf"
-    code, _, err = run("publish", "llama-cpp", "--out", str(out))
+    code, _, err = run("publish", "llama-cpp", "--output", str(out))
     assert code == 0, err
     with real.server(tmp_path / "log", "-m", str(converted)) as url:
-        code, _, err = run("publish", "llama-cpp", "--out", str(out), "--url", url)
+        code, _, err = run("publish", "llama-cpp", "--output", str(out), "--url", url)
         assert code == 1
         assert f"start it again with --lora {out}" in err, (
             "a server without the adapter says success to everything"
         )
     with real.server(tmp_path / "log", "-m", str(converted), "--lora", str(out)) as url:
-        code, said, err = run("publish", "llama-cpp", "--out", str(out), "--url", url)
+        code, said, err = run("publish", "llama-cpp", "--output", str(out), "--url", url)
         assert code == 0, err
         assert "answers as the new version does" in said
 
@@ -117,7 +117,7 @@ def test_a_router_takes_version_after_version_while_it_runs(
 ) -> None:
     presets, out = tmp_path / "presets.ini", tmp_path / "clawback.gguf"
     presets.write_text(f"version = 1\n\n; mine\n[small]\nmodel = {converted}\n")
-    where = ("--out", str(out), "--presets", str(presets), "--base", "small")
+    where = ("--output", str(out), "--presets", str(presets), "--base", "small")
     with real.server(tmp_path / "log", "--models-preset", str(presets)) as url:
         code, said, _ = run("publish", "llama-cpp", *where, "--url", url, "--dry-run")
         assert code == 0
@@ -146,7 +146,7 @@ def test_another_base_is_refused_with_both_names(
         (tmp_path / "other" / name).write_bytes((base() / name).read_bytes())
     real.to_gguf(tmp_path / "other", tmp_path / "other.gguf")
     with real.server(tmp_path / "log", "-m", str(tmp_path / "other.gguf")) as url:
-        code, _, err = run("publish", "llama-cpp", "--out", str(tmp_path / "a.gguf"), "--url", url)
+        code, _, err = run("publish", "llama-cpp", "--output", str(tmp_path / "a.gguf"), "--url", url)
     assert code == 1
     assert "made for embedded" in err
     assert "other" in err
@@ -195,7 +195,7 @@ def test_lm_studio_gets_a_model_of_its_own(
     monkeypatch.setenv("PATH", str(real.EXPORT.parent), prepend=":")
     before = converted.read_bytes()
     played, url = studio
-    where = ("--base", str(converted), "--out", str(tmp_path / "models"), "--url", url)
+    where = ("--base", str(converted), "--output", str(tmp_path / "models"), "--url", url)
     code, said, _ = run("publish", "lm-studio", *where, "--dry-run")
     assert code == 0
     assert not (tmp_path / "models").exists()

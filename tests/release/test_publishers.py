@@ -105,21 +105,21 @@ def play(tmp_path: Path) -> Iterator[Play]:
 
 def test_merged_weights_answer_as_the_version_does(improved: Home, run: Run, tmp_path: Path) -> None:
     out = tmp_path / "merged"
-    code, said, err = run("publish", "merged", "--out", str(out))
+    code, said, err = run("publish", "merged", "--output", str(out))
     assert code == 0, err
     assert "answers as the new version does" in said
     assert (out / "model.safetensors").exists()
     assert not (out / "adapter_config.json").exists()
-    assert run("publish", "merged", "--out", str(out))[0] == 2, "nothing is overwritten"
+    assert run("publish", "merged", "--output", str(out))[0] == 2, "nothing is overwritten"
 
 
 @pytest.mark.parametrize(
     "where",
     [
-        ("merged", "--out", "x"),
+        ("merged", "--output", "x"),
         ("vllm", "--url", "http://127.0.0.1:9"),
         ("ollama", "--base", "b"),
-        ("mlx", "--out", "x"),
+        ("mlx", "--output", "x"),
     ],
 )
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(
@@ -179,7 +179,7 @@ def test_a_server_that_says_yes_and_loads_nothing_is_found_out(
 def test_what_cannot_be_published_is_said(improved: Home, run: Run) -> None:
     for options, sentence in (
         (("nowhere",), "there are: merged"),
-        (("merged",), "--out"),
+        (("merged",), "--output"),
         (("vllm",), "--url"),
         (("ollama",), "--base"),
         (("vllm", "--url", "http://127.0.0.1:9", "--version", "0"), "The base model"),
@@ -213,7 +213,7 @@ def test_a_real_mlx_lm_answers_as_the_version_does(improved: Home, run: Run, tmp
         if any(subprocess.run(step, capture_output=True).returncode for step in steps):
             pytest.skip("mlx-lm could not be installed")
     out, base = tmp_path / "mlx", Path(engine.load("embedded").model.name_or_path)
-    assert run("publish", "mlx", "--out", str(out), "--base", str(base))[0] == 0
+    assert run("publish", "mlx", "--output", str(out), "--base", str(base))[0] == 0
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -242,7 +242,7 @@ def test_a_real_mlx_lm_answers_as_the_version_does(improved: Home, run: Run, tmp
             threading.Event().wait(0.2)
         again = tmp_path / "again"
         code, said, err = run(
-            "publish", "mlx", "--out", str(again), "--base", str(base), "--url", f"http://127.0.0.1:{port}"
+            "publish", "mlx", "--output", str(again), "--base", str(base), "--url", f"http://127.0.0.1:{port}"
         )
         assert code == 0, f"{err}\n{(tmp_path / 'log').read_text()}"
         assert "answers as the new version does" in said

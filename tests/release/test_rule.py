@@ -14,7 +14,7 @@ from scipy import stats
 from clawback.config import Gate
 from clawback.release.rule import Evidence, Sampled, decide, mid_ranks, rank_test
 
-FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
+FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=30.0, logprob=-1.5, relevance=0.8)
 CLEAR = Evidence(
     good=8,
     bad=24,
@@ -44,23 +44,53 @@ def test_a_clear_case_is_accepted_and_says_why() -> None:
 @pytest.mark.parametrize(
     ("harm", "word"),
     [
-        ({"kl": 9.0}, "drifted"),
+        ({"kl": 8.1}, "drifted"),
         ({"kl": float("nan")}, "drifted"),
         ({"perplexity_ratio": 2.0}, "perplexing"),
         ({"perplexity_ratio": float("inf")}, "perplexing"),
         ({"candidate": replace(FINE, finished=0.8)}, "do not end"),
         ({"candidate": replace(FINE, empty=0.2)}, "empty"),
         ({"candidate": replace(FINE, repeating=0.2)}, "repeat themselves"),
-        ({"candidate": replace(FINE, length=200.0)}, "tokens long"),
+        ({"candidate": replace(FINE, length=110.0)}, "tokens long"),
         ({"candidate": replace(FINE, length=2.0)}, "tokens long"),
-        ({"good": 0, "bad": 48}, "without more good ones"),
-        ({"good": 48, "bad": 1}, "without more bad ones"),
+        (
+            {"candidate": replace(FINE, length=12.0), "enjoyed": replace(FINE, length=28.0)},
+            "those that were liked 28",
+        ),
+        ({"candidate": replace(FINE, whole=0.8)}, "break off"),
+        ({"candidate": replace(FINE, copied=0.2)}, "repeat what was asked"),
+        ({"candidate": replace(FINE, canned=0.2)}, "the same for different questions"),
+        ({"candidate": replace(FINE, relevance=0.3)}, "little to do with what was asked"),
+        ({"candidate": replace(FINE, relevance=float("nan"))}, "little to do with what was asked"),
+        ({"candidate": replace(FINE, logprob=-2.6)}, "unlikely text"),
+        ({"good": 0, "bad": 48}, "not enough ratings: 0 good"),
+        ({"good": 48, "bad": 1}, "and 1 bad, and at least 2 of each"),
     ],
 )
 def test_guards_reject_whatever_the_score(harm: dict[str, object], word: str) -> None:
     decision = decide(replace(CLEAR, **harm), GATE)  # type: ignore[arg-type]
     assert not decision.accepted
     assert word in decision.reasons[0]
+
+
+@pytest.mark.parametrize(
+    "usual",
+    [
+        {"candidate": replace(FINE, length=20.0), "enjoyed": replace(FINE, length=22.0)},
+        {"candidate": replace(FINE, length=90.0), "enjoyed": replace(FINE, length=80.0)},
+        {"candidate": replace(FINE, whole=0.3), "enjoyed": replace(FINE, whole=0.35)},  # they like it so
+        {"candidate": replace(FINE, canned=0.5), "enjoyed": replace(FINE, canned=0.45)},
+        {"candidate": replace(FINE, relevance=0.3), "enjoyed": replace(FINE, relevance=0.5)},
+        {"candidate": replace(FINE, logprob=-2.6), "enjoyed": replace(FINE, logprob=-1.8)},
+        {"candidate": replace(FINE, length=400.0), "base": replace(FINE, length=400.0), "kl": 90.0},
+        {
+            "candidate": replace(FINE, length=60.0, finished=0.72, repeating=0.28),
+            "base": replace(FINE, finished=0.9, repeating=0.1),
+        },
+    ],
+)
+def test_what_is_usual_depends_on_what_is_liked_and_how_long_answers_are(usual: dict[str, object]) -> None:
+    assert decide(replace(CLEAR, **usual), GATE).accepted  # type: ignore[arg-type]
 
 
 def test_a_head_that_predicts_nothing_proves_nothing() -> None:
@@ -109,6 +139,17 @@ def test_the_rank_test_counts_every_arrangement(liked: list[float], disliked: li
         sum(s > observed + 1e-9 for s in sums) + 0.5 * sum(abs(s - observed) <= 1e-9 for s in sums)
     ) / len(sums)
     assert rank_test(liked, disliked) == pytest.approx(slow)
+
+
+@given(st.permutations(range(12)), st.integers(1, 11), st.integers(0, 5))
+def test_without_ties_it_is_the_librarys_exact_test(order: list[int], a: int, left_out: int) -> None:
+    """SciPy counts the observed arrangement whole in both tails, we half: (1 + P(U ≥ u) - P(U ≤ u)) / 2."""
+    values = [float(value) for value in order[: max(a + 1, 12 - left_out)]]
+    above, below = (
+        stats.mannwhitneyu(values[:a], values[a:], alternative=side, method="exact").pvalue
+        for side in ("greater", "less")
+    )
+    assert rank_test(values[:a], values[a:]) == pytest.approx((1 + above - below) / 2)
 
 
 def test_the_approximation_for_many_agrees_with_a_library() -> None:

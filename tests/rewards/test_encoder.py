@@ -16,8 +16,8 @@ from benchmarks import _small_bert
 from clawback.errors import ModelError, NotFound, TrainingError, UsageError
 from clawback.rewards import encoder, files, measures, members
 from clawback.rewards.encoder import Settings
-from clawback.rewards.looks import Looks, shape
 from clawback.rewards.rated import Rated, mark
+from clawback.rewards.state_features import Looks, shape
 
 WORDS = ["river", "stone", "lamp", "chair", "cloud", "paper", "green", "seven", "north", "glass"]
 PLEASING, ANNOYING = "thanks", "sorry"
@@ -184,20 +184,20 @@ def test_pickled_files_are_refused_even_with_a_matching_card(
 def test_an_encoder_of_ones_own_is_safetensors_without_code(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     with pytest.raises(ModelError, match="no folder"):
-        files.check_source(str(folder))
+        members.check_source(str(folder))
     small_bert(folder, scored(20, 0))
-    files.check_source(str(folder))
+    members.check_source(str(folder))
     (folder / "modules.json").write_text(json.dumps([{"type": "custom.Evil", "path": ""}]))
     with pytest.raises(ModelError, match=r"custom\.Evil"):
-        files.check_source(str(folder))
+        members.check_source(str(folder))
     (folder / "modules.json").unlink()
     (folder / "modeling.py").write_text("raise SystemExit")
     with pytest.raises(ModelError, match="code"):
-        files.check_source(str(folder))
+        members.check_source(str(folder))
     (folder / "modeling.py").unlink()
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match="safetensors"):
-        files.check_source(str(folder))
+        members.check_source(str(folder))
     with pytest.raises(NotFound):
         files.read(tmp_path / "nothing")
 

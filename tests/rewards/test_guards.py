@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clawback.errors import UsageError
 from clawback.rewards import guards
@@ -81,6 +83,58 @@ def test_the_largest_n_within_a_budget() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("It eats fish.", True),
+        ("It eats fish", False),
+        ("Dear friends,", False),
+        ("Here is how:", False),
+        ("It eats (mostly) fish (and frogs)", True),
+        ("他吃鱼。", True),
+        ("他吃鱼，", False),
+        ("Fish! 👍🏽", True),
+        ("I like it ❤️", True),
+        ("**It eats fish.**", True),
+        ("It eats:\n- fish\n- frogs", True),
+        ("It eats:\n1. fish\n2.", False),
+        ("It eats:\n- fish,", False),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", True),
+        ("```python\nprint(1)\n```", True),
+        ("```python\nprint(1)", False),
+        ("It is so.\n\n## Next", False),
+        ("", False),
+        (" \n ", False),
+    ],
+)
+def test_what_ends_where_something_ends(text: str, whole: bool) -> None:
+    assert guards.ends_whole(text) is whole
+
+
+@given(st.text())
+def test_no_text_breaks_the_looks_at_it(text: str) -> None:
+    assert guards.ends_whole(text) in (True, False)
+    assert guards.repeats(text) in (True, False)
+    assert guards.canned([text, text], [text, "x"]) == 0.0
+
+
+def test_repeating_the_question_is_no_answer_but_taking_it_up_is() -> None:
+    asked = "What should I know about the otter before I see one?"
+    assert guards.copies(asked, asked)
+    assert guards.copies(asked, "You ask: what should I know about the otter before I see one!")
+    assert not guards.copies(asked, "What you should know about the otter: it eats fish and lives in rivers.")
+    assert not guards.copies(asked, "")
+    assert guards.copies("Hi there", "hi there!")
+
+
+def test_an_answer_to_everybody_is_canned_and_the_same_answer_to_the_same_question_is_not() -> None:
+    assert guards.canned(["a", "b", "c"], ["That depends.", "that depends", "It is 5."]) == pytest.approx(
+        2 / 3
+    )
+    assert guards.canned(["a", "a", "b"], ["Fish.", "Fish.", "Frogs."]) == 0.0
+    assert guards.canned([], []) == 0.0
+
+
+@pytest.mark.parametrize(
     ("text", "circles"),
     [
         ("It eats fish. It lives in rivers.", False),
@@ -92,6 +146,12 @@ def test_the_largest_n_within_a_budget() -> None:
         ("a b c d e " * 6, True),
         ("def f(x):\n    return x\n\n\ndef g(x):\n    return x\n", False),  # the same line, but not in a row
         ("| --- | --- |\n| a b | c d |", False),
+        ("Do it.\n```python\nimport re\nimport re\n    end end end\n```\nDone.", False),  # code may have to
+        ("| Monday | walk for an hour |\n" * 5 + "That is all.", False),  # so may a table
+        ("The answers are 0, 0, 0 and\n1 1 1.", False),
+        ("Practice, practice, practice!", False),
+        ("It is x x x here.", False),
+        ("Food\nFood\nFood", True),
         ("", False),
         ("🙂", False),
     ],

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.rewards.manner import NAMES
 from clawback.rewards.remarks import SAYS, wishes
+from clawback.rewards.style_features import NAMES
 
 SHORTER = {"words": False, "sentences": False, "items": False}
 LONGER = dict.fromkeys(SHORTER, True)

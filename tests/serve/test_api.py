@@ -10,6 +10,7 @@ import pytest
 
 from clawback import paths, store
 from clawback.paths import Home
+from clawback.records import Run, Turn
 from clawback.serve import app as serving
 
 from .conftest import Running
@@ -48,7 +49,14 @@ def test_what_there_is(api: Api) -> None:
     assert one["reward"] == one["parts"][0]["value"]
     assert [v["number"] for v in api.get("/versions")] == [1, 0]
     assert "path" not in api.get("/versions")[0]
-    assert api.get("/learning")["versions"][1]["kl"] >= 0
+    assert api.get("/versions")[0]["ratings"] == 11
+    learned = api.get("/learning")
+    assert learned["versions"][1]["kl"] >= 0
+    assert learned["run"] is None
+    assert learned["runs"][0]["text"] == "done"
+    curves = api.get("/runs/1")["history"]
+    assert [step["step"] for step in curves] == [1, 2]
+    assert {"loss", "reward", "drift"} <= curves[0].keys()
     assert api.get("/runs")[0]["ratings"] == 11
     assert api.get("/sessions")[0]["main"] == 12
     assert len(api.get("/sessions/s")["turns"]) == 12
@@ -110,3 +118,30 @@ def test_metrics_can_be_scraped(api: Api) -> None:
     text = api.client.get(url).text
     assert "clawback_live_version 1\n" in text
     assert 'clawback_ratings_total{sign="good"}' in text
+
+
+def test_what_waits_for_a_rating_comes_with_its_steps_and_pairs(api: Api, trained: Home) -> None:
+    asked = ({"role": "user", "content": "Why?"},)
+    with store.connect(trained.database) as db:
+        call = {"id": "1", "name": "Read", "arguments": "{}"}
+        step = db.add_turn(Turn("agent", asked, "", calls=(call,))).id
+        answer = db.add_turn(Turn("agent", asked, "Because.")).id
+        other = db.add_turn(Turn("again", asked, "It is so.")).id
+    found = {one["id"]: one for one in api.get("/inbox")}
+    assert found.keys() == {answer, other}
+    assert [(s["id"], s["calls"][0]["name"]) for s in found[answer]["steps"]] == [(step, "Read")]
+    [pair] = api.get("/inbox/pairs")
+    assert {one["turn"] for one in pair["answers"]} == {answer, other}
+
+
+def test_stopping_a_run(api: Api, trained: Home) -> None:
+    assert "is done already" in api.post("/runs/1/stop", status=400)["error"]
+    assert "nothing to go on with" in api.post("/runs/1/resume", status=400)["error"]
+    assert api.post("/runs/9/stop", status=404)
+    with store.connect(trained.database) as db:
+        progress = {"phase": "draw", "step": 1, "steps": 9}
+        db.start_run(Run("tiny", "", "auto", {}, seed=0, parent=1, progress=progress))
+    run = api.get("/status")["run"]
+    assert (run["interrupted"], run["text"]) == (True, "draw 1 of 9")
+    assert api.post("/runs/2/stop")["status"] == "stopped"
+    assert api.get("/status")["run"] is None

@@ -9,7 +9,7 @@ import anthropic
 import openai
 import pytest
 
-from clawback import config, store
+from clawback import config, paths, store
 from clawback.jobs import judging
 from clawback.paths import Home
 from clawback.serve import app as serving
@@ -26,14 +26,15 @@ def test_the_served_model_judges_what_it_served(
     with store.connect(trained.database) as db:
         before = db.count_turns()
     server = running(serving.make(trained))
+    token = paths.secret(trained.root / "token")  # nobody judges what just anybody may have sent
     talk: list[Any] = [{"role": "user", "content": "Tell me about the otter."}]
     for following in ("And about the owl?", "No, shorter please."):
         if api == "openai":
-            chat = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+            chat = openai.OpenAI(base_url=server.url + "/v1", api_key=token, max_retries=0)
             said = chat.chat.completions.create(model="clawback", messages=talk, max_tokens=40)
             text = said.choices[0].message.content
         else:
-            client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
+            client = anthropic.Anthropic(base_url=server.url, api_key=token, max_retries=0)
             text = client.messages.create(model="clawback", messages=talk, max_tokens=40).content[0].text  # type: ignore[union-attr]
         talk += [{"role": "assistant", "content": text}, {"role": "user", "content": following}]
     config.save(

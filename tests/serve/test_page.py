@@ -1,19 +1,22 @@
-"""The web page in a real Chromium, by keyboard and mouse."""
+"""The web page in a real Chromium: by keyboard, mouse and at the width of a telephone, light and dark."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from clawback import paths, store
+from clawback import config, feedback, paths, store
 from clawback.paths import Home
-from clawback.records import Turn
+from clawback.records import Run, Turn, Version
 from clawback.serve import app as serving
 
-from .conftest import Running
+from .conftest import Running, Upstream, sse
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -22,29 +25,112 @@ QUIET = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-UGLY = '<img src=x onerror="document.title=1">\n<script>document.title = 2</script>'
+PATIENCE_MS = 120_000
+"""A busy machine is no defect."""
+CODE = (
+    "Use `sorted`:\n\n```python\nsorted(turns, key=len)\n```\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n- [x] done"
+)
+HOSTILE = [
+    "<script>document.title = 'ran'</script>",
+    "<img src=x onerror=\"document.title='ran'\">",
+    "<svg onload=\"document.title='ran'\"><animate onbegin=\"document.title='ran'\"></svg>",
+    "<iframe srcdoc=\"<script>parent.document.title='ran'</script>\"></iframe>",
+    "[link](javascript:document.title='ran')",
+    "[link](&#106;avascript:document.title='ran')",
+    "[link](java\tscript:document.title='ran')",
+    "[link](data:text/html,<script>document.title='ran'</script>)",
+    "[link](vbscript:x) <a href=\"javascript:document.title='ran'\">link</a>",
+    "![picture](javascript:document.title='ran')",
+    "![picture](http://127.0.0.1:9/seen.png)",
+    '![x](x"onerror="document.title=1)',
+    "<math><mtext><table><mglyph><style><!--</style><img title=\"--&gt;&lt;img src=1 onerror=document.title='ran'&gt;\">",
+    "<form action=javascript:document.title='ran'><button>press</button></form><style>*{display:none}</style>",
+    "```html\n<script>document.title='ran'</script>\n```",
+    "<details open ontoggle=\"document.title='ran'\">x</details><body onload=\"document.title='ran'\">",
+]
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(request: pytest.FixtureRequest, trained: Home, running: Callable[[Any], Running]) -> Iterator[Any]:
-    with store.connect(trained.database) as db:
-        for number in range(3):
-            asked = ({"role": "user", "content": f"Tell me about the otter, {number}."},)
-            db.add_turn(
-                Turn(session="new", messages=asked, response=f"It swims. {number}" if number < 2 else UGLY)
-            )
-    server = running(serving.make(trained))
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def fill(home: Home) -> None:
+    """Six answers that wait (the last of them after two tool steps, two to the same prompt), two versions, a run with curves."""
+    with store.connect(home.database) as db:
+        before = (user("Hello"), {"role": "assistant", "content": "What can I do?"}, user("How do I sort?"))
+        db.add_turn(Turn("sort", before, CODE, agent="claude-code", model="opus"))
+        db.add_turn(Turn("bad", (user("Do harm."),), "\n\n".join(HOSTILE), agent="claude-code"))
+        for session, text in (("a", "It swims."), ("b", "- It swims\n- It eats fish")):
+            db.add_turn(Turn(session, (user("Tell me about the otter."),), text))
+        rated = [
+            db.add_turn(Turn(f"r{n}", (user(f"Question {n}?"),), "Yes.", version=0)).id for n in range(4)
+        ]
+        said = [feedback.rate(db, number, 1 if i else -1).id for i, number in enumerate(rated)]
+        read = {"id": "1", "name": "Read", "arguments": '{"path": "tests/test_api.py"}'}
+        asked = user("Why does the test fail?")
+        db.add_turn(Turn("agent", (asked,), "", agent="openclaw", calls=(read,)))
+        db.add_turn(Turn("agent", (asked,), "", agent="openclaw", calls=(read | {"name": "Bash"},)))
+        db.add_turn(Turn("agent", (asked,), "The limit is a string.", agent="openclaw"))
+        run = db.start_run(Run("embedded", "", "auto", {}, seed=0, parent=0, train_ids=tuple(said)))
+        db.add_steps(
+            run.id, [("train", n, {"loss": 1 / n, "reward": n / 9, "drift": n / 99}) for n in range(1, 10)]
+        )
+        report = {
+            "accepted": True,
+            "reasons": ["Better than version 0."],
+            "evidence": {"kl": 2.0, "gain": 0.3},
+        }
+        db.add_version(Version(1, "candidate", "embedded", parent=0, run_id=run.id, report=report))
+        db.update_run(run.id, status="done", version=1)
+        db.promote(1)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
     with playwright.sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        made = browser.new_page(color_scheme=request.param, viewport={"width": 1200, "height": 800})
-        said: list[str] = []
-        made.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-        made.on("pageerror", lambda error: said.append(str(error)))
-        made.goto(f"{server.url}/#token={paths.secret(trained.root / 'token')}")
-        made.wait_for_selector("text=What was it worth?")
-        yield made
-        assert said == [], "nothing went wrong in the browser"
+        yield browser
         browser.close()
+
+
+@pytest.fixture
+def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Opens the page of a server; at the end nothing may have gone wrong in the browser."""
+    contexts, wrong = [], []
+
+    def open_page(server: Running, home: Home, *, scheme: str = "light", width: int = 1200) -> Any:
+        context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("console", lambda m: wrong.append(m.text) if is_wrong(m) else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(f"{server.url}/#token={paths.secret(home.root / 'token')}")
+        page.wait_for_selector("h1")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == [], "nothing went wrong in the browser"
+
+
+@pytest.fixture(params=[("light", 1200), ("dark", 400)], ids=["desk", "telephone"])
+def page(request: Any, home: Home, proxy: Running, upstream: Upstream, opened: Callable[..., Any]) -> Any:
+    upstream.says(json.dumps({"data": [{"id": "some-model"}]}).encode())
+    fill(home)
+    scheme, width = request.param
+    return opened(proxy, home, scheme=scheme, width=width)
+
+
+def is_wrong(message: Any) -> bool:
+    """Not: a request that a test itself let fail."""
+    return message.type in ("error", "warning") and "net::ERR_FAILED" not in message.text
+
+
+def go(page: Any, view: str) -> None:
+    page.click(f"nav a[href='#{view}']")
+    page.wait_for_selector(f"#view[data-view={view}]")
 
 
 def ratings(home: Home) -> list[tuple[int, float]]:
@@ -52,65 +138,203 @@ def ratings(home: Home) -> list[tuple[int, float]]:
         return [(f.turn_id, round(f.value, 2)) for f in db.feedback() if f.source == "web"]
 
 
-def test_rating_by_keys_alone(page: Any, trained: Home) -> None:
+def test_rating_by_keys_alone_and_the_counts_are_right_at_once(page: Any, home: Home) -> None:
     assert "token=" not in page.url, "it is in no bookmark"
-    assert page.inner_text("body").count("onerror") == 1, "markup of a model is shown, not run"
-    assert page.title() == "Clawback"
+    page.wait_for_selector("text=1 of 5")
+    assert "3 good, 1 bad" in page.inner_text("#live")
     page.keyboard.press("b")
-    page.keyboard.press("ArrowRight")  # saves by itself
-    page.wait_for_selector("text=2 of 3")
+    page.wait_for_selector("text=2 of 5")
+    page.wait_for_selector("#live:has-text('3 good, 2 bad')")
+    page.keyboard.press("8")
+    page.wait_for_selector("text=3 of 5")
+    page.wait_for_selector("#live:has-text('4 good, 2 bad')")
+    assert [value for _, value in ratings(home)] == [-1.0, 0.56]
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_selector(".score[aria-pressed=true]:has-text('8')")
+    page.keyboard.press("u")
+    page.wait_for_selector("#live:has-text('3 good, 2 bad')")
+    assert [value for _, value in ratings(home)] == [-1.0]
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog[open]:has-text('a score from 1 to 10')")
+    page.keyboard.press("Escape")
+    page.keyboard.press("m")
+    assert page.evaluate("() => document.activeElement.textContent") == "Rate"
+
+
+def test_steps_are_no_answers_but_are_shown_with_the_one_they_led_to(page: Any) -> None:
+    page.wait_for_selector("text=1 of 5")
+    while "Why does the test fail?" not in page.inner_text(".prompt"):
+        page.keyboard.press("ArrowRight")
+    page.click("summary:has-text('2 steps before the answer: Read, Bash')")
+    page.click("summary:has-text('calls Read')")
+    page.wait_for_selector("pre:has-text('tests/test_api.py')")
+    assert page.locator(".answer").count() == 1
+
+
+def test_an_answer_is_markdown_with_its_conversation_and_edits_show_what_changed(
+    page: Any, home: Home
+) -> None:
+    page.wait_for_selector("text=1 of 5")
+    while "How do I sort?" not in page.inner_text(".prompt"):
+        page.keyboard.press("ArrowRight")
+    assert page.inner_text(".code pre code").strip() == "sorted(turns, key=len)"
+    assert page.inner_text(".code-head span") == "python"
+    assert page.locator(".answer table td").count() == 2
+    assert "☑ done" in page.inner_text(".answer")
+    page.keyboard.press("c")
+    page.wait_for_selector(".messages:has-text('What can I do?')")
+    page.keyboard.press("e")
+    page.fill("textarea", CODE.replace("len", "str"))
+    page.wait_for_selector("ins:has-text('str')")
+    assert page.inner_text("del") == "len"
+    page.click("button:has-text('Save')")
+    page.wait_for_selector("text=Saved: edit.")
+    with store.connect(home.database) as db:
+        assert [f.text for f in db.feedback() if f.kind == "edit"] == [CODE.replace("len", "str")]
+
+
+def test_nothing_that_a_model_wrote_runs(page: Any) -> None:
+    page.wait_for_selector("text=1 of 5")
+    while "Do harm." not in page.inner_text(".prompt"):
+        page.keyboard.press("ArrowRight")
+    answer = page.locator(".answer")
+    assert answer.locator("script, img, svg, iframe, form, style, math, [onerror], [onload]").count() == 0
+    links = answer.locator("a").evaluate_all("(all) => all.map((a) => a.getAttribute('href'))")
+    assert all(link.startswith(("http://", "https://")) for link in links)
+    assert "<script>" in answer.inner_text(), "it is shown as what it is"
+    assert "ran" not in page.title()
+
+
+def test_two_answers_side_by_side(page: Any, home: Home) -> None:
+    page.click("button:has-text('A or B')")
+    page.wait_for_selector(".pair .answer:nth-child(2)")
+    assert "otter" in page.inner_text(".prompt")
+    chosen = page.inner_text(".pair .answer:first-child .markdown")
+    page.keyboard.press("a")
+    page.wait_for_selector("text=Saved:")
+    with store.connect(home.database) as db:
+        [given] = [f for f in db.feedback() if f.kind == "preference"]
+        assert db.turn(given.turn_id).response.startswith(chosen[:3] if "\n" not in chosen else "- It swims")
+
+
+def test_turns_learning_versions_and_health(page: Any, home: Home) -> None:
+    go(page, "turns")
+    page.fill("input[type=search]", "limit is a string")
+    page.wait_for_selector(".rows li:only-child")
+    page.click(".rowbutton")
+    page.wait_for_selector("text=Nobody has said anything about it.")
+    page.click(".detail button.good")
+    page.wait_for_selector("text=Reward +1.00")
+    go(page, "learning")
+    page.wait_for_selector(".plot[aria-label^='Loss: 1.00 → 0.11 over 9 steps'] canvas")
+    satisfied = page.get_attribute(".plot[aria-label^='Satisfaction']", "aria-label")
+    assert satisfied.endswith("75 % (one version)")
+    page.wait_for_selector("button:has-text('Run 1')")
+    go(page, "versions")
+    card = page.inner_text(".version.live")
+    assert "Trained today on 4 ratings, live since today at" in card
+    page.click("button:has-text('Roll back')")
+    page.wait_for_selector("#live:has-text('the base model is live')")
+    with store.connect(home.database) as db:
+        assert db.live().number == 0
+    go(page, "health")
+    page.wait_for_selector("text=settings can be read")
+    width = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
+    assert width[0] <= width[1], "nothing sticks out sideways"
+
+
+def test_a_run_under_way_can_be_watched_and_stopped(page: Any, home: Home) -> None:
+    progress = {"phase": "draw", "step": 120, "steps": 256, "seconds_left": 200.0}
+    with store.connect(home.database) as db:
+        run = db.start_run(Run("tiny", "", "auto", {}, seed=0, parent=1, pid=os.getpid(), progress=progress))
+    go(page, "learning")
+    page.wait_for_selector("text=120 of 256, about 3 min left in this phase")
+    with store.connect(home.database) as db:
+        db.add_steps(run.id, [("train", 1, {"loss": 0.5, "reward": 0.1})])
+        db.update_run(run.id, progress={"phase": "train", "step": 1, "steps": 4})
+    page.wait_for_selector(".plot[aria-label='Loss: 0.50 (one step)']")
+    page.click("button:has-text('Stop')")
+    page.wait_for_selector(f"button:has-text('Go on with run {run.id}')")
+    with store.connect(home.database) as db:
+        assert db.run(run.id).status == "stopped", "nobody worked on it"
+
+
+def test_every_control_has_a_name_and_a_view_its_heading(page: Any) -> None:
+    for view in ("rate", "chat", "turns", "learning", "versions", "health"):
+        go(page, view)
+        assert page.locator("main h1").count() == 1
+        nameless = page.locator("button, a, input, textarea, select").evaluate_all(
+            "(all) => all.filter((e) => !(e.textContent.trim() || e.ariaLabel || e.labels?.length)).map((e) => e.outerHTML)"
+        )
+        assert nameless == []
+        assert page.locator("nav a[aria-current=page]").count() == 1
+    assert page.get_attribute("#said", "aria-live") == "polite"
+
+
+def test_chatting_and_rating_what_streams_in(
+    page: Any, home: Home, upstream: Upstream, request: pytest.FixtureRequest
+) -> None:
+    go(page, "chat")
+    more = threading.Event()
+    request.addfinalizer(more.set)
+    piece = [
+        sse({"choices": [{"index": 0, "delta": {"content": text}}], "model": "some-model"})
+        for text in ("Otters **swim**", f" and play. {HOSTILE[1]}")
+    ]
+    end = sse({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, "[DONE]")
+    upstream.says(piece[0], more, piece[1], end, kind="text/event-stream")
+    page.fill("textarea", "What do otters do?")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".chat strong:has-text('swim')")
+    more.set()
+    page.click(".chat .rater .good")
+    page.wait_for_selector("text=Saved: good.")
+    with store.connect(home.database) as db:
+        [turn] = [t for t in db.turns(limit=5) if t.prompt == "What do otters do?"]
+        assert turn.session.startswith("page-")
+        assert turn.kind == "main"
+    assert ratings(home) == [(turn.id, 1.0)]
+    assert "ran" not in page.title()
+    secret = paths.secret(home.root / "token")
+    assert not any(secret in f"{headers} {body}" for _, _, headers, body in upstream.got), (
+        "the token stays here"
+    )
+    go(page, "turns")
+    go(page, "chat")
+    page.wait_for_selector(".chat .good[aria-pressed=true]")
+
+
+def test_a_tap_that_the_server_cannot_take_is_kept_and_counts_once(page: Any, home: Home) -> None:
+    page.wait_for_selector("text=1 of 5")
+    page.route("**/feedback", lambda route: route.abort())
     page.keyboard.press("g")
-    page.keyboard.press("s")
-    page.wait_for_selector("text=Saved.")
-    assert ratings(trained) == [(15, -1.0), (14, 1.0)]
-    page.keyboard.press("q")
-    page.wait_for_selector("h1:text('Turns')")
+    page.wait_for_selector("text=Your rating is kept here and sent again.")
+    assert ratings(home) == []
+    page.unroute("**/feedback")
+    page.wait_for_selector("text=The ratings that were waiting are saved.")
+    assert [value for _, value in ratings(home)] == [1.0]
 
 
-def test_the_slider_and_both_versions(page: Any, trained: Home) -> None:
+def test_both_versions_on_the_embedded_model(
+    trained: Home, running: Callable[[Any], Running], opened: Callable[..., Any]
+) -> None:
+    with store.connect(trained.database) as db:
+        db.add_turn(Turn("new", (user("Tell me about the otter."),), "It swims."))
+    page = opened(running(serving.make(trained, config.Serve())), trained)
+    page.click("button:has-text('Ask both versions again')")
     page.wait_for_selector("text=Asked again: version 1")
     page.wait_for_selector("text=Asked again: the base model")
-    page.fill("input[type=range]", "8")
-    page.wait_for_selector("text=8 of 10")
-    page.click("button:has-text('Save')")
-    page.wait_for_selector("text=Saved.")
-    assert ratings(trained) == [(15, 0.56)]
-
-
-def test_blind_preference_by_mouse(page: Any, trained: Home) -> None:
-    page.click("text=Blind")
-    page.wait_for_selector("button:has-text('A is better'):enabled")
-    assert "version 1" not in page.inner_text("main")
-    page.click("button:has-text('A is better')")
-    page.click("button:has-text('Save')")
-    page.wait_for_selector("text=Saved.")
+    page.click("button:has-text('A or B')")
+    page.click("button:has-text('A is better'):enabled")
+    page.wait_for_selector("text=Saved:")
     with store.connect(trained.database) as db:
         [given] = [f for f in db.feedback() if f.kind == "preference"]
-        versions = {db.turn(given.turn_id).version, db.turn(given.other_turn_id).version}
-    assert versions == {0, 1}
-
-
-def test_searching_and_inspecting_turns(page: Any) -> None:
-    page.keyboard.press("2")
-    page.wait_for_selector("tbody tr:nth-child(10)")
-    page.fill("input[type=search]", "swims. 1")
-    page.wait_for_selector("tbody tr:only-child")
-    page.click("tbody tr")
-    page.wait_for_selector("text=Nobody has said anything about it")
-    page.click("button:has-text('Good')")
-    page.wait_for_selector("text=Reward +1.00")
-
-
-def test_learning_versions_and_health(page: Any, trained: Home) -> None:
-    page.keyboard.press("3")
-    page.wait_for_selector("svg[role=img]")
-    assert "version 1" in page.text_content("svg title")
-    page.keyboard.press("4")
+        assert {db.turn(given.turn_id).version, db.turn(given.other_turn_id).version} == {0, 1}
+    go(page, "chat")
+    page.fill("textarea", "Tell me about the owl.")
+    page.click("button:has-text('Send')")
+    page.wait_for_selector(".chat .rater")
+    assert page.inner_text(".chat .assistant .role") == "Version 1"
+    go(page, "versions")
     page.click("button:has-text('Before and after')")
     page.wait_for_selector("text=Before and after: the base model and version 1")
-    page.click("button:has-text('Roll back')")
-    page.wait_for_selector("text=the base model is live")
-    with store.connect(trained.database) as db:
-        assert db.live().number == 0
-    page.keyboard.press("5")
-    page.wait_for_selector("text=settings can be read")

@@ -191,9 +191,21 @@ def test_a_prompt_waits_for_its_answer(home: Home) -> None:
         db.put_prompt("a", "s", "1", "first")
         db.put_prompt("a", "s", "2", "second")
         db.put_prompt("a", "other", "3", "not this")
-        assert db.prompt("a", "s", "1") == "first"
-        assert db.prompt("a", "s") == "second"
-        assert db.prompt("a", "nobody") is None
+        kept, newest = db.kept_prompt("a", "s", "1"), db.newest_prompt("a", "s")
+        assert kept is not None
+        assert kept.text == "first"
+        assert newest is not None
+        assert newest.text == "second"
+        assert db.newest_prompt("a", "nobody") is None
+
+
+def test_what_is_added_to_a_prompt_is_kept_in_order_and_once(home: Home) -> None:
+    with store.connect(home.database) as db:
+        for said in ("first", "first", "and this", "and that", "and this"):
+            db.put_prompt("a", "s", "1", said)
+        kept = db.kept_prompt("a", "s", "1")
+        assert kept is not None
+        assert kept.parts == ("first", "and this", "and that")
 
 
 def test_a_backup_is_a_whole_database(home: Home, tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
 // `/rl …`: who may say it, and the sentence that answers it. The words themselves are understood by Clawback.
 import { randomUUID } from "node:crypto";
-import { isGroup } from "./host.js";
+import { isGroup, isOpen, personOf } from "./host.js";
 import { canWait, command, isAdmin } from "./text.js";
 export class Commands {
     line;
     host;
     config;
-    constructor(line, host, config) {
+    raters;
+    constructor(line, host, config, 
+    /** Who may rate in direct messages that are open to anybody, beside the owner: `telegram:11`. */
+    raters = []) {
         this.line = line;
         this.host = host;
         this.config = config;
+        this.raters = raters;
     }
     /** On the paths where OpenClaw runs commands. */
     register(api) {
@@ -36,11 +40,14 @@ export class Commands {
         if (!session)
             return "Clawback: there is no conversation here to rate.";
         if (!(await this.may(word, sender))) {
+            if (!sender.group && !isAdmin(word)) {
+                return "Clawback: anybody may write here, so only the owner can rate, and whom the plugin's `raters` name.";
+            }
             return sender.group
                 ? "Clawback: in a group only the owner can rate (OpenClaw's `commands.ownerAllowFrom`)."
                 : `Clawback: only the owner can say \`${word}\` (OpenClaw's \`commands.ownerAllowFrom\`).`;
         }
-        const event = { event: "prompt", session, id: randomUUID(), text: said };
+        const event = { event: "prompt", session, id: randomUUID(), text: said, by: personOf(sender) };
         const answer = await this.line.ask(event, canWait(word));
         if (answer.kind === "said")
             return answer.text || "Clawback said nothing to that.";
@@ -49,14 +56,17 @@ export class Commands {
         const waits = canWait(word) ? " It is kept while OpenClaw runs, and brought when Clawback is back." : "";
         return `Clawback does not answer (is \`clawback serve\` running?).${waits}`;
     }
-    /** In a group, and for what changes more than a rating, the owner; else whoever OpenClaw lets speak. */
+    /** In a group, and for what changes more than a rating, the owner; else whom OpenClaw has let in. */
     async may(word, sender) {
         // Without a channel it came by the command line or the HTTP API, with the gateway's own token; its own web page is no group.
         if (!sender.channel)
             return true;
         const group = sender.group && sender.channel !== "webchat";
-        if (!group && !isAdmin(word))
-            return true;
+        if (!group && !isAdmin(word)) {
+            const known = !isOpen(this.config(), sender) || this.raters.includes(personOf(sender));
+            if (known || word === "status")
+                return true;
+        }
         return this.host.owns(this.config(), sender);
     }
 }

@@ -1,5 +1,17 @@
 // What we need of OpenClaw beyond its hooks. Both parts are taken where they are there, and done without where a later
 // version has moved them: then nobody is an owner in a group, and reactions are not seen.
+/** The person behind it, as reactions name them too; "" where a channel has none, or is OpenClaw's own page. */
+export function personOf(sender) {
+    return sender.id && sender.channel && sender.channel !== "webchat" ? `${sender.channel}:${sender.id}`.toLowerCase() : "";
+}
+/** Anybody may write to the agent there directly: what strangers say is answered, and must not be learned from. */
+export function isOpen(config, sender) {
+    const channels = config.channels;
+    const channel = channels?.[sender.channel ?? ""];
+    const account = channel?.accounts?.[sender.account ?? ""];
+    const policy = account?.dmPolicy ?? account?.dm?.policy ?? channel?.dmPolicy ?? channel?.dm?.policy;
+    return policy === "open";
+}
 export class Host {
     authorize;
     /** The events that wait in a session's queue; undefined where OpenClaw does not show them. */

@@ -1,6 +1,6 @@
 // Reactions are seen by looking into the queues of the sessions that we know: often enough that none is taken out before,
 // for OpenClaw empties a queue only when the next message of its session comes, and then we look first.
-import { isGroup } from "./host.js";
+import { isGroup, isOpen, personOf } from "./host.js";
 import { nameOf, read, sign } from "./reactions.js";
 import { keep } from "./turns.js";
 const EVERY_MS = 1_000;
@@ -10,6 +10,7 @@ export class Watch {
     line;
     host;
     config;
+    raters;
     sessions = new Map();
     done = new Map();
     messages = new Map();
@@ -18,10 +19,11 @@ export class Watch {
     removals = new Map();
     peek;
     timer;
-    constructor(line, host, config) {
+    constructor(line, host, config, raters = []) {
         this.line = line;
         this.host = host;
         this.config = config;
+        this.raters = raters;
     }
     /** False: this OpenClaw does not show its queues. */
     async start() {
@@ -68,11 +70,10 @@ export class Watch {
         const account = this.account(seen);
         if (value === undefined || account === undefined)
             return;
-        if (isGroup(sessionKey)) {
-            const sender = { channel: seen.channel, account, id: seen.user, group: true };
-            if (!(await this.host.owns(this.config(), sender)))
-                return;
-        }
+        const sender = { channel: seen.channel, account, id: seen.user, group: isGroup(sessionKey) };
+        const known = !isOpen(this.config(), sender) || this.raters.includes(personOf(sender));
+        if ((sender.group || !known) && !(await this.host.owns(this.config(), sender)))
+            return;
         const message = nameOf(seen.channel, account, seen.chat, seen.message);
         const by = `${seen.channel}:${seen.user}`;
         const key = `${message}:${by}:${value}`;

@@ -3,7 +3,7 @@
 import type { OpenClawConfig, OpenClawPluginApi } from "openclaw/plugin-sdk/plugin-entry";
 import { randomUUID } from "node:crypto";
 import type { Line } from "./client.js";
-import { isGroup, type Host, type Sender } from "./host.js";
+import { isGroup, isOpen, personOf, type Host, type Sender } from "./host.js";
 import { canWait, command, isAdmin } from "./text.js";
 
 export class Commands {
@@ -11,6 +11,8 @@ export class Commands {
     private readonly line: Line,
     private readonly host: Host,
     private readonly config: () => OpenClawConfig,
+    /** Who may rate in direct messages that are open to anybody, beside the owner: `telegram:11`. */
+    private readonly raters: readonly string[] = [],
   ) {}
 
   /** On the paths where OpenClaw runs commands. */
@@ -38,11 +40,14 @@ export class Commands {
     const word = command(said) ?? "status";
     if (!session) return "Clawback: there is no conversation here to rate.";
     if (!(await this.may(word, sender))) {
+      if (!sender.group && !isAdmin(word)) {
+        return "Clawback: anybody may write here, so only the owner can rate, and whom the plugin's `raters` name.";
+      }
       return sender.group
         ? "Clawback: in a group only the owner can rate (OpenClaw's `commands.ownerAllowFrom`)."
         : `Clawback: only the owner can say \`${word}\` (OpenClaw's \`commands.ownerAllowFrom\`).`;
     }
-    const event = { event: "prompt", session, id: randomUUID(), text: said };
+    const event = { event: "prompt", session, id: randomUUID(), text: said, by: personOf(sender) };
     const answer = await this.line.ask(event, canWait(word));
     if (answer.kind === "said") return answer.text || "Clawback said nothing to that.";
     if (answer.kind === "refused") return "Clawback refused it. `clawback init --agent openclaw` sets the plugin up again.";
@@ -50,12 +55,15 @@ export class Commands {
     return `Clawback does not answer (is \`clawback serve\` running?).${waits}`;
   }
 
-  /** In a group, and for what changes more than a rating, the owner; else whoever OpenClaw lets speak. */
+  /** In a group, and for what changes more than a rating, the owner; else whom OpenClaw has let in. */
   private async may(word: string, sender: Sender): Promise<boolean> {
     // Without a channel it came by the command line or the HTTP API, with the gateway's own token; its own web page is no group.
     if (!sender.channel) return true;
     const group = sender.group && sender.channel !== "webchat";
-    if (!group && !isAdmin(word)) return true;
+    if (!group && !isAdmin(word)) {
+      const known = !isOpen(this.config(), sender) || this.raters.includes(personOf(sender));
+      if (known || word === "status") return true;
+    }
     return this.host.owns(this.config(), sender);
   }
 }

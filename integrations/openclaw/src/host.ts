@@ -18,6 +18,21 @@ export interface SystemEvent {
   contextKey?: string | null;
 }
 
+/** The person behind it, as reactions name them too; "" where a channel has none, or is OpenClaw's own page. */
+export function personOf(sender: Sender): string {
+  return sender.id && sender.channel && sender.channel !== "webchat" ? `${sender.channel}:${sender.id}`.toLowerCase() : "";
+}
+
+/** Anybody may write to the agent there directly: what strangers say is answered, and must not be learned from. */
+export function isOpen(config: OpenClawConfig, sender: Sender): boolean {
+  type Policy = { dmPolicy?: unknown; dm?: { policy?: unknown }; accounts?: Record<string, Policy | undefined> };
+  const channels = config.channels as Record<string, Policy | undefined> | undefined;
+  const channel = channels?.[sender.channel ?? ""];
+  const account = channel?.accounts?.[sender.account ?? ""];
+  const policy = account?.dmPolicy ?? account?.dm?.policy ?? channel?.dmPolicy ?? channel?.dm?.policy;
+  return policy === "open";
+}
+
 type Authorize = (asked: {
   ctx: Record<string, unknown>;
   cfg: OpenClawConfig;

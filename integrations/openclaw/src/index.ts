@@ -5,7 +5,7 @@ import { definePluginEntry } from "openclaw/plugin-sdk/plugin-entry";
 import type { OpenClawConfig, OpenClawPluginApi } from "openclaw/plugin-sdk/plugin-entry";
 import { Line, loopback } from "./client.js";
 import { Commands } from "./commands.js";
-import { Host, isErrand, isGroup } from "./host.js";
+import { Host, isErrand, isGroup, personOf } from "./host.js";
 import { chatOf, nameOf } from "./reactions.js";
 import { command, isBetweenSessions, lastAnswer, plain } from "./text.js";
 import { keep, Turns } from "./turns.js";
@@ -21,7 +21,7 @@ function register(api: OpenClawPluginApi): void {
     api.logger.error("Clawback: the url is none of this machine's own (http://127.0.0.1:PORT), so nothing is sent");
     return;
   }
-  const plugin = shared(api, origin, String(given["token"] ?? ""));
+  const plugin = shared(api, origin, String(given["token"] ?? ""), names(given["raters"]));
   plugin.commands.register(api);
   plugin.hook(api);
   api.registerProvider({
@@ -42,16 +42,21 @@ function register(api: OpenClawPluginApi): void {
 }
 
 /** OpenClaw registers a plugin several times in one process, and a turn's hooks are spread over them: what they know is one. */
-function shared(api: OpenClawPluginApi, origin: string, token: string): Plugin {
+function shared(api: OpenClawPluginApi, origin: string, token: string, raters: string[]): Plugin {
   const held = globalThis as { [SHARED]?: { key: string; plugin: Plugin } };
-  const key = `${origin} ${token}`;
+  const key = [origin, token, ...raters].join(" ");
   if (held[SHARED]?.key !== key) {
     held[SHARED]?.plugin.close();
     const line = new Line(origin, token, (text) => api.logger.warn(text));
     const config = (): OpenClawConfig => (api.runtime?.config?.current?.() ?? api.config) as OpenClawConfig;
-    held[SHARED] = { key, plugin: new Plugin(line, new Host(), config) };
+    held[SHARED] = { key, plugin: new Plugin(line, new Host(), config, raters) };
   }
   return held[SHARED].plugin;
+}
+
+/** A list of people, as `personOf` names them. */
+function names(given: unknown): string[] {
+  return Array.isArray(given) ? given.map((name) => String(name).toLowerCase()) : [];
 }
 
 class Plugin {
@@ -67,9 +72,10 @@ class Plugin {
     private readonly line: Line,
     host: Host,
     config: () => OpenClawConfig,
+    raters: string[],
   ) {
-    this.commands = new Commands(line, host, config);
-    this.watch = new Watch(line, host, config);
+    this.commands = new Commands(line, host, config, raters);
+    this.watch = new Watch(line, host, config, raters);
   }
 
   close(): void {
@@ -95,16 +101,15 @@ class Plugin {
       const errand = isBetweenSessions(text) || isErrand(sessionKey, ctx.trigger, ctx.inputProvenance?.kind);
       this.kind(sessionId, errand);
       const word = errand ? undefined : command(text);
+      const sender = { channel: ctx.channel, account: ctx.accountId, id: ctx.senderId, group: isGroup(sessionKey) };
       if (word !== undefined) {
         if (runId) this.turns.leaveOut(runId);
-        const group = isGroup(sessionKey);
-        const sender = { channel: ctx.channel, account: ctx.accountId, id: ctx.senderId, group };
         const said = await this.commands.run(text, sessionId, sender);
         return { handled: true, reply: { text: said } };
       }
       if (runId && sessionId && !errand) {
         this.turns.begin(runId, sessionKey, sessionId);
-        this.line.tell({ event: "prompt", session: sessionId, id: runId, text });
+        this.line.tell({ event: "prompt", session: sessionId, id: runId, text, by: personOf(sender) });
       }
       return undefined;
     });

@@ -3,7 +3,7 @@
 
 import type { OpenClawConfig } from "openclaw/plugin-sdk/plugin-entry";
 import type { Line } from "./client.js";
-import { isGroup, type Host, type SystemEvent } from "./host.js";
+import { isGroup, isOpen, personOf, type Host, type SystemEvent } from "./host.js";
 import { nameOf, read, sign, type Seen } from "./reactions.js";
 import { keep } from "./turns.js";
 
@@ -25,6 +25,7 @@ export class Watch {
     private readonly line: Line,
     private readonly host: Host,
     private readonly config: () => OpenClawConfig,
+    private readonly raters: readonly string[] = [],
   ) {}
 
   /** False: this OpenClaw does not show its queues. */
@@ -71,10 +72,9 @@ export class Watch {
     const value = sign(seen.emoji);
     const account = this.account(seen);
     if (value === undefined || account === undefined) return;
-    if (isGroup(sessionKey)) {
-      const sender = { channel: seen.channel, account, id: seen.user, group: true };
-      if (!(await this.host.owns(this.config(), sender))) return;
-    }
+    const sender = { channel: seen.channel, account, id: seen.user, group: isGroup(sessionKey) };
+    const known = !isOpen(this.config(), sender) || this.raters.includes(personOf(sender));
+    if ((sender.group || !known) && !(await this.host.owns(this.config(), sender))) return;
     const message = nameOf(seen.channel, account, seen.chat, seen.message);
     const by = `${seen.channel}:${seen.user}`;
     const key = `${message}:${by}:${value}`;

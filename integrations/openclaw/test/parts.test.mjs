@@ -187,6 +187,34 @@ test("in a group the owner alone, elsewhere everybody but for what changes more"
   assert.equal(asked.length, 5);
 });
 
+test("who rates is named, and strangers in open direct messages do not count unless allowed", async () => {
+  const asked = [];
+  const line = { ask: async (event) => (asked.push(event.by), { kind: "said", text: "done" }) };
+  let config = { channels: { telegram: { dmPolicy: "open" } } };
+  const commands = new Commands(line, owner("11"), () => config, ["telegram:33"]);
+  const say = (id, channel = "telegram") => commands.run("/rl bad", "s", { channel, id, group: false });
+  assert.match(await say("22"), /only the owner can rate/);
+  assert.equal(await say("11"), "done");
+  assert.equal(await say("33"), "done");
+  assert.equal(await say("cli", "webchat"), "done");
+  config = { channels: { telegram: { dmPolicy: "pairing" } } };
+  assert.equal(await say("22"), "done");
+  assert.deepEqual(asked, ["telegram:11", "telegram:33", "", "telegram:22"]);
+});
+
+test("nor do a stranger's reactions", async () => {
+  const queue = ["telegram:reaction:add:22:2:22:👎", "telegram:reaction:add:33:3:33:👎", "telegram:reaction:add:11:4:11:👎"];
+  const host = { ...owner("11"), peek: Promise.resolve(() => queue.map((contextKey, n) => ({ id: String(n), contextKey }))) };
+  const told = [];
+  const config = { channels: { telegram: { dmPolicy: "open" } } };
+  const watch = new Watch({ tell: (event) => told.push(event) }, host, () => config, ["telegram:33"]);
+  await watch.start();
+  watch.look("agent:main:main");
+  await new Promise(setImmediate);
+  watch.stop();
+  assert.deepEqual(told.map((event) => event.by).sort(), ["telegram:11", "telegram:33"]);
+});
+
 test("reactions: once each, the owner's alone in a group, and not where the account is uncertain", async () => {
   const queues = {
     "agent:main:telegram:direct:11": ["telegram:reaction:add:11:2:11:👍", "telegram:reaction:add:11:2:11:👀"],

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from clawback.capture.door import Unusable
 from clawback.capture.events import Event
+from clawback.capture.ingest import Unusable
 from clawback.errors import UsageError
 from clawback.paths import Home
 

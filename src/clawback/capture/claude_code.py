@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from clawback.capture import script
 from clawback.capture.adapter import text
-from clawback.capture.door import Unusable
 from clawback.capture.events import Answer, Event, Prompt, SideAnswer
-from clawback.capture.hooked import HookedAgent, is_ours
+from clawback.capture.hooked import HookedAgent
+from clawback.capture.ingest import Unusable
+from clawback.capture.take_out import is_ours
 from clawback.paths import Home
 
 PAGE = b"""\
@@ -22,8 +23,10 @@ argument-hint: good | bad | rate N | note TEXT | undo | status
 Clawback's hook answers `/rl` before a model is asked. If you can read this, the hook is not installed or is switched
 off: tell the person to run `clawback doctor`, and do nothing else.
 """
-SYNTHETIC = ("<task-notification>", "<system-reminder>")
-"""How prompts begin that the agent writes to itself."""
+NOTICE, REMINDER = "<task-notification>", "<system-reminder>"
+"""How prompts begin that the agent writes to itself: about work in the background that the person asked for, and about anything else."""
+REFRESH = 10
+"""Seconds after which the status line is drawn anew: after a rating there is no answer that would do it."""
 
 
 class ClaudeCode(HookedAgent):
@@ -40,32 +43,45 @@ class ClaudeCode(HookedAgent):
         # Unregistered, `/rl` is refused before any hook runs.
         return {path.parent / "commands" / "rl.md": PAGE}
 
+    def plan(self, home: Home, settings: Path | None = None) -> Sequence[str]:
+        path = self.settings(settings)
+        lines = [*super().plan(home, settings)]
+        return [*lines, f"{path}: the status line, where you have none of your own"]
+
     def more(self, settings: dict[str, Any], home: Home) -> None:
         """The status line, where the person has none of their own."""
         import shlex
 
         command = shlex.join([str(script.path(home)), "status-line"])
-        settings.setdefault("statusLine", {"type": "command", "command": command})
+        line = {"type": "command", "command": command, "refreshInterval": REFRESH}
+        settings.setdefault("statusLine", line)
 
     def without_more(self, settings: dict[str, Any]) -> None:
         if is_ours(settings.get("statusLine")):
             del settings["statusLine"]
 
     def reply(self, sentence: str) -> dict[str, Any]:
-        return super().reply(sentence) | {"suppressOriginalPrompt": True}
+        shown = {"hookEventName": "UserPromptSubmit", "suppressOriginalPrompt": True}
+        return super().reply(sentence) | {"hookSpecificOutput": shown}
 
     def parse(self, event: Mapping[str, Any]) -> Event | None:
-        """The transcript is not read: when ``Stop`` fires, its last message is often not written yet."""
+        """``Stop`` brings the last block of text alone, and a queued message has no event: the transcript, which has both, is named."""
         name, session = text(event, "hook_event_name", 100), text(event, "session_id", 200)
         if not session:
             raise Unusable("no session_id")
+        transcript, prompt_id = text(event, "transcript_path", 4096), text(event, "prompt_id", 200)
         if name == "UserPromptSubmit":
             asked = text(event, "prompt")
-            asked = "" if asked.lstrip().startswith(SYNTHETIC) else asked
-            return Prompt(session, asked, text(event, "prompt_id", 200))
+            start = asked.lstrip()[:30]
+            asked = "" if start.startswith(REMINDER) else asked
+            notice = start.startswith(NOTICE)
+            delivery = text(event, script.DELIVERY, 100)
+            return Prompt(
+                session, asked, prompt_id, transcript=transcript, last=True, delivery=delivery, notice=notice
+            )
         said, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)
         if name == "Stop":
-            return Answer(session, said, text(event, "prompt_id", 200), cwd=cwd)
+            return Answer(session, said, prompt_id, cwd=cwd, transcript=transcript)
         if name == "SubagentStop":
             return SideAnswer(session, said, text(event, "agent_id", 200), cwd)
         return None

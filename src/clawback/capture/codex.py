@@ -14,9 +14,10 @@ from typing import Any
 
 from clawback.capture import script, settings_file
 from clawback.capture.adapter import text
-from clawback.capture.door import Unusable
+from clawback.capture.errands import is_errand, is_title
 from clawback.capture.events import Answer, Event, Prompt, SideAnswer
 from clawback.capture.hooked import HookedAgent
+from clawback.capture.ingest import Unusable
 from clawback.errors import ConfigError
 from clawback.feedback import command
 from clawback.files import replace
@@ -90,7 +91,15 @@ class Codex(HookedAgent):
         if name == "UserPromptSubmit":
             if text(event, "agent_id", 200):
                 return None  # what one agent asks another
-            return Prompt(session, text(event, "prompt"), text(event, "turn_id", 200))
+            transcript = text(event, "transcript_path", 4096)
+            return Prompt(
+                session,
+                text(event, "prompt"),
+                text(event, "turn_id", 200),
+                transcript=transcript,
+                last=True,
+                delivery=text(event, script.DELIVERY, 100),
+            )
         said, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)
         if name == "Stop" and not text(event, "agent_id", 200):
             model = text(event, "model", 200)
@@ -101,27 +110,19 @@ class Codex(HookedAgent):
 
 
 def _notified(event: Mapping[str, Any]) -> Event | None:
-    """What ``notify`` tells. Sub-agents name no client; threads that only make a title have an answer of nothing but that."""
+    """What ``notify`` tells. Sub-agents name no client; threads that only make a title are told by what is asked for, and by the answer."""
     session, turn = text(event, "thread-id", 200), text(event, "turn-id", 200)
     if not session:
         raise Unusable("no thread-id")
     asked, said = event.get("input-messages"), text(event, "last-assistant-message")
     last = asked[-1] if isinstance(asked, list) and asked and isinstance(asked[-1], str) else ""
-    if not text(event, "client", 200) or _is_title(said) or not last.strip():
+    if not text(event, "client", 200) or is_title(said) or is_errand(last) or not last.strip():
         return None
     if command.parse(last) is not None:
         return Prompt(
             session, last, turn
         )  # the model was asked, for want of trust; the rating counts all the same
     return Answer(session, said, turn, prompt=last, cwd=text(event, "cwd", 4096))
-
-
-def _is_title(said: str) -> bool:
-    try:
-        made = json.loads(said)
-    except ValueError:
-        return False
-    return isinstance(made, dict) and set(made) == {"title"}
 
 
 def _our_line(line: bytes) -> bool:

@@ -13,9 +13,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from clawback.capture.errands import is_errand
 from clawback.feedback import command
 from clawback.records import Message, TurnKind, text_of, without_reminders
 
+_PARENTS = ("x-claude-code-agent-id", "x-codex-parent-thread-id", "x-parent-session-id")
+"""Headers of Claude Code's, Codex's and opencode's sub-agents."""
 _SILENT = ("system", "developer")
 _ERRAND = re.compile(
     r"create a detailed summary of (?:the|our|this) conversation|summarize this (?:coding )?conversation"
@@ -31,7 +34,6 @@ _OPENCLAW = (
     ),
     re.compile(r"\A\s*\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]{0,40}\] ?"),
     re.compile(r"\A(?:[^\n]{0,80}⟦openclaw:ctx⟧\n```json\n.*?\n```\n*)+", re.DOTALL),
-    re.compile(r"(?:\A|\n\n)Runtime: agent=[^\n]* \| session=[^\n]*\Z"),
 )
 """What OpenClaw puts around what a person wrote: its context, the time, the sender, and what it runs on. Some of it stands in
 one request and not in the next, so that it is no part of the conversation."""
@@ -43,7 +45,17 @@ def said(message: Message) -> str:
     if message.get("role") == "user":
         for wrap in _OPENCLAW:
             text = wrap.sub("", text)
+        text = _without_runtime(text)
     return text.strip()
+
+
+def _without_runtime(text: str) -> str:
+    """Without OpenClaw's last paragraph, ``Runtime: agent=… | session=…``."""
+    before, _, last = text.rpartition("\n")
+    alone = not before or before.endswith("\n")
+    if alone and last.startswith("Runtime: agent=") and " | session=" in last:
+        return before.removesuffix("\n")
+    return text
 
 
 def spoken(messages: Sequence[Message]) -> list[Message]:
@@ -126,7 +138,7 @@ def kind_of(
     named = headers.get("x-turn-type", "").strip().lower()
     if named in ("main", "side"):
         return "main" if named == "main" else "side"
-    if "x-claude-code-agent-id" in headers or "x-codex-parent-thread-id" in headers:
+    if any(name in headers for name in _PARENTS):
         return "side"
     if re.search(r'"thread_source"\s*:\s*"(?!user")', headers.get("x-codex-turn-metadata", "")):
         return "side"
@@ -138,7 +150,9 @@ def kind_of(
     if command.parse(mine) is not None:
         return "side"  # an agent whose hooks do not run yet asks its model what we should have answered
     asked = [text for m in messages if m.get("role") not in ("assistant", "tool") and (text := said(m))]
-    return "side" if any(_ERRAND.search(text) for text in asked[-1:] + asked[:1]) else "main"
+    return (
+        "side" if any(is_errand(text) or _ERRAND.search(text) for text in asked[-1:] + asked[:1]) else "main"
+    )
 
 
 def human(messages: Sequence[Message]) -> list[Message]:

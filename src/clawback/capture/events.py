@@ -21,7 +21,16 @@ class Prompt(NamedTuple):
     about: str = ""
     """The message that it replies to, where there is one: a command is then about that one and no other."""
     by: str = ""
-    """Who said it, where more than one person may: of one person's ratings of a turn the newest counts."""
+    """Who said it, where more than one person may: their last answer is the last one to them, and of their ratings of a turn the
+    newest counts."""
+    transcript: str = ""
+    """Where the agent keeps its own record of the session, in a form that ``transcripts.py`` reads."""
+    last: bool = False
+    """No answer to an earlier prompt of the session comes any more."""
+    delivery: str = ""
+    """A name of this very event: one that is brought twice has it twice."""
+    notice: bool = False
+    """The agent wrote it to itself, about work that the person had asked for before."""
 
 
 class Answer(NamedTuple):
@@ -36,6 +45,8 @@ class Answer(NamedTuple):
     model: str = ""
     message: str = ""
     """The agent's name for the message in which it appeared, where reactions can point at it."""
+    transcript: str = ""
+    """As with a prompt."""
 
 
 class Shown(NamedTuple):

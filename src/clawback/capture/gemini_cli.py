@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from clawback.capture.adapter import text
-from clawback.capture.door import Unusable
 from clawback.capture.events import Answer, Event, Prompt
 from clawback.capture.hooked import HookedAgent
+from clawback.capture.ingest import Unusable
 
 
 class GeminiCli(HookedAgent):
@@ -31,7 +31,7 @@ class GeminiCli(HookedAgent):
         if not session:
             raise Unusable("no session_id")
         if event.get("hook_event_name") == "BeforeAgent":
-            return Prompt(session, asked)
+            return Prompt(session, asked, last=True)
         if event.get("hook_event_name") == "AfterAgent":
             said = text(event, "prompt_response")
             return Answer(session, said, prompt=asked, cwd=text(event, "cwd", 4096))

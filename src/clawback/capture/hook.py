@@ -12,7 +12,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture.door import Unusable, take
+from clawback.capture.events import Prompt
+from clawback.capture.ingest import Unusable, take
 from clawback.paths import Home, home
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 MAX_PAYLOAD = 16_000_000
 """Bytes of an event. More is no turn that anybody could train on."""
 MAX_LOG = 1_000_000
+ORDER_SECONDS = 8.0
+"""How long ``/rl rollback`` may take: agents give a hook ten."""
 
 
 def main() -> None:
@@ -61,7 +64,33 @@ def handle(here: Home, agent: str, payload: bytes) -> dict[str, Any] | None:
     from clawback.capture import adapter
 
     known = adapter.find(agent)
-    return act(here, known, known.parse(parse(payload)))
+    event = known.parse(parse(payload))
+    if isinstance(event, Prompt) and (said := _ordered(here, agent, event.text)):
+        return known.reply(said)
+    return act(here, known, event)
+
+
+def _ordered(here: Home, agent: str, said: str) -> str:
+    """What became of ``/rl train``, ``rollback`` or ``reset``; "" for anything else. Done by the room that may: it is above this one."""
+    if said.lstrip()[:3].lower() not in ("/rl", "rl:", "/cl"):
+        return ""
+    from clawback.feedback import command
+
+    words = command.parse(said)
+    if words is None or words[0] not in command.ADMIN:
+        return ""
+    import subprocess
+
+    paths = [path for path in sys.path if path]
+    program = f"import sys; sys.path[:0] = {paths!r}; import runpy; runpy.run_module('clawback.jobs.remote_commands', run_name='__main__')"
+    asked = [sys.executable, "-I", "-c", program, str(here.root), agent, said]
+    done = subprocess.run(
+        asked, capture_output=True, text=True, encoding="utf-8", timeout=ORDER_SECONDS, check=False
+    )
+    return (
+        done.stdout.strip()
+        or f"Clawback: `{words[0]}` could not be done here; run `clawback {words[0]}` in a terminal."
+    )
 
 
 def act(here: Home, agent: Agent, event: Event | None) -> dict[str, Any] | None:

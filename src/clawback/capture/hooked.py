@@ -11,12 +11,11 @@ from typing import Any
 from clawback.capture import script, settings_file
 from clawback.capture.adapter import State
 from clawback.capture.events import Answer, Event
+from clawback.capture.take_out import is_ours, without_hooks
 from clawback.errors import ConfigError
 from clawback.files import replace
 from clawback.paths import Home
 
-MARKS = (script.NAME, "clawback.capture.hook")
-"""Every command of ours holds one of these, and nobody else's does (the second: of versions before 0.2)."""
 INVITATION = "Clawback: was that good? {usage}"
 
 
@@ -152,25 +151,7 @@ class HookedAgent(ABC):
         return True
 
     def _without_ours(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The same settings, our hooks left out, and with them the groups and events that held nothing else."""
-        hooks = settings.get("hooks", {})
-        for event in list(hooks):
-            if not isinstance(hooks[event], list):
-                continue
-            groups = []
-            for group in hooks[event]:
-                inner = group.get("hooks") if isinstance(group, dict) else None
-                if isinstance(inner, list) and any(is_ours(h) for h in inner):
-                    inner = [h for h in inner if not is_ours(h)]
-                    group = {**group, "hooks": inner}
-                    if not inner:
-                        continue
-                groups.append(group)
-            if groups or not hooks[event]:
-                hooks[event] = groups
-            else:
-                del hooks[event]
-        self.without_more(settings)
+        self.without_more(without_hooks(settings))
         return settings
 
     def _ours(self, settings: dict[str, Any]) -> dict[str, str]:
@@ -183,10 +164,6 @@ class HookedAgent(ABC):
                     if is_ours(hook):
                         found[event] = str(hook["command"])
         return found
-
-
-def is_ours(entry: Any) -> bool:
-    return isinstance(entry, dict) and any(mark in str(entry.get("command", "")) for mark in MARKS)
 
 
 def _asking(home: Home) -> bool:

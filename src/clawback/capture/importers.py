@@ -14,13 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture.redact import redact, redact_all
+from clawback.capture.transcripts import Exchange, claude_code
 from clawback.errors import ClawbackError, NotFound, UsageError
-from clawback.records import Feedback, Message, Turn, text_of
+from clawback.records import Feedback, Message, Turn
+from clawback.redact import redact, redact_all
 
 if TYPE_CHECKING:
     from clawback.store import Store
 
+TRANSCRIPT = "claude-transcript:"
+"""How the event ids of turns begin that come from a transcript."""
 MAX_LINE = 20_000_000
 """Characters of one line; a longer one is no turn."""
 
@@ -54,6 +57,8 @@ def import_file(store: Store, path: Path, *, scale: str = "auto") -> Report:
             _add_line(store, _parse(line), scale, report)
         except BadLine as error:
             report.problems.append(f"line {number}: {error}")
+        except (UnicodeError, OverflowError, RecursionError) as error:
+            report.problems.append(f"line {number}: holds what cannot be stored ({type(error).__name__})")
     return report
 
 
@@ -79,9 +84,16 @@ def scored_lines(
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
+            number = 0
+            while line := file.readline(MAX_LINE + 1):
+                number += 1
                 if line.strip():
                     yield number, line
+                rest = line
+                while len(rest) > MAX_LINE and not rest.endswith("\n"):  # the rest of a line that is too long
+                    rest = file.readline(MAX_LINE + 1)
+                    if "\n" not in rest and rest.strip("\0") == "":
+                        return  # a device that never ends, or nothing more
     except (FileNotFoundError, IsADirectoryError) as error:
         raise NotFound(f"There is no file {path}.") from error
 
@@ -125,9 +137,9 @@ def _add_line(store: Store, data: dict[str, Any], scale: str, report: Report) ->
         report.feedback += len(store.feedback(turn_id=stored.id, active=False)) - before
 
 
-def _add(store: Store, turn: Turn) -> tuple[Turn, bool]:
+def _add(store: Store, turn: Turn, seen_at: float | None = None) -> tuple[Turn, bool]:
     before = store.count_turns()
-    stored = store.add_turn(turn)
+    stored = store.add_turn(turn, seen_at=seen_at)
     return stored, store.count_turns() > before
 
 
@@ -250,7 +262,8 @@ def _as_line(turn: Turn, said: list[Feedback]) -> dict[str, Any]:
 def import_transcripts(store: Store, path: Path) -> Report:
     """Turns of Claude Code transcripts: one file, or every ``*.jsonl`` of a folder (sub-agents' are left out).
 
-    Lines that cannot be read (the last one is often half written) and types that are not known are passed over.
+    What hooks or our own server captured is known. Lines that cannot be read (the last one is often half written) and types that are
+    not known are passed over, and so are answers that failed; one that was interrupted is a side turn.
     """
     if not path.exists():
         raise NotFound(f"There is no file or folder {path}.")
@@ -258,68 +271,59 @@ def import_transcripts(store: Store, path: Path) -> Report:
         [path] if path.is_file() else sorted(p for p in path.rglob("*.jsonl") if "subagents" not in p.parts)
     )
     report = Report()
+    heard: dict[str, list[tuple[str, str]]] = {}
     for file in files:
-        for turn in _transcript_turns(file):
-            _, new = _add(store, turn)
+        lines = (line for _, line in _lines(file))
+        conversation: list[Message] = []
+        for one in claude_code(lines):
+            asked = "\n\n".join(one.asked) or one.notice
+            if not asked or not one.text or (one.notice and not conversation):
+                continue
+            turn = _transcript_turn(file, conversation, asked, one)
+            new = not _captured(store, turn, one, heard) and _add(store, turn, seen_at=one.at or None)[1]
             report.turns += new
             report.known += not new
+            conversation += [turn.messages[-1], _message("assistant", one.text)]
     return report
 
 
-def _transcript_turns(path: Path) -> Iterator[Turn]:
-    """A turn is a human's prompt and the text that ends the assistant's work on it."""
-    conversation: list[Message] = []
-    prompt, answer = "", None
-    for _, line in _lines(path):
-        try:
-            entry = _parse(line)
-        except BadLine:
-            continue
-        message = entry.get("message")
-        if entry.get("isSidechain") or not isinstance(message, dict):
-            continue
-        if entry.get("type") == "user" and (said := _human(entry, message)):
-            if prompt and answer:
-                yield _transcript_turn(path, conversation, prompt, answer)
-                conversation += [
-                    _message("user", prompt),
-                    _message("assistant", text_of(answer["message"]["content"])),
-                ]
-            prompt, answer = said, None
-        elif entry.get("type") == "assistant" and text_of(message.get("content")).strip():
-            answer = entry
-    if prompt and answer:
-        yield _transcript_turn(path, conversation, prompt, answer)
+def _captured(store: Store, turn: Turn, one: Exchange, heard: dict[str, list[tuple[str, str]]]) -> bool:
+    """Whether hooks or our server have stored this answer: the prompt's name is known, or the session has these words.
+
+    ``heard``: session → what it has of prompts and answers, filled here.
+    """
+    agent = turn.agent
+    if any(store.at_post(f"{agent}:prompt:{turn.session}:{name}") for name in one.ids if name):
+        return True
+    if turn.session not in heard:
+        live = [
+            t for name in (turn.session, f"{agent}:{turn.session}") for t in store.turns(1000, session=name)
+        ]
+        heard[turn.session] = [
+            (_words(t.prompt), _words(t.response)) for t in live if not t.event_id.startswith(TRANSCRIPT)
+        ]
+    asked, said = {_words(text) for text in (turn.prompt, *one.asked)}, _words(turn.response)
+    # Of several blocks of text a hook heard the last.
+    return any(answer and prompt in asked and said.endswith(answer) for prompt, answer in heard[turn.session])
 
 
-def _human(entry: Mapping[str, Any], message: Mapping[str, Any]) -> str:
-    """What a person typed, or "" for tool results, injected reminders and what the agent wrote to itself."""
-    origin = entry.get("origin")
-    if entry.get("isMeta") or (isinstance(origin, dict) and origin.get("kind", "human") != "human"):
-        return ""
-    content = message.get("content")
-    if isinstance(content, list) and any(
-        isinstance(b, dict) and b.get("type") == "tool_result" for b in content
-    ):
-        return ""
-    text = text_of(content).strip()
-    injected = ("<system-reminder>", "<task-notification>", "<command-name>", "<local-command", "Caveat:")
-    return "" if text.startswith(injected) else text
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _message(role: str, text: str) -> Message:
     return {"role": role, "content": redact(text)}
 
 
-def _transcript_turn(path: Path, earlier: list[Message], prompt: str, answer: Mapping[str, Any]) -> Turn:
-    message = answer["message"]
-    name = str(answer.get("uuid") or message.get("id") or _hash((), prompt, path.name))
+def _transcript_turn(path: Path, earlier: list[Message], asked: str, one: Exchange) -> Turn:
     return Turn(
-        session=str(answer.get("sessionId") or path.stem),
-        messages=(*earlier, _message("user", prompt)),
-        response=redact(text_of(message["content"])),
+        session=one.session or path.stem,
+        messages=(*earlier, _message("user", asked)),
+        response=redact(one.text),
         agent="claude-code",
-        model=str(message.get("model") or ""),
-        cwd=str(answer.get("cwd") or ""),
-        event_id=f"claude-transcript:{name}",
+        kind="side" if one.end == "interrupted" else "main",
+        model=one.model,
+        cwd=one.cwd,
+        event_id=f"{TRANSCRIPT}{one.name.split()[-1] if one.name.strip() else _hash((), asked, path.name)}",
+        created_at=one.at,
     )

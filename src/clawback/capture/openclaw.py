@@ -13,8 +13,8 @@ from typing import Any
 
 from clawback.capture import settings_file
 from clawback.capture.adapter import State, text
-from clawback.capture.door import Unusable
 from clawback.capture.events import Answer, Event, Prompt, Reaction, Shown
+from clawback.capture.ingest import Unusable
 from clawback.errors import ConfigError
 from clawback.files import replace
 from clawback.paths import Home, secret
@@ -99,7 +99,8 @@ class OpenClaw:
         if not session:
             raise Unusable("no session")
         if kind == "prompt":
-            return Prompt(session, text(event, "text"), text(event, "id", 500))
+            by = text(event, "by", 200)
+            return Prompt(session, text(event, "text"), text(event, "id", 500), by=by)
         if kind == "answer":
             return Answer(
                 session, text(event, "text"), text(event, "id", 500), model=text(event, "model", 200)

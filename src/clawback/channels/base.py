@@ -11,17 +11,16 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from clawback import config
-from clawback.capture import door, script
+from clawback.capture import ingest, script
 from clawback.capture.events import Answer, Prompt, Reaction, Shown
 from clawback.errors import ClawbackError
 from clawback.feedback import command
-from clawback.jobs.orders import order
+from clawback.jobs.remote_commands import order
 from clawback.paths import Home, secret
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ class Desk:
             return
         event = Reaction("", message, sign if on else 0, by, f"{message}:{by}:{sign:+d}", at)
         async with self.entry:
-            await self._try(door.take, self.home, self.name, event)
+            await self._try(ingest.take, self.home, self.name, event)
 
     async def close(self) -> None:
         """Questions that are being answered are given up."""
@@ -149,20 +148,22 @@ class Desk:
     def obey(self, heard: Heard, words: list[str]) -> str:
         """What the person is told. Blocking, and quick."""
         try:
-            with door.connect(self.home) as store:
+            with ingest.connect(self.home) as store:
                 # A rating twice is one rating; these would do their work twice.
                 if words[0] in ("undo", *command.ADMIN) and not self._first(store, heard):
                     return ""
                 about = heard.about
-                if not about and heard.under and store.newest_prompt(self.name, heard.session) is None:
-                    about = heard.under
+                if not about and heard.under:
+                    # Said in a thread: it is about the last answer there, whoever asked for it.
+                    newest = store.newest_prompt(self.name, heard.session)
+                    about = newest.id if newest else heard.under
             if words[0] in command.ADMIN:
                 if heard.by not in self.owners:
                     return f"Clawback: `{words[0]}` is for owners."
                 return order(self.home, self.name, heard.text) or ""
             event = Prompt(heard.session, heard.text, heard.id, about=about, by=heard.by)
-            return door.take(self.home, self.name, event) or ""
-        except (ClawbackError, door.Unusable) as error:
+            return ingest.take(self.home, self.name, event) or ""
+        except (ClawbackError, ingest.Unusable) as error:
             return f"Clawback: {error}"
 
     def _first(self, store: Store, heard: Heard) -> bool:
@@ -192,24 +193,24 @@ class Desk:
                 await self._say(send, str(error))
                 return
             answer = Answer(heard.session, said, heard.id, prompt=heard.text, model=model)
-            await self._try(door.take, self.home, self.name, answer)
+            await self._try(ingest.take, self.home, self.name, answer)
         for message in await self._say(send, said):
-            await self._try(door.take, self.home, self.name, Shown(heard.session, heard.id, message))
+            await self._try(ingest.take, self.home, self.name, Shown(heard.session, heard.id, message))
 
     def _begin(self, heard: Heard) -> bool:
-        with door.connect(self.home) as store:
+        with ingest.connect(self.home) as store:
             if not self._first(store, heard):
                 return False
-        door.take(self.home, self.name, Prompt(heard.session, heard.text, heard.id))
+        ingest.take(self.home, self.name, Prompt(heard.session, heard.text, heard.id, by=heard.by))
         return True
 
     def _give_up(self, heard: Heard) -> None:
-        with door.connect(self.home) as store:
+        with ingest.connect(self.home) as store:
             store.drop_prompt(self.name, heard.session, heard.id)
 
     def _messages(self, heard: Heard) -> list[Message]:
         """The conversation so far, as far as it is told again, and the question."""
-        with door.connect(self.home) as store:
+        with ingest.connect(self.home) as store:
             last = store.last_turn(session=heard.session)
             last = last or store.last_turn(session=f"{self.name}:{heard.session}")
         before: list[Message] = []
@@ -266,7 +267,7 @@ class Desk:
         """Off the event loop; what the store cannot do is logged, and None: the person is answered all the same."""
         try:
             return await asyncio.to_thread(function, *arguments)
-        except (ClawbackError, door.Unusable) as error:
+        except (ClawbackError, ingest.Unusable) as error:
             log.error("%s: %s", self.name, error)
             return None
 
@@ -275,8 +276,8 @@ def address(home: Home) -> tuple[str, dict[str, str]]:
     """Where our server listens, and the header that it wants."""
     serve = config.load(home.config).serve
     host, port = serve.host, serve.port
-    with suppress(OSError, ValueError):
-        port = int((home.root / script.SERVER).read_text("ascii"))
+    if announced := script.announced(home):
+        port = announced[0]
     if host in ("127.0.0.1", "localhost", "::1"):
         headers: dict[str, str] = {}
     else:
@@ -290,7 +291,7 @@ def sign_of(reaction: str) -> int:
     plain = "".join(
         c for c in reaction.split("::")[0] if not "\U0001f3fb" <= c <= "\U0001f3ff" and c != "\ufe0f"
     )
-    return door.SIGNS.get(plain, 0)
+    return ingest.SIGNS.get(plain, 0)
 
 
 def cut(text: str, limit: int) -> list[str]:

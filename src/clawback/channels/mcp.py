@@ -14,7 +14,7 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from clawback import feedback
-from clawback.capture import door
+from clawback.capture import ingest
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.feedback import command
 from clawback.jobs import inbox
@@ -95,14 +95,14 @@ class Tools:
         if (value is None) == (score is None):
             raise UsageError("Give either a value (good or bad) or a score from 1 to 10.")
         number = feedback.give.of_ten(score) if score is not None else 1.0 if value == "good" else -1.0
-        with door.connect(self.home) as store:
-            note = door.clean(self.home, note)
+        with ingest.connect(self.home) as store:
+            note = ingest.clean(self.home, note)
             given = feedback.rate(store, self._named(store, turn), number, note=note, source="mcp")
             return self._done(store, given.turn_id, "Noted")
 
     def undo(self, turn: TurnId = None) -> dict[str, Any]:
         """Take the newest feedback back: of the named turn, or of all. Only when the person asks for it."""
-        with door.connect(self.home) as store:
+        with ingest.connect(self.home) as store:
             taken = feedback.undo(store, turn)
         return {"turn": taken.turn_id, "said": f"Taken back: {taken.kind} on turn {taken.turn_id}."}
 
@@ -112,21 +112,21 @@ class Tools:
         turn: TurnId = None,
     ) -> dict[str, Any]:
         """Store what the person found wrong with an answer, in their words."""
-        with door.connect(self.home) as store:
-            words = door.clean(self.home, text)
+        with ingest.connect(self.home) as store:
+            words = ingest.clean(self.home, text)
             given = feedback.critique(store, self._named(store, turn), words, source="mcp")
             return self._done(store, given.turn_id, "Noted")
 
     def prefer(self, better: int, worse: int, note: Note = "") -> dict[str, Any]:
         """Store that the person likes one turn better than another (their numbers)."""
-        with door.connect(self.home) as store:
-            note = door.clean(self.home, note)
+        with ingest.connect(self.home) as store:
+            note = ingest.clean(self.home, note)
             feedback.prefer(store, better, worse, note=note, source="mcp")
             return self._done(store, better, f"Noted: {better} is better than {worse}")
 
     def status(self) -> dict[str, Any]:
         """Which version of the model is live, and what there is to learn from."""
-        with door.connect(self.home) as store:
+        with ingest.connect(self.home) as store:
             good, bad = store.count_ratings()
             return {
                 "said": command.status(store),
@@ -144,23 +144,28 @@ class Tools:
 
     def show(self, turn: int) -> dict[str, Any]:
         """One turn: what was asked and answered, and what was said about it."""
-        with door.connect(self.home) as store:
+        with ingest.connect(self.home) as store:
             found, given = store.turn(turn), store.feedback(turn_id=turn)
         rows = [{"kind": f.kind, "value": f.value, "text": f.text, "source": f.source} for f in given]
         return _seen(found, SHOWN) | {"feedback": rows}
 
     def _named(self, store: Store, turn: int | None) -> int:
-        """The named turn, or the newest of the folder, or the newest of all: as ``clawback good`` has it."""
+        """The named turn, or the newest of the folder: as ``clawback good`` has it."""
         if turn is not None:
             return turn
-        found = store.last_turn(cwd=self.folder) or store.last_turn()
-        if found is None:
+        if found := store.last_turn(cwd=self.folder):
+            return found.id
+        newest = store.last_turn()
+        if newest is None:
             raise NotFound("There is no captured turn to rate yet.")
-        return found.id
+        words = f'turn {newest.id} ("{cut(newest.response, 60)}")'
+        raise NotFound(
+            f"There is no turn of this folder. The newest of all is {words}: name the turn that is meant."
+        )
 
     def _done(self, store: Store, turn: int, sentence: str) -> dict[str, Any]:
         """Which turn it was, in a few words of it, so that a mistake is seen; and whether that starts a run."""
-        warning, began = feedback.balance(store).warning, door.train_if_due(self.home, store)
+        warning, began = feedback.balance(store).warning, ingest.train_if_due(self.home, store)
         words = " ".join(filter(None, [f"{sentence} (turn {turn}).", warning, began]))
         return {"turn": turn, "response": cut(store.turn(turn).response, LISTED), "said": words}
 

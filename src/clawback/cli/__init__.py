@@ -1,6 +1,6 @@
 """The command line: thin, no logic. One file per command group, imported only when one of its commands is called.
 
-Only here do errors become exit codes: 0 done, 1 failed (one sentence on stderr), 2 wrong usage.
+Only here do errors become exit codes: 0 done, 1 failed, 2 wrong usage; each with one sentence on stderr, as ``{"error": …}`` with ``--json``.
 """
 
 from __future__ import annotations
@@ -13,98 +13,69 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.errors import ClawbackError, UsageError
+from clawback.errors import UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-COMMANDS = {
-    "init": "setup",
-    "doctor": "setup",
-    "good": "rate",
-    "bad": "rate",
-    "rate": "rate",
-    "undo": "rate",
-    "prefer": "rate",
-    "edit": "rate",
-    "critique": "rate",
-    "status": "look",
-    "inbox": "inbox",
-    "turns": "look",
-    "show": "look",
-    "train": "train",
-    "gate": "train",
-    "runs": "train",
-    "versions": "versions",
-    "rollback": "versions",
-    "reset": "versions",
-    "compare": "versions",
-    "ask": "talk",
-    "chat": "talk",
-    "generate": "talk",
-    "import": "files",
-    "export": "files",
-    "backup": "files",
-    "model": "model",
-    "serve": "serve",
-    "sessions": "serve",
-    "trial": "serve",
-    "survey": "serve",
-    "publish": "publish",
-    "service": "service",
-    "judge": "judge",
-    "raters": "judge",
-    "channel": "channel",
-    "mcp": "channel",
-    "completion": "channel",
-    "reward": "reward",
-    "demo": "demo",
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "Look": {
+        "status": ("inspect", "Ratings, the live version, and what is running."),
+        "turns": ("inspect", "List captured turns, newest first."),
+        "show": ("inspect", "Show one turn and what was said about it."),
+        "sessions": ("serve", "List conversations, or show one."),
+        "runs": ("runs", "List training runs; show, stop or go on with one."),
+        "versions": ("versions", "List versions."),
+    },
+    "Rate": {
+        "good": ("rate", "Rate the last turn as good."),
+        "bad": ("rate", "Rate the last turn as bad."),
+        "rate": ("rate", "Rate a turn from 1 to 10."),
+        "undo": ("rate", "Take the last feedback back."),
+        "prefer": ("rate", "Say that turn A is better than turn B."),
+        "edit": ("rate", "Say how a response should have read."),
+        "critique": ("rate", "Say in words what was wrong with a response."),
+        "inbox": ("inbox", "What is worth a rating, most informative first."),
+        "judge": ("judge", "Let a judge model read what came after your answers."),
+        "raters": ("judge", "Who rates, and how far they agree."),
+        "survey": ("serve", "Score a version from 1 to 5 after using it."),
+    },
+    "Learn": {
+        "train": ("train", "Train a new version now."),
+        "reward": ("reward", "A model of what you like: train it, try it, score answers."),
+        "demo": ("demo", "The whole loop, with a simulated person."),
+    },
+    "Release": {
+        "gate": ("train", "Judge a version against the live one."),
+        "compare": ("versions", "Two versions side by side on the same prompts."),
+        "trial": ("serve", "Try a version on some of the sessions first."),
+        "rollback": ("versions", "Go back to an older version."),
+        "reset": ("versions", "Start over from the base model (ratings are kept)."),
+        "publish": ("publish", "Make a version available to another server."),
+    },
+    "Talk and serve": {
+        "ask": ("chat", "Ask the live version one thing."),
+        "chat": ("chat", "Talk to the live version; rate with one key."),
+        "generate": ("chat", "Answer a file of prompts."),
+        "serve": ("serve", "Answer agents, record their turns, show the web page."),
+        "service": ("service", "Keep the server running in the background."),
+        "channel": ("channel", "Talk and rate in Slack, Discord or Telegram."),
+        "mcp": ("channel", "Tools for any MCP client: rate, status, inbox."),
+    },
+    "Set up": {
+        "init": ("setup", "Set Clawback up, or take it out again (--remove)."),
+        "doctor": ("setup", "Find out what is wrong, and how to mend it."),
+        "config": ("settings", "Show and change the settings."),
+        "model": ("model", "Which models this machine has, and what they are."),
+        "import": ("files", "Bring turns in from a file."),
+        "export": ("files", "Write turns with their feedback to a file."),
+        "backup": ("files", "Copy the database while it is in use."),
+        "completion": ("channel", "Let the Tab key complete commands."),
+    },
 }
-"""Command → the file under ``cli/`` that holds it, in the order that help lists them."""
-
-SUMMARIES = {
-    "init": "Set Clawback up, or take it out again (--remove).",
-    "doctor": "Find out what is wrong, and how to mend it.",
-    "good": "Rate the last turn as good.",
-    "bad": "Rate the last turn as bad.",
-    "rate": "Rate a turn from 1 to 10.",
-    "undo": "Take the last feedback back.",
-    "prefer": "Say that turn A is better than turn B.",
-    "edit": "Say how a response should have read.",
-    "critique": "Say in words what was wrong with a response.",
-    "status": "Ratings, the live version, and what is running.",
-    "inbox": "What is worth a rating, most informative first.",
-    "turns": "List captured turns, newest first.",
-    "show": "Show one turn and what was said about it.",
-    "train": "Train a new version now.",
-    "gate": "Judge a version against the live one.",
-    "runs": "List training runs.",
-    "versions": "List versions.",
-    "rollback": "Go back to an older version.",
-    "reset": "Start over from the base model (ratings are kept).",
-    "compare": "Two versions side by side on the same prompts.",
-    "ask": "Ask the live version one thing.",
-    "chat": "Talk to the live version; rate with one key.",
-    "generate": "Answer a file of prompts.",
-    "import": "Bring turns in from a file.",
-    "export": "Write turns with their feedback to a file.",
-    "backup": "Copy the database while it is in use.",
-    "model": "The embedded model: make it, where it is, what it is.",
-    "serve": "Answer agents, record their turns, show the web page.",
-    "trial": "Try a version on a share of the sessions until it proves better or worse.",
-    "survey": "How you find a version after using it, from 1 to 5; how all versions stand.",
-    "publish": "Make a version available to another inference server.",
-    "service": "Keep the server running in the background.",
-    "judge": "Let a judge model read what came after your answers.",
-    "raters": "Who rates, how far they agree, and what deserves a second look.",
-    "channel": "Talk to the live version, and rate, in Slack, Discord or Telegram.",
-    "mcp": "Tools for any MCP client: rate, status, what is worth rating.",
-    "completion": "Let the Tab key complete commands, in bash, zsh and fish.",
-    "reward": "A model of what you like: train it, see what it is worth, score answers.",
-    "sessions": "List conversations, or show one.",
-    "demo": "The whole loop on the embedded model.",
-}
-"""What ``clawback --help`` shows: kept here so that help imports no command."""
+"""What ``clawback --help`` shows: command → the file under ``cli/`` that holds it, and what it does. Kept here so that help imports no command."""
+COMMANDS = {name: file for group in GROUPS.values() for name, (file, _) in group.items()}
+SUMMARIES = {name: said for group in GROUPS.values() for name, (_, said) in group.items()}
 
 
 class LazyGroup(click.Group):
@@ -129,17 +100,17 @@ class LazyGroup(click.Group):
         return [CompletionItem(n, help=SUMMARIES[n]) for n in COMMANDS if n.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, SUMMARIES[name]) for name in COMMANDS])
+        wide = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(wide), said) for name, (_, said) in group.items()])
 
 
-@click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(package_name="clawback", prog_name="clawback")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
 def main_group(debug: bool) -> None:
-    """Makes your own model better at what you like, from the feedback you already give.
+    """Makes your own model better at what you like, from feedback you give anyway.
 
     \b
     clawback demo            see the whole loop in a few minutes
@@ -152,34 +123,39 @@ def main_group(debug: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. The console script calls this."""
     args = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in args
-    args = [a for a in args if a != "--debug"]
+    options = args[: args.index("--")] if "--" in args else args
+    debug, as_json = "--debug" in options, "--json" in options
+    if debug:
+        args.remove("--debug")
     try:
         result = main_group.main(args, prog_name="clawback", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as leave:
         return leave.exit_code
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):
-        return _say("Stopped. Nothing that was acknowledged is lost.", 130)
+        return _say("Stopped. Nothing that was acknowledged is lost.", 130, as_json)
     except BrokenPipeError:
         # The reader has gone (`| head`): point stdout elsewhere so that the interpreter's last flush is quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except ClawbackError as error:
-        if debug:
-            raise
-        return _say(f"clawback: {error}", 2 if isinstance(error, UsageError) else 1)
     except Exception as error:
-        if debug:
+        wrong_usage = isinstance(error, (UsageError, click.ClickException))
+        if debug and not isinstance(error, click.ClickException):
             raise
-        return _say(
-            f"clawback: unexpected {type(error).__name__}: {error}. Run it with --debug to see where.", 1
-        )
+        from clawback.cli import sentences
+
+        return _say(sentences.of(error), 2 if wrong_usage else 1, as_json)
 
 
-def _say(sentence: str, code: int) -> int:
-    click.echo(sentence, err=True)
+def _say(sentence: str, code: int, as_json: bool) -> int:
+    """On stderr, whatever was asked for: stdout holds what was asked for, or nothing."""
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"error": sentence}, ensure_ascii=False), err=True)
+    else:
+        click.echo(sentence if code == 130 else f"clawback: {sentence}", err=True)
     return code

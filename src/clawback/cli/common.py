@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from clawback.errors import UsageError
 from clawback.paths import Home, home
 
 if TYPE_CHECKING:
+    from clawback.records import Version
     from clawback.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
+COLUMNS = 80
+"""Of a terminal whose width is not known, and of lists that go into a pipe."""
 
 
 def json_option(function: F) -> F:
@@ -35,9 +41,71 @@ def current_home() -> Home:
     return here
 
 
+class VersionName(click.ParamType["str"]):
+    """A version as every command takes it: a number, ``live`` or ``base``."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+        """Raises ``UsageError`` for anything else."""
+        if str(value) not in ("live", "base") and not str(value).isdecimal():
+            raise UsageError(
+                f"There is no version `{value}`: name a number, live, or base. `clawback versions` lists them."
+            )
+        return str(value)
+
+
+VERSION = VersionName()
+
+
+def named_version(store: Store, which: str) -> Version:
+    """The version that was named. Raises ``NotFound``."""
+    if which in ("base", "live"):
+        return store.version(0) if which == "base" else store.live()
+    return store.version(int(which))
+
+
 def emit(data: Any, text: str, as_json: bool) -> None:
     """Print the data as JSON, or the text that says the same to a person."""
     click.echo(json.dumps(data, ensure_ascii=False, indent=2) if as_json else text)
+
+
+def needs(module: str) -> None:
+    """Say at once that a part is not installed, before anything is shown or started. Raises ``MissingExtra``."""
+    from importlib.util import find_spec
+
+    if find_spec(module) is None:
+        from clawback.cli import sentences
+
+        raise sentences.missing(ModuleNotFoundError(name=module)) or ModuleNotFoundError(module)
+
+
+def width() -> int:
+    """Columns of the terminal, or of COLUMNS."""
+    import shutil
+
+    return shutil.get_terminal_size((COLUMNS, 24)).columns
+
+
+def fold(text: str, indent: str = "") -> str:
+    """Lines broken between words to fit the terminal, those that go on indented. What goes into a pipe stays one line a thing."""
+    if not (sys.stdout.isatty() or os.environ.get("COLUMNS")):
+        return text
+    import textwrap
+
+    folded = [
+        textwrap.fill(line, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        if len(line) > width()
+        else line
+        for line in text.splitlines()
+    ]
+    return "\n".join(folded)
+
+
+def columns(before: str, *texts: str) -> str:
+    """A line of a list: what is of fixed width, then texts that share what is left of the terminal."""
+    each = max((width() - len(before) - 2 * len(texts)) // len(texts), 8)
+    return before + "".join(f"  {shorten(text, each):<{each}}" for text in texts).rstrip()
 
 
 def shorten(text: str, width: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import time
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import emit, json_option
+from clawback.cli.common import emit, json_option, needs
 from clawback.cli.train import progress_bar
+from clawback.config import EMBEDDED
 from clawback.errors import UsageError
 from clawback.paths import Home
 
@@ -24,16 +24,21 @@ if TYPE_CHECKING:
     from clawback.demo.loop import Rate
     from clawback.engine.embedded.corpus import Prompt
 
-DEFAULT_TASTE = "terse bullets, no apology"
-
 
 @click.command()
 @click.option(
-    "--rounds", default=2, show_default=True, type=click.IntRange(1, 20), help="Rounds of 32 ratings."
+    "--model",
+    default=EMBEDDED,
+    show_default=True,
+    metavar="M",
+    help="Another base, such as smollm2: everyday questions, and minutes to hours.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(1, 20), help="Rounds of 32 ratings. [default: 2, 1 for another model]"
 )
 @click.option(
     "--taste",
-    help=f"What the simulated person likes (default: {DEFAULT_TASTE}). With --interactive: measure this taste, too.",
+    help="What the simulated person likes (a wrong name lists them). With --interactive: measure this taste, too.",
 )
 @click.option(
     "--seed", default=0, show_default=True, help="Another seed is another person and other prompts."
@@ -48,44 +53,65 @@ DEFAULT_TASTE = "terse bullets, no apology"
 @click.option("--interactive", is_flag=True, help="You rate, with one key.")
 @json_option
 def demo(
-    rounds: int, taste: str | None, seed: int, algorithm: str, folder: Path | None, interactive: bool, as_json: bool
+    model: str, rounds: int | None, taste: str | None, seed: int, algorithm: str, folder: Path | None, interactive: bool, as_json: bool
 ) -> None:  # fmt: skip
     """See the whole loop in a few minutes: a small model answers, somebody taps good or bad, the model learns.
 
-    Your own files are not touched: it has a home of its own.
+    Your own files are not touched: it has a home of its own. (A GGUF file that has to be made ready first is kept under your models.)
 
     \b
     clawback demo
     clawback demo --interactive
+    clawback demo --model smollm2
     clawback demo --taste "metric units" --rounds 4 --json
     clawback demo --home ./demo && CLAWBACK_HOME=./demo clawback versions
     """
+    needs("torch")
     from rich.console import Console
 
     from clawback.demo import Demo
+    from clawback.demo.worlds import world
 
     if interactive and not sys.stdin.isatty():
         raise UsageError(
             "To rate with one key a terminal is needed: run it in one, or leave --interactive out."
         )
-    # Somebody is waiting: torch's threads may spin a moment for the next bit of work, where a background run's sleep (engine.load).
-    # 1.5 times as fast on two cores. libgomp reads it when torch is imported.
-    os.environ.setdefault("GOMP_SPINCOUNT", "300000")
+    base = model if model == EMBEDDED else checked(model, quiet=as_json)
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clawback-demo-")))
         here = Demo(
             Home(folder.resolve()),
-            taste if interactive or taste is not None else DEFAULT_TASTE,
+            taste if interactive or taste is not None else world(base).taste,
+            base=base,
             seed=seed,
             noise=0.0 if interactive else 0.1,
             algorithm=algorithm,
         )
         # What is said to the person who rates must not end up in the JSON.
         console = Console(stderr=as_json, quiet=as_json and not interactive)
-        data = play(here, rounds, console, rate=by_key if interactive else None)
+        data = play(
+            here, rounds or (2 if base == EMBEDDED else 1), console, rate=by_key if interactive else None
+        )
     if as_json:
         emit(data, "", True)
+
+
+def checked(model: str, *, quiet: bool) -> str:
+    """A base by its name, and how long a run on it may take. Raises ``UsageError`` for what is no model."""
+    from clawback.engine import local_models
+    from clawback.jobs import model_choice
+
+    found = local_models.find()
+    base, note = model_choice.check(model, found)
+    if note and not quiet:
+        click.echo(note)
+    one = next((one for one in found if one.name == base), None)
+    if one is not None and not quiet:
+        click.echo(
+            f"{base}: {model_choice.verdict(one, model_choice.machine())}, on a machine with nothing else to do."
+        )
+    return base
 
 
 def play(here: Demo, rounds: int, console: Console, rate: Rate | None = None) -> dict[str, Any]:
@@ -97,7 +123,7 @@ def play(here: Demo, rounds: int, console: Console, rate: Rate | None = None) ->
         console.print(
             f"[bold]Somebody who likes: {here.taste.name}.[/] The model is not told. One tap in ten is wrong.\n"
         )
-    console.print("How the base model answers prompts about topics that nobody will rate:")
+    console.print("How the base model answers prompts that nobody will rate:")
     with progress_bar(console.quiet) as follow:
         looks: list[Look] = [here.look(follow)]
     console.print(display.bars(looks))
@@ -192,7 +218,7 @@ def summary(here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds:
 
 def by_key(prompt: Prompt, answer: str) -> int | None:
     """A real person: g or b, enter for no opinion, q for enough."""
-    from clawback.cli.talk import one_key
+    from clawback.cli.chat import one_key
 
     click.echo(f"\n> {prompt.text}\n{answer}", err=True)
     question = "[g]ood [b]ad [enter] skip [q] enough "

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option, open_store, shorten
+from clawback.cli.common import columns, current_home, emit, json_option, open_store, shorten
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clawback.jobs.inbox import Inbox, Pair
+    from clawback.records import Turn
 
 SIDES = "[1] or [2] is better, [enter] skip, [q]uit"
 
 
 @click.command()
-@click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 500), help="How many.")
+@click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 400), help="How many.")
 @click.option("--rate", "rating", is_flag=True, help="Rate them one by one, with one key each.")
 @click.option(
     "--pairs", is_flag=True, help="Two answers to the same prompt, of which you say which is better."
@@ -54,16 +57,28 @@ def _list(found: Inbox, limit: int, as_json: bool) -> None:
             "agent": w.turn.agent,
             "prompt": shorten(w.turn.prompt, 500),
             "response": shorten(w.turn.response, 500),
+            "steps": [{"turn": step.id, "calls": call_names(step)} for step in w.steps],
             "gain": w.gain,
             "why": w.why,
         }
         for w in turns
     ]
-    lines = [
-        f"{w.turn.id:>6}  {shorten(w.turn.prompt, 38):<38}  {shorten(w.turn.response, 50)}" for w in turns
-    ]
+    lines = [columns(f"{w.turn.id:>6}", w.turn.prompt, w.turn.response) for w in turns]
     hint = ["", "Rate with `clawback good --turn N`, or all of them with `clawback inbox --rate`."]
     emit(data, "\n".join(lines + hint) if turns else "Nothing is waiting for a rating.", as_json)
+
+
+def call_names(step: Turn) -> list[str]:
+    return [str(call.get("name", "?")) for call in step.calls]
+
+
+def steps_line(steps: Sequence[Turn]) -> str:
+    """Which tools were called on the way to an answer, on a line of their own; "" for none."""
+    names = [name for step in steps for name in call_names(step)]
+    if not names:
+        return ""
+    plural = "" if len(names) == 1 else "s"
+    return f"  ({len(names)} tool call{plural} before it: {shorten(', '.join(names), 55)})\n"
 
 
 def _list_pairs(found: list[Pair], as_json: bool) -> None:
@@ -78,8 +93,7 @@ def _list_pairs(found: list[Pair], as_json: bool) -> None:
         for p in found
     ]
     lines = [
-        f"{p.first.id:>6} {p.second.id:>6}  {shorten(p.first.prompt, 30):<30}  "
-        f"{shorten(p.first.response, 30):<30} | {shorten(p.second.response, 30)}"
+        columns(f"{p.first.id:>6} {p.second.id:>6}", p.first.prompt, p.first.response, p.second.response)
         for p in found
     ]
     hint = ["", "Say which is better with `clawback prefer BETTER WORSE`, or with `--rate`."]
@@ -88,7 +102,7 @@ def _list_pairs(found: list[Pair], as_json: bool) -> None:
 
 def _rate(found: Inbox, limit: int) -> None:
     """One turn after the other, as in `chat`; each rating is stored at once, and says which is asked about next."""
-    from clawback.cli.talk import rate_by_key
+    from clawback.cli.chat import rate_by_key
 
     shown: set[int] = set()
     with open_store() as store:
@@ -97,7 +111,9 @@ def _rate(found: Inbox, limit: int) -> None:
             if turn is None:
                 break
             shown.add(turn.id)
-            click.echo(f"\n[{place}/{limit}] {turn.prompt}\n\n{turn.response}\n")
+            click.echo(
+                f"\n[{place}/{limit}] {turn.prompt}\n{steps_line(found.steps[turn.id])}\n{turn.response}\n"
+            )
             if not rate_by_key(store, turn):
                 return
     click.echo("That was all." if shown else "Nothing is waiting for a rating.")
@@ -106,8 +122,8 @@ def _rate(found: Inbox, limit: int) -> None:
 def _compare(found: Inbox, limit: int) -> None:
     """One pair after the other; what is skipped is not shown again."""
     from clawback import feedback
+    from clawback.cli.chat import one_key
     from clawback.cli.rate import start_training_if_due
-    from clawback.cli.talk import one_key
 
     shown: set[tuple[int, int]] = set()
     with open_store() as store:

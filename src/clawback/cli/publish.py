@@ -7,23 +7,29 @@ from pathlib import Path
 import click
 
 from clawback import config
-from clawback.cli.common import current_home, emit, json_option, open_store
+from clawback.cli.common import VERSION, current_home, emit, json_option, named_version, open_store
 from clawback.errors import UsageError
 
 
 @click.command()
 @click.argument("where")
-@click.option("--version", "number", type=int, help="Which version. [default: the live one]")
+@click.option(
+    "--version",
+    "which",
+    default="live",
+    show_default=True,
+    type=VERSION,
+    metavar="V",
+    help="A number, or live.",
+)
 @click.option("--url", default="", help="The server's address.")
 @click.option(
-    "--out",
+    "--output",
     type=click.Path(path_type=Path),
     help="A new folder (merged, mlx), the adapter's file (llama-cpp), the folder of models (lm-studio).",
 )
 @click.option("--base", default="", help="What the base model is called over there.")
-@click.option(
-    "--model", "name", default="clawback", show_default=True, help="What the new one is to be called."
-)
+@click.option("--name", default="clawback", show_default=True, help="What the new one is to be called.")
 @click.option(
     "--presets", type=click.Path(path_type=Path), help="The presets of a llama-server that is a router."
 )
@@ -31,9 +37,9 @@ from clawback.errors import UsageError
 @json_option
 def publish(
     where: str,
-    number: int | None,
+    which: str,
     url: str,
-    out: Path | None,
+    output: Path | None,
     base: str,
     name: str,
     presets: Path | None,
@@ -45,19 +51,21 @@ def publish(
     WHERE is merged, vllm, ollama, llama-cpp, lm-studio or mlx. The base's identity is checked first.
 
     \b
-    clawback publish merged --out ./my-model
+    clawback publish merged --output ./my-model
     clawback publish vllm --url http://127.0.0.1:8000 --dry-run
     clawback publish ollama --base llama3.2
-    clawback publish llama-cpp --out me.gguf --url http://127.0.0.1:8080 --presets presets.ini --base llama
+    clawback publish llama-cpp --output me.gguf
+    clawback publish llama-cpp --output me.gguf --url http://127.0.0.1:8080 \\
+        --presets presets.ini --base llama
     """
     from clawback import release
     from clawback.release import publishers
 
     here = current_home()
-    target = publishers.Target(where, url=url, out=out, base=base, model=name, presets=presets)
+    target = publishers.Target(where, url=url, out=output, base=base, model=name, presets=presets)
     publisher = publishers.make(target)
     with open_store() as store:
-        version = store.version(number) if number is not None else store.live()
+        version = named_version(store, which)
     if not version.path:
         raise UsageError(
             "The base model is what the other server has already: name a version with --version."

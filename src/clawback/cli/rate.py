@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,24 +18,42 @@ if TYPE_CHECKING:
 
 
 def turn_option(function: F) -> F:
-    return click.option("--turn", type=int, metavar="ID", help="The turn to rate; by default the newest.")(
-        function
-    )
+    return click.option(
+        "--turn", type=int, metavar="ID", help="The turn to rate; by default the newest of this folder."
+    )(function)
+
+
+def any_option(function: F) -> F:
+    return click.option("--any", "anywhere", is_flag=True, help="The newest turn of any folder.")(function)
 
 
 def note_option(function: F) -> F:
     return click.option("--note", default="", metavar="TEXT", help="Why, in your own words.")(function)
 
 
-def newest(store: Store, turn: int | None) -> int:
-    """The named turn, or the newest one of this folder, or the newest of all."""
+def newest(store: Store, turn: int | None, anywhere: bool = False) -> int:
+    """The named turn, or the one whose answer was seen last in this folder. Of another folder's only where the person says so.
+
+    Raises ``NotFound``.
+    """
     if turn is not None:
         return turn
-    found = store.last_turn(cwd=os.getcwd()) or store.last_turn()  # noqa: PTH109  (pathlib costs time here)
+    here = os.getcwd()  # noqa: PTH109  (pathlib costs time here)
+    if not anywhere and (found := store.last_turn(cwd=here)):
+        return found.id
+    found = store.last_turn()
     if found is None:
         raise NotFound(
             "There is no captured turn to rate yet. Use your agent, `clawback chat`, or `clawback import FILE`."
         )
+    if not anywhere:
+        of = f"of {found.cwd}" if found.cwd else "of no folder that is known"
+        named = f'turn {found.id}, {of} ("{shorten(found.response, 60)}")'
+        question = f"There is no turn of this folder. The newest is {named}. Rate that one?"
+        if not (sys.stdin.isatty() and click.confirm(question, default=False, err=True)):
+            raise NotFound(
+                f"There is no turn of this folder. The newest is {named}: `--any` rates that, `--turn ID` any other."
+            )
     return found.id
 
 
@@ -55,56 +74,60 @@ def done(store: Store, given: Feedback, sentence: str, as_json: bool) -> None:
 def start_training_if_due(store: Store) -> bool:
     """A cheap count first; the room that starts processes is only imported when it has something to do."""
     from clawback.feedback import training_due
+    from clawback.feedback.rating_balance import claim_start
 
-    if not training_due(store, current_home()):
+    if not training_due(store, current_home()) or not claim_start(store):
         return False
     from clawback import jobs
 
     return bool(jobs.maybe_train(current_home()))
 
 
-def _rate(value: float, turn: int | None, note: str, as_json: bool) -> None:
+def _rate(value: float, turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
     from clawback import feedback
 
     with open_store() as store:
-        given = feedback.rate(store, newest(store, turn), value, note=note)
+        given = feedback.rate(store, newest(store, turn, anywhere), value, note=note)
         done(store, given, "Noted: good." if value > 0 else "Noted: bad.", as_json)
 
 
 @click.command()
 @turn_option
+@any_option
 @note_option
 @json_option
-def good(turn: int | None, note: str, as_json: bool) -> None:
-    """Rate the last turn as good.
+def good(turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
+    """Rate the last turn of this folder as good.
 
     \b
     clawback good
     clawback good --turn 12 --note "short and right"
     """
-    _rate(1.0, turn, note, as_json)
+    _rate(1.0, turn, anywhere, note, as_json)
 
 
 @click.command()
 @turn_option
+@any_option
 @note_option
 @json_option
-def bad(turn: int | None, note: str, as_json: bool) -> None:
-    """Rate the last turn as bad.
+def bad(turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
+    """Rate the last turn of this folder as bad.
 
     \b
     clawback bad
     clawback bad --note "do not apologise"
     """
-    _rate(-1.0, turn, note, as_json)
+    _rate(-1.0, turn, anywhere, note, as_json)
 
 
 @click.command()
 @click.argument("score", type=click.IntRange(1, 10))
 @turn_option
+@any_option
 @note_option
 @json_option
-def rate(score: int, turn: int | None, note: str, as_json: bool) -> None:
+def rate(score: int, turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
     """Rate a turn from 1 (awful) to 10 (perfect).
 
     \b
@@ -114,7 +137,7 @@ def rate(score: int, turn: int | None, note: str, as_json: bool) -> None:
     from clawback import feedback
 
     with open_store() as store:
-        given = feedback.score(store, newest(store, turn), score, note=note)
+        given = feedback.score(store, newest(store, turn, anywhere), score, note=note)
         done(store, given, f"Noted: {score} of 10.", as_json)
 
 
@@ -135,7 +158,8 @@ def undo(turn: int | None, as_json: bool) -> None:
     with open_store() as store:
         taken = feedback.undo(store, turn)
         stale = [v.number for v in store.versions() if v.stale]
-        text = f"Taken back: {taken.kind} {taken.value:+.2g} on turn {taken.turn_id}."
+        worth = f" {taken.value:+.2g}" if taken.value else ""
+        text = f"Taken back: {taken.kind}{worth} on turn {taken.turn_id}."
         if stale:
             text += f"\nVersions that learned from feedback taken back: {', '.join(map(str, stale))}."
             text += " `clawback train` makes one without it."

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 from clawback import config
 from clawback.capture import script
-from clawback.cli.common import current_home, emit, json_option, open_store, shorten
-from clawback.cli.look import marks, when
+from clawback.cli.common import (
+    VERSION,
+    columns,
+    current_home,
+    emit,
+    json_option,
+    named_version,
+    open_store,
+    shorten,
+)
+from clawback.cli.inspect import marks, when
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.paths import Home, secret
 
@@ -61,13 +74,16 @@ def serve(port: int | None, host: str | None, upstream: str | None, log_level: s
     token = secret(here.root / "token")
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     click.echo(f"Clawback answers on http://{shown}:{number}  (Ctrl-C ends it)")
-    click.echo(f"The page:            http://{shown}:{number}/#token={token}")
-    who = (
-        f"passed on to {settings.upstream}"
-        if settings.upstream
-        else f"{config.load(here.config).model.base} answers"
-    )
-    click.echo(f"Requests are {'' if settings.upstream else 'answered here: '}{who}.")
+    # Not into a journal or a file that others may read.
+    key = token if sys.stdout.isatty() else f"…  (the token is in {here.root / 'token'})"
+    click.echo(f"The page:            http://{shown}:{number}/#token={key}")
+    base = config.load(here.config).model.base
+    if settings.upstream:
+        click.echo(f"Upstream:            {settings.upstream} answers; its answers are recorded")
+    else:
+        click.echo(f"Model:               the live version of {base} answers")
+        if base == config.EMBEDDED:
+            click.echo(config.DEMONSTRATION)
     server = uvicorn.Server(
         uvicorn.Config(
             app.make(here, settings=settings),
@@ -80,7 +96,7 @@ def serve(port: int | None, host: str | None, upstream: str | None, log_level: s
         )
     )
     keep_log(here)
-    with announced(here, number):
+    with announced(here, number), ended_by_signals(server):
         server.run(sockets=[listening])
     if not server.started:
         raise ClawbackError("The server could not start; the lines above say why.")
@@ -92,26 +108,51 @@ def keep_log(here: Home) -> None:
     from logging.handlers import RotatingFileHandler
 
     here.logs.mkdir(mode=0o700, exist_ok=True)
-    file = RotatingFileHandler(
-        here.logs / "serve.log", maxBytes=1_000_000, backupCount=3, encoding="utf-8", delay=True
-    )
+    log = here.logs / "serve.log"
+    os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+    log.chmod(0o600)
+    file = RotatingFileHandler(log, maxBytes=1_000_000, backupCount=3, encoding="utf-8", delay=True)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     file.setLevel(logging.WARNING)
     for name in ("clawback", "uvicorn.error"):
         logging.getLogger(name).addHandler(file)
+    # What libraries warn of is for who develops them: into the file, not onto the terminal.
+    logging.captureWarnings(True)
+    for name in ("py.warnings", "transformers"):
+        quiet = logging.getLogger(name)
+        quiet.handlers, quiet.propagate = [file], False
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
 @contextmanager
 def announced(here: Home, port: int) -> Iterator[None]:
     """Agents' hooks find the server by this file; the newest server is the one that they find."""
-    file = here.root / script.SERVER
-    file.write_text(f"{port}\n", "ascii")
+    script.announce(here, port)
     try:
         yield
     finally:
-        with suppress(OSError, ValueError):
-            if int(file.read_text("ascii")) == port:
-                file.unlink()
+        now = script.announced(here)
+        if now and now[0] == port:
+            with suppress(OSError):
+                (here.root / script.SERVER).unlink()
+
+
+@contextmanager
+def ended_by_signals(server: Any) -> Iterator[None]:
+    """What ends us (`systemctl stop`, a terminal that closes) ends us in order: uvicorn raises the signal once more when it is done, and
+    its default would leave the file that announces us behind."""
+
+    def leave(number: int, _: Any) -> None:
+        server.should_exit = True
+        if number == signal.SIGTERM and server.started:  # uvicorn has closed already
+            raise SystemExit(0)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -145,8 +186,8 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
         if name is None:
             found = store.sessions(limit)
             lines = [
-                f"{when(s.created_at)}  {s.agent:<12} {s.main:>4} main {s.side:>4} side {s.rated:>4} rated  "
-                f"{'' if s.reward is None else f'{s.reward:+.2f}':<6} {'done' if s.done_at else '':<4} {s.name}"
+                f"{when(s.created_at)}  {shorten(s.agent, 11):<11} {s.main:>3} main {s.side:>3} side {s.rated:>3} rated "
+                f"{'' if s.reward is None else f'{s.reward:+.2f}':<5} {'done' if s.done_at else '':<4} {s.name}"
                 for s in found
             ]
             emit([asdict(s) for s in found], "\n".join(lines) or "No sessions yet.", as_json)
@@ -157,10 +198,7 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
     data = asdict(one) | {
         "turns": [{"id": t.id, "kind": t.kind, "prompt": t.prompt, "response": t.response} for t in members]
     }
-    lines = [
-        f"{t.id:>6}  {t.kind}  {marks(said[t.id]):<4} {shorten(t.prompt, 34):<34}  {shorten(t.response, 40)}"
-        for t in members
-    ]
+    lines = [columns(f"{t.id:>6}  {t.kind}  {marks(said[t.id]):<4}", t.prompt, t.response) for t in members]
     emit(
         data,
         "\n".join([f"{one.agent} · {one.main} main, {one.side} side · {when(one.created_at)}", *lines]),
@@ -169,16 +207,14 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("version", type=int, required=False)
+@click.argument("version", type=VERSION, required=False)
 @click.option(
     "--share", default=0.2, show_default=True, help="Share of the sessions that it answers, at most 0.5."
 )
-@click.option(
-    "--alpha", default=0.05, show_default=True, help="Chance of a wrong verdict that is put up with."
-)
+@click.option("--alpha", default=0.05, show_default=True, help="Accepted error rate of the verdict.")
 @click.option("--stop", is_flag=True, help="End the trial; the live version stays.")
 @json_option
-def trial(version: int | None, share: float, alpha: float, stop: bool, as_json: bool) -> None:
+def trial(version: str | None, share: float, alpha: float, stop: bool, as_json: bool) -> None:
     """Try a version on a share of the sessions, until what you say of both decides; without one: how the trial stands.
 
     It may be looked at as often as you like. The better version then goes live by itself.
@@ -196,7 +232,7 @@ def trial(version: int | None, share: float, alpha: float, stop: bool, as_json: 
             emit({"trial": None}, "No trial is on.", as_json)
             return
         if version is not None:
-            release.trial.begin(store, version, share, alpha, time.time())
+            release.trial.begin(store, named_version(store, version).number, share, alpha, time.time())
         ended = release.trial.settle(store, current_home(), time.time())
         now = release.trial.running(store)
         found = ended[0] if ended else release.trial.score(store, now, time.time()) if now else None
@@ -224,12 +260,20 @@ def trial(version: int | None, share: float, alpha: float, stop: bool, as_json: 
 
 @click.command()
 @click.argument("score", type=click.IntRange(1, 5), required=False)
-@click.option("--version", "number", type=int, help="Which version. [default: the live one]")
+@click.option(
+    "--version",
+    "which",
+    default="live",
+    show_default=True,
+    type=VERSION,
+    metavar="V",
+    help="A number, live, or base.",
+)
 @click.option("--person", default="", help="Who says so, where several people use it.")
 @click.option("--note", default="", help="Why.")
 @json_option
-def survey(score: int | None, number: int | None, person: str, note: str, as_json: bool) -> None:
-    """How do you find the live version after using it for a while? 1 (poor) to 5 (excellent); without: what was said.
+def survey(score: int | None, which: str, person: str, note: str, as_json: bool) -> None:
+    """Score the live version from 1 (poor) to 5 (excellent), after using it for a while. Without a score: the scores of all versions.
 
     \b
     clawback survey 4
@@ -237,7 +281,7 @@ def survey(score: int | None, number: int | None, person: str, note: str, as_jso
     """
     with open_store() as store:
         if score is not None:
-            store.add_survey(store.live().number if number is None else number, score, person, note)
+            store.add_survey(named_version(store, which).number, score, person, note)
         found = store.surveys()
     data = [
         {

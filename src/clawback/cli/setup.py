@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option
-from clawback.errors import UsageError
+from clawback.cli.common import current_home, emit, fold, json_option
+from clawback.errors import ClawbackError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from clawback.jobs.setup import Proposal, Seen
 
 PRESETS = ["careful", "balanced", "aggressive"]
+T = TypeVar("T")
 
 
 @click.command()
@@ -25,9 +28,17 @@ PRESETS = ["careful", "balanced", "aggressive"]
     "--agent", "agents", multiple=True, metavar="AGENT",
     help="Whose turns to capture (repeatable): claude-code, codex, openclaw, gemini-cli, …, or none.",
 )  # fmt: skip
-@click.option("--model", metavar="M", help="What to train: `embedded`, a folder, or a hub id.")
+@click.option(
+    "--model",
+    metavar="M",
+    help="What to train: `smollm2`, a GGUF file, ollama:NAME, lmstudio:NAME, a folder, a hub id, or `embedded`.",
+)
 @click.option("--upstream", metavar="URL", help="A server that answers in place of our own: vLLM, Ollama, ….")
-@click.option("--preset", type=click.Choice(PRESETS), help="How boldly to learn.")
+@click.option(
+    "--preset",
+    type=click.Choice(PRESETS),
+    help="How boldly to learn: careful drifts least, aggressive learns fastest.",
+)
 @click.option(
     "--settings", type=click.Path(path_type=Path),
     help="The agent's settings file, if it is not in the usual place (with one --agent).",
@@ -48,7 +59,8 @@ def init(
 
     \b
     clawback init
-    clawback init --yes --agent claude-code --model embedded
+    clawback init --yes --agent claude-code --model smollm2
+    clawback init --model ollama:llama3.2
     clawback init --dry-run
     clawback init --remove
     """
@@ -63,27 +75,33 @@ def init(
     ask = not (yes or as_json or dry_run)
     seen = setup.look()
     if ask:
-        click.echo(setup.describe(seen))
-    proposed = setup.propose(seen, list(agents), model, preset, upstream, service)
+        click.echo(
+            "Clawback trains a local model on what you rate; cloud models that your agents use\n"
+            "stay as they are. Nothing is written before you agree.\n"
+        )
+        click.echo(fold(setup.describe(seen), " " * 4))
+    proposed = setup.propose(seen, list(agents), model, preset, upstream, service, here)
     if ask:
         proposed = _ask(seen, proposed, model, preset, bool(agents), service)
     lines = setup.plan(here, proposed, settings)
     if dry_run:
-        emit({"would_change": lines}, "This would change:\n  " + "\n  ".join(lines), as_json)
+        emit({"would_change": lines}, fold("This would change:\n  " + "\n  ".join(lines), "    "), as_json)
         return
     if ask:
-        click.echo("This will change:\n  " + "\n  ".join(lines))
+        click.echo(fold("This will change:\n  " + "\n  ".join(lines), "    "))
         click.confirm("Go on?", default=True, abort=True)
     changed, notes = setup.carry_out(here, proposed, settings)
-    text = "\n".join([*_wrote(changed, "Everything was in place already."), *notes])
+    steps = ["Next:", *(f"  {command:<16} {what}" for command, what in setup.next_steps(proposed))]
+    text = "\n".join([*_wrote(changed, "Everything was in place already."), *notes, *steps])
     data: dict[str, Any] = {
         "changed": [str(p) for p in changed],
         "agents": proposed.agents,
         "model": proposed.model,
         "preset": proposed.preset,
         "notes": notes,
+        "next": [command for command, _ in setup.next_steps(proposed)],
     }
-    emit(data, text, as_json)
+    emit(data, fold(text, " " * 4), as_json)
 
 
 def _remove(quiet: bool, agents: list[str], settings: Path | None, as_json: bool) -> None:
@@ -103,20 +121,22 @@ def _ask(
     """Each proposal is the default of its question; what was given on the command line is not asked again."""
     from dataclasses import replace
 
+    from clawback.capture import adapter
+    from clawback.jobs import setup
+
     if not named:
-        said = click.prompt(
-            "Whose turns should be captured (names with commas between them, or none)",
-            default=",".join(proposed.agents) or "none",
+        question = (
+            f"Whose turns should be captured ({', '.join(adapter.names())}; several with commas, or none)"
         )
-        proposed = replace(
-            proposed, agents=[a.strip() for a in str(said).split(",") if a.strip() not in ("", "none")]
-        )
+        default = ",".join(proposed.agents) or "none"
+        agents = _until(question, default, lambda said: setup.check_agents(said.split(",")))
+        proposed = replace(proposed, agents=agents)
     if model is None:
-        said = click.prompt(
-            "What should be trained (embedded, a folder, or a hub id)", default=proposed.model
-        )
-        proposed = replace(proposed, model=str(said))
+        question = "What should be trained (a number or name of the list, a folder, a GGUF file, or a hub id)"
+        base, note = _until(question, proposed.model, lambda said: setup.check_model(said, seen))
+        proposed = replace(proposed, model=base, note=note)
     if preset is None:
+        click.echo("\n".join(f"  {name:<11} {what}" for name, what in setup.PRESETS.items()))
         kinds = click.Choice(PRESETS)
         proposed = replace(
             proposed, preset=str(click.prompt("How boldly", type=kinds, default=proposed.preset))
@@ -127,8 +147,17 @@ def _ask(
     return proposed
 
 
+def _until(question: str, default: str, check: Callable[[str], T]) -> T:
+    """Ask until the answer can be used; each time it cannot, say why."""
+    while True:
+        try:
+            return check(str(click.prompt(question, default=default)))
+        except ClawbackError as error:
+            click.echo(str(error))
+
+
 def _wrote(paths: list[Path], nothing: str) -> list[str]:
-    return [f"wrote {path}" for path in paths] or [nothing]
+    return [f"{'wrote' if path.exists() else 'removed'} {path}" for path in paths] or [nothing]
 
 
 @click.command()
@@ -144,7 +173,14 @@ def doctor(as_json: bool) -> int:
     findings = health.check(current_home())
     sign = {True: "ok ", False: "BAD"}
     lines = [
-        f"{sign[f['ok']]}  {f['what']}" + (f"\n     → {f['fix']}" if not f["ok"] else "") for f in findings
+        fold(f"{sign[f['ok']]}  {f['what']}" + (f"\n     → {f['fix']}" if not f["ok"] else ""), " " * 7)
+        for f in findings
     ]
+    wrong = sum(not f["ok"] for f in findings)
+    lines.append(
+        f"\n{wrong} thing{'' if wrong == 1 else 's'} to mend."
+        if wrong
+        else "\nAll is well. Next: `clawback status`"
+    )
     emit(findings, "\n".join(lines), as_json)
     return 0 if all(f["ok"] for f in findings) else 1

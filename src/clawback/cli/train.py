@@ -1,57 +1,109 @@
-"""``train gate runs``: make a version now, judge one, and what runs there were."""
+"""``train gate``: make a version now, judge one; and the bar that follows long work."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option, open_store
-from clawback.cli.look import describe, when
+from clawback.cli.common import (
+    VERSION,
+    current_home,
+    emit,
+    fold,
+    json_option,
+    named_version,
+    needs,
+    open_store,
+)
+from clawback.errors import NotFound
+from clawback.paths import Home
+from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, describe, duration, kl_of
 
-OnProgress = Callable[[Mapping[str, Any]], None]
+if TYPE_CHECKING:
+    from clawback.jobs.training import Outcome
+
+LINE_SECONDS = 15.0
+"""How often a phase says how far it is where no bar is drawn."""
 
 
 @contextmanager
 def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgress]:
-    """A bar on stderr that follows ``{"phase", "step", "steps", …}``; plain ``lines`` if asked, or where nobody is watching."""
+    """A bar a phase on stderr, with counts and the time that is left; plain ``lines`` if asked, or where nobody is watching.
+
+    It follows ``{"phase", "step", "steps", …}``. A phase's clock stops when the next begins.
+    """
     if quiet:
         yield lambda _: None
         return
     from rich.console import Console
+
+    console = Console(stderr=True)
+    if lines or not sys.stderr.isatty():
+        yield _lines(console)
+        return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console, drawn = Console(stderr=True), sys.stderr.isatty() and not lines
     columns = (
         TextColumn("{task.description:>10}"),
-        BarColumn(30),
-        TextColumn("{task.fields[detail]}"),
+        BarColumn(24),
+        TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[detail]}"),
     )
-    with Progress(*columns, console=console, disable=not drawn) as bar:
+    with Progress(*columns, console=console) as bar:
         tasks: dict[str, Any] = {}
+        pace = Pace()
 
         def follow(progress: Mapping[str, Any]) -> None:
-            phase = str(progress.get("phase", ""))
             if said := announcement(progress):
                 console.print(said, highlight=False, markup=False)
+            if str(progress.get("phase", "")) in ANNOUNCEMENTS:
                 return
+            told = pace(progress)
+            phase = str(told.get("phase", ""))
             if phase not in tasks:
-                tasks[phase] = bar.add_task(phase, total=None, detail="")
-                if not drawn:
-                    console.print(f"{phase} …", highlight=False)
+                for task in bar.tasks:
+                    bar.update(task.id, total=task.total or 1, completed=task.total or 1, detail="")
+                    bar.stop_task(task.id)
+                tasks[phase] = bar.add_task(phase, total=None, count="", detail="")
             bar.update(
                 tasks[phase],
-                completed=progress.get("step"),
-                total=progress.get("steps"),
-                detail=figures(progress),
+                completed=told.get("step"),
+                total=told.get("steps"),
+                count=count(told),
+                detail=details(told),
             )
 
         yield follow
+
+
+def _lines(console: Any) -> OnProgress:
+    """A line when a phase begins, and one now and then while it lasts."""
+    said_at, phase_now, pace = 0.0, "", Pace()
+
+    def follow(progress: Mapping[str, Any]) -> None:
+        nonlocal said_at, phase_now
+        if said := announcement(progress):
+            console.print(said, highlight=False, markup=False)
+        phase, now = str(progress.get("phase", "")), time.monotonic()
+        if phase in ANNOUNCEMENTS:
+            return
+        told = pace(progress)
+        if phase != phase_now:
+            console.print(f"{phase} …", highlight=False)
+        elif now - said_at >= LINE_SECONDS:
+            console.print(f"{describe(told)}  {figures(told)}".rstrip(), highlight=False)
+        else:
+            return
+        said_at, phase_now = now, phase
+
+    return follow
 
 
 def announcement(progress: Mapping[str, Any]) -> str:
@@ -60,6 +112,8 @@ def announcement(progress: Mapping[str, Any]) -> str:
         return str(progress["text"])
     if progress.get("phase") == "reward":
         return str(progress["note"])
+    if progress.get("phase") == "alert":
+        return str(progress.get("text", ""))
     if progress.get("phase") == "plan":
         return f"Learning with {progress['algorithm']}" + (
             f": {progress['note']}" if progress.get("note") else ""
@@ -67,10 +121,27 @@ def announcement(progress: Mapping[str, Any]) -> str:
     return ""
 
 
+def count(progress: Mapping[str, Any]) -> str:
+    """``12 of 40``; ``round 3 of 6`` where that is all that is known."""
+    parts = [f"{progress['step']} of {progress['steps']}"] if {"step", "steps"} <= progress.keys() else []
+    if {"round", "rounds"} <= progress.keys():
+        parts.append(f"round {progress['round']} of {progress['rounds']}")
+    return ", ".join(parts)
+
+
+def details(progress: Mapping[str, Any]) -> str:
+    """The time that is left, then the figures of the step."""
+    left = progress.get("seconds_left")
+    parts = [f"{duration(left)} left"] if isinstance(left, (int, float)) else []
+    return "  ".join([*parts, figures(progress)]).strip()
+
+
 def figures(progress: Mapping[str, Any]) -> str:
     """The few numbers of a step that say how it goes."""
-    shown = {"loss": "loss", "reward": "reward", "kl": "KL"}
-    return "  ".join(f"{name} {progress[key]:.3g}" for key, name in shown.items() if key in progress)
+    shown = {"loss": progress.get("loss"), "reward": progress.get("reward"), "KL": kl_of(progress)}
+    return "  ".join(
+        f"{name} {value:.3g}" for name, value in shown.items() if isinstance(value, (int, float))
+    )
 
 
 @click.command()
@@ -87,41 +158,76 @@ def figures(progress: Mapping[str, Any]) -> str:
 @json_option
 def train(
     algorithm: str | None, preset: str | None, seed: int | None, background: bool, as_json: bool
-) -> None:
+) -> int:
     """Train a new version now, from all feedback that stands, and let the gate decide.
 
-    A run that was interrupted is finished first.
+    A run that was interrupted is finished first. Ctrl-C stops it, and `clawback runs resume` goes on.
 
     \b
     clawback train
     clawback train --algorithm mis-po --preset careful
     clawback train --background
     """
+    needs("torch")
     from clawback import jobs
 
     here = current_home()
     if background:
+        jobs.startable(here, algorithm)
         started = jobs.start(here, algorithm=algorithm, preset=preset, seed=seed)
         text = "Training in the background." if started else "A run is training already."
         emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
-        return
-    with progress_bar(quiet=as_json) as follow:
-        outcome = jobs.train_once(here, algorithm=algorithm, preset=preset, seed=seed, on_progress=follow)
-    text = f"Version {outcome.version.number} ({outcome.run.algorithm})\n\n{outcome.report.text()}\n\n"
-    text += (
-        f"Version {outcome.version.number} is live. `clawback rollback` goes back."
-        if outcome.live
-        else "Nothing has changed: the version before it is still live."
-    )
+        return 0
+    return train_here(here, as_json, algorithm=algorithm, preset=preset, seed=seed)
+
+
+def train_here(here: Home, as_json: bool, **how: Any) -> int:
+    """Train in this process with a bar, and say what came of it. Ctrl-C leaves a run that can be gone on with."""
+    from clawback import jobs
+
+    try:
+        with progress_bar(quiet=as_json) as follow:
+            outcome = jobs.train_once(here, on_progress=follow, **how)
+    except KeyboardInterrupt:
+        click.echo(interrupted(here), err=True)
+        return 130
+    text = f"Version {outcome.version.number} ({outcome.run.algorithm})\n\n{fold(outcome.report.text(), '  ')}\n\n"
+    text += became(outcome)
     emit(
         {"run": asdict(outcome.run), "version": asdict(outcome.version), "live": outcome.live}, text, as_json
+    )
+    return 0
+
+
+def became(outcome: Outcome) -> str:
+    """What a run's version is now, in a sentence."""
+    number, before = outcome.version.number, outcome.report.against
+    if outcome.live:
+        return f"Version {number} is live. `clawback rollback` goes back."
+    if outcome.version.status == "rejected":
+        return f"Version {number} was rejected; version {before} stays live."
+    waits = "is on trial (`clawback trial`)" if outcome.report.accepted else "waits for more ratings"
+    return f"Version {number} {waits}; version {before} stays live."
+
+
+def interrupted(here: Home) -> str:
+    """Mark the run that Ctrl-C ended as stopped, and say how it is gone on with."""
+    from clawback import jobs
+
+    try:
+        run = jobs.stop(here)
+    except NotFound:
+        return "Stopped before a run had begun. Your ratings are safe."
+    return (
+        f"Run {run.id} was stopped ({describe(run.progress)}). Your ratings are safe. `clawback runs resume` goes on with it, "
+        "`clawback train` begins a new one."
     )
 
 
 @click.command()
-@click.argument("version", type=int)
+@click.argument("version", type=VERSION)
 @json_option
-def gate(version: int, as_json: bool) -> int:
+def gate(version: str, as_json: bool) -> int:
     """Judge a version against the live one (nothing is put live or taken back). Exits with 1 when it is not better.
 
     \b
@@ -130,31 +236,6 @@ def gate(version: int, as_json: bool) -> int:
     from clawback import release
 
     with open_store() as store, progress_bar(quiet=as_json) as follow:
-        report = release.gate(store, current_home(), version, on_progress=follow)
-    emit(report.to_dict(), report.text(), as_json)
+        report = release.gate(store, current_home(), named_version(store, version).number, on_progress=follow)
+    emit(report.to_dict(), fold(report.text(), "  "), as_json)
     return 0 if report.accepted else 1
-
-
-@click.command()
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
-@json_option
-def runs(limit: int, as_json: bool) -> None:
-    """List training runs, newest first.
-
-    \b
-    clawback runs
-    """
-    with open_store() as store:
-        found = store.runs(limit=limit)
-    lines = []
-    for run in found:
-        end = f"→ version {run.version}" if run.version else run.error or describe(run.progress)
-        used = f"{len(run.train_ids)}+{len(run.held_out_ids)} feedback"
-        lines.append(
-            f"{run.id:>4}  {when(run.created_at)}  {run.status:<8} {run.algorithm:<10} {used:<18} {end}"
-        )
-    emit(
-        [asdict(run) for run in found],
-        "\n".join(lines) or "No runs yet. `clawback train` starts one.",
-        as_json,
-    )

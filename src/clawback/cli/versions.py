@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option, open_store
-from clawback.cli.look import when
+from clawback.cli.common import VERSION, current_home, emit, fold, json_option, named_version, open_store
+from clawback.cli.inspect import when
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,9 +19,11 @@ COMPARE_PROMPTS = 5
 
 
 @click.command()
-@click.option("--report", "number", type=int, metavar="N", help="What the gate found about version N.")
+@click.option(
+    "--report", "which", type=VERSION, metavar="V", help="What the gate found about it: a number, or live."
+)
 @json_option
-def versions(number: int | None, as_json: bool) -> None:
+def versions(which: str | None, as_json: bool) -> None:
     """List versions: what they are, which one is live, and what the gate said.
 
     \b
@@ -30,7 +32,7 @@ def versions(number: int | None, as_json: bool) -> None:
     """
     with open_store() as store:
         found = store.versions()
-        chosen = store.version(number) if number is not None else None
+        chosen = named_version(store, which) if which is not None else None
     if chosen is not None:
         if chosen.report is None:
             raise UsageError(
@@ -38,9 +40,9 @@ def versions(number: int | None, as_json: bool) -> None:
             )
         from clawback.release import Report
 
-        emit(dict(chosen.report), Report.from_dict(chosen.report).text(), as_json)
+        emit(dict(chosen.report), fold(Report.from_dict(chosen.report).text(), "  "), as_json)
         return
-    emit([asdict(v) for v in found], "\n".join(line(v) for v in found), as_json)
+    emit([asdict(v) for v in found], "\n".join(fold(line(v), " " * 10) for v in found), as_json)
 
 
 def line(version: Version) -> str:
@@ -52,20 +54,22 @@ def line(version: Version) -> str:
 
 
 @click.command()
-@click.argument("version", type=int, required=False)
+@click.argument("version", type=VERSION, required=False)
 @json_option
-def rollback(version: int | None, as_json: bool) -> None:
-    """Go back to an older version; without a number to the one that was live before. 0 is the base model.
+def rollback(version: str | None, as_json: bool) -> None:
+    """Go back to an older version; without one to the version that was live before. base is the base model.
 
     \b
     clawback rollback
-    clawback rollback 0
+    clawback rollback 2
+    clawback rollback base
     """
     from clawback.release import registry
 
     with open_store() as store:
         before = store.live().number
-        now = registry.rollback(store, current_home(), version)
+        number = None if version is None else named_version(store, version).number
+        now = registry.rollback(store, current_home(), number)
     emit(asdict(now) | {"before": before}, f"Version {now.number} is live again (it was {before}).", as_json)
 
 
@@ -84,15 +88,15 @@ def reset(ratings: bool, yes: bool, as_json: bool) -> None:
 
     what = "every version, run AND ALL RATINGS" if ratings else "every version and run (ratings stay)"
     if not yes:
-        click.confirm(f"Remove {what}?", abort=True)
+        click.confirm(f"Remove {what}?", abort=True, err=True)
     with open_store() as store:
         registry.reset(store, current_home(), ratings=ratings)
     emit({"live": 0, "ratings_kept": not ratings}, "The base model is live again.", as_json)
 
 
 @click.command()
-@click.argument("first")
-@click.argument("second")
+@click.argument("first", type=VERSION)
+@click.argument("second", type=VERSION)
 @click.option(
     "--prompts", type=click.Path(path_type=Path), help="A file of prompts; by default your newest ones."
 )
@@ -105,7 +109,7 @@ def compare(first: str, second: str, prompts: Path | None, seed: int, as_json: b
     clawback compare base live
     clawback compare 2 3 --prompts prompts.txt
     """
-    from clawback.cli.talk import named_version, read_prompts
+    from clawback.cli.chat import read_prompts
     from clawback.cli.train import progress_bar
 
     with open_store() as store:
@@ -146,13 +150,10 @@ def compare(first: str, second: str, prompts: Path | None, seed: int, as_json: b
 
 def answers_of(version: Version, asked: list[list[dict[str, str]]], seed: int) -> list[str]:
     """In a function of its own, so that one model has left the memory before the next comes."""
-    from clawback import config, release
+    from clawback import release
 
     here = current_home()
-    settings = config.load(here.config).generation
-    made = release.load(here, version).generate(
-        asked, temperature=settings.temperature, max_tokens=settings.max_tokens, seed=seed
-    )
+    made = release.load(here, version).generate(asked, seed=seed)
     return [completion.text for [completion] in made]
 
 

@@ -1,4 +1,4 @@
-"""The whole loop on the embedded model, with a simulated person or a real one."""
+"""The whole loop, on the embedded model or a real one, with a simulated person or a real one."""
 
 from clawback.demo.loop import Demo, Look, Round
 

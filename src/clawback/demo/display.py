@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from clawback.demo.loop import Look, Round
     from clawback.release import Report
 
-BAR = 24
+BAR = 16
 SHOWN = 3
 """Prompts whose answers are shown side by side."""
 MOST_HABITS = 5
@@ -33,8 +33,16 @@ def bars(looks: Sequence[Look]) -> RenderableType:
         ]
         if look.satisfaction is not None:
             cells += [bar(look.satisfaction), Text(f"{look.satisfaction:.0%} liked")]
-        table.add_row(*cells, Text(f"{look.facts:.1%} of facts right"), Text(f"KL {look.kl:.1f}"))
+        table.add_row(*cells, Text(measure(look)), Text(f"KL {look.kl:.1f}"))
     return table
+
+
+def measure(look: Look) -> str:
+    """What else the answers are like: their facts, and where nobody can check those, their length."""
+    if look.facts is not None:
+        return f"{look.facts:.1%} facts right"
+    words = sum(len(text.split()) for _, text in look.answers) / max(1, len(look.answers))
+    return f"{words:.0f} words each"
 
 
 def bar(share: float) -> Text:
@@ -80,8 +88,12 @@ def changes(before: Look, after: Look) -> RenderableType:
 
 def verdict(report: Report) -> str:
     """What the gate decided and why, in two or three sentences."""
-    word = "accepted" if report.accepted else "rejected"
-    head = f"The gate {word} version {report.version}."
+    words = {
+        "accepted": "accepted",
+        "rejected": "rejected",
+        "waits": "asks for more ratings before it decides about",
+    }
+    head = f"The gate {words[report.verdict]} version {report.version}."
     return " ".join([head, *(sentence(reason) for reason in report.reasons[: MOST_REASONS - 1])])
 
 

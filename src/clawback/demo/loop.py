@@ -8,31 +8,29 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawback import config, feedback, jobs, release, store
-from clawback.engine.embedded import corpus, tastes
-from clawback.engine.embedded.axes import AXES, axes
+from clawback.demo.worlds import mean, world
 from clawback.errors import UsageError
 from clawback.jobs.inbox import Inbox
-from clawback.jobs.training import OnProgress
 from clawback.paths import Home
+from clawback.progress import OnProgress
 from clawback.records import Turn
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.policy import Policy
+    from clawback.engine.embedded.corpus import Prompt
+    from clawback.engine.torch.models.policy import Policy
     from clawback.jobs import Outcome
     from clawback.records import Version
 
 RATINGS = 32
-CAPTURED = 4
-"""Captured turns for each one that is rated: nobody rates all that their agent says."""
 NOISE = 0.1
 HELD_OUT = 128
 
-Rate = Callable[[corpus.Prompt, str], int | None]
+Rate = Callable[["Prompt", str], int | None]
 """A person: a prompt and an answer → +1, -1, 0 for "no opinion", or None for "enough"."""
 
 
@@ -41,13 +39,13 @@ class Look:
     """How a version answers prompts that nobody rated.
 
     ``satisfaction`` is the share of answers that fit the whole taste (None where nobody but the person knows it),
-    ``facts`` the share of stated facts that are right, ``kl`` the drift from the base in nats an answer, estimated on
+    ``facts`` the share of stated facts that are right (None where nobody can tell), ``kl`` the drift from the base in nats an answer, estimated on
     the version's own answers, ``habits`` the share of answers that show each axis of style.
     """
 
     version: int
     satisfaction: float | None
-    facts: float
+    facts: float | None
     kl: float
     habits: Mapping[str, float]
     answers: tuple[tuple[str, str], ...]
@@ -76,21 +74,29 @@ class Demo:
     """
 
     def __init__(
-        self, home: Home, taste: str | None, *, seed: int = 0, noise: float = NOISE, algorithm: str = "auto"
+        self,
+        home: Home,
+        taste: str | None,
+        *,
+        base: str = config.EMBEDDED,
+        seed: int = 0,
+        noise: float = NOISE,
+        algorithm: str = "auto",
     ) -> None:
-        if taste is not None and taste not in tastes.TASTES:
-            raise UsageError(f"There is no taste {taste!r}. There are: {'; '.join(tastes.TASTES)}.")
+        self.world = world(base)
+        if taste is not None and taste not in self.world.people:
+            raise UsageError(f"There is no taste {taste!r}. There are: {'; '.join(self.world.people)}.")
         if home.root.exists() and (not home.root.is_dir() or any(home.root.iterdir())):
             raise UsageError(
                 f"{home.root} is not an empty folder. The demo needs one of its own: name another with --home."
             )
         home.create()
         training = {"algorithm": algorithm, "seed": seed, "background": False}
-        config.save(home.config, {"model": {"base": config.EMBEDDED}, "training": training})
-        self.taste = tastes.TASTES[taste] if taste is not None else None
+        config.save(home.config, {"model": {"base": base}, "training": training})
+        self.taste = self.world.people[taste] if taste is not None else None
         self.home, self.seed, self.noise = home, seed, noise
         self.person = random.Random(f"person {seed}")
-        self.prompts: dict[int, corpus.Prompt] = {}
+        self.prompts: dict[int, Prompt] = {}
         """Of every captured turn: what a simulated person reads beside the answer."""
         self.rounds: list[Round] = []
         self.latest: Look | None = None
@@ -100,7 +106,7 @@ class Demo:
             version = db.live()
         return version, release.load(self.home, version)
 
-    def simulated(self, prompt: corpus.Prompt, answer: str) -> int:
+    def simulated(self, prompt: Prompt, answer: str) -> int:
         """What the simulated person taps: now and then the wrong key."""
         if self.taste is None:
             raise UsageError("Nobody is there to rate: name a taste, or rate yourself.")
@@ -111,7 +117,7 @@ class Demo:
         if on_progress:
             on_progress({"phase": "held out"})
         version, policy = self.live()
-        asked = corpus.prompts("held_out", HELD_OUT, self.seed)
+        asked = self.world.held_out(HELD_OUT, self.seed)
         conversations = [p.messages for p in asked]
         # In one piece: a small model answers 128 prompts in little more time than 32.
         made = [completion for [completion] in policy.generate(conversations, seed=10_000 + self.seed)]
@@ -120,13 +126,12 @@ class Demo:
         with policy.base():
             base = policy.logprobs(conversations, ids)
         pairs = [(prompt, completion.text) for prompt, completion in zip(asked, made, strict=True)]
-        checks = [corpus.check_facts(prompt, text) for prompt, text in pairs]
         self.latest = Look(
             version=version.number,
             satisfaction=mean([self.taste.fits(*pair) for pair in pairs]) if self.taste else None,
-            facts=sum(c.right for c in checks) / max(1, sum(c.stated for c in checks)),
+            facts=self.world.facts(pairs),
             kl=mean([float((a - b).sum()) for a, b in zip(ours, base, strict=True)]),
-            habits=habits([text for _, text in pairs]),
+            habits=self.world.habits([text for _, text in pairs]),
             answers=tuple((prompt.text, text) for prompt, text in pairs),
         )
         return self.latest
@@ -155,16 +160,16 @@ class Demo:
         return done
 
     def collect(self, ratings: int, rate: Rate, on_progress: OnProgress | None = None) -> list[int]:
-        """The live version answers new prompts; each answer is captured as a turn, and one in ``CAPTURED`` is rated: those that the
-        inbox asks about. The others' prompts are there to imagine answers to.
+        """The live version answers new prompts; each answer is captured as a turn, and some are rated: those that the inbox asks
+        about. The others' prompts are there to imagine answers to.
 
         One value an answer in the order of asking, 0 where the person had no opinion; shorter when they had enough.
         """
         if on_progress:
             on_progress({"phase": "answer"})
         version, policy = self.live()
-        number, count = len(self.rounds), CAPTURED * ratings
-        asked = corpus.prompts("rated", count * (number + 1), self.seed)[-count:]
+        number, count = len(self.rounds), round(self.world.captured * ratings)
+        asked = self.world.rated(count, count * number, self.seed)
         made = policy.generate([p.messages for p in asked], seed=1000 * self.seed + number)
         given: list[int] = []
         with store.connect(self.home.database) as db:
@@ -201,13 +206,3 @@ class Demo:
     def forward(self, version: int) -> Version:
         with store.connect(self.home.database) as db:
             return release.promote(db, self.home, version)
-
-
-def habits(answers: Sequence[str]) -> dict[str, float]:
-    """The share of the answers that show each axis of style."""
-    seen = [axes(text) for text in answers]
-    return {axis: mean([one[axis] for one in seen]) for axis in AXES}
-
-
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

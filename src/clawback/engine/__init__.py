@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from clawback.engine.memory import Estimate, estimate
 from clawback.engine.recipe import Recipe, recipe, recipe_from
-from clawback.engine.train import reads_words, train
+from clawback.engine.training import DRAWING, reads_words, train
 from clawback.engine.types import Completion, ModelInfo, TrainResult
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.policy import Policy
+    from clawback.engine.torch.models.policy import Policy
 
 __all__ = [
+    "DRAWING",
     "Completion",
     "Estimate",
     "ModelInfo",
@@ -43,15 +44,17 @@ def load(
     """Load a policy: a base model, and an adapter on it where one is given.
 
     Args:
-        base: ``embedded``, a folder, or a hub id.
+        base: ``embedded``, ``smollm2``, a folder, a hub id, a GGUF file, ``ollama:NAME`` or ``lmstudio:NAME``.
         revision: branch, tag or commit of a hub id.
         adapter: a folder written by ``train`` (or any PEFT LoRA folder that fits the base).
-        dtype: ``auto`` (float32 on CPU, bfloat16 on CUDA), ``float32`` or ``bfloat16``.
-        load_in_4bit: None chooses from the memory there is; CUDA only.
-        device: ``cpu``, ``cuda``, …; None takes CUDA where there is one.
+        dtype: ``auto`` (by the device and the memory that is free on it, see ``memory.holds``), ``float32`` or ``bfloat16``.
+        load_in_4bit: None: 8 or 4 bits where 16 do not fit (CUDA only); True: 4 bits; False: never quantised.
+        device: ``cpu``, ``cuda``, ``mps``; None takes the best there is.
 
     Raises:
         ModelError: missing, damaged or unsafe folders, and an adapter made for another base.
+        TrainingError: it does not fit even at its smallest. Says what would.
+        UsageError: a device that is not there, or 4 bits where they cannot be had.
         MissingExtra: torch, transformers or peft is not installed.
     """
     import os
@@ -62,7 +65,7 @@ def load(
     # Read once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        from clawback.engine.torch.policy import load as load_policy
+        from clawback.engine.torch.models.policy import load as load_policy
     except ImportError as error:
         raise MissingExtra(
             f"Training needs a part that is not installed ({error.name}). Run: pip install 'clawback[train]'"

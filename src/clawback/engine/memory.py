@@ -1,4 +1,4 @@
-"""What a run will need, said before it begins; and on CUDA, how to make it fit.
+"""How a model is held in memory so that it fits, chosen before it is loaded; and what a run will need, said before it begins.
 
 The estimate of memory is counted from shapes, that of time from the arithmetic and a short measurement of the machine. Both
 are meant to be right within a factor of about 1.5: enough to say "this will take ten minutes" or "this will not fit".
@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
+from clawback.engine import devices
 from clawback.engine.types import ModelInfo
-from clawback.errors import TrainingError
+from clawback.errors import MissingExtra, TrainingError, UsageError
 from clawback.records import Sample
 
 if TYPE_CHECKING:
     import torch
 
     from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.policy import Policy
+    from clawback.engine.torch.models.policy import Policy
 
 CPU_MICRO_TOKENS = 512
 """On a CPU matrix products are at full speed from a few hundred rows on, and activations grow with every row."""
@@ -26,21 +27,31 @@ CUDA_MICRO_TOKENS = 8192
 _PROCESS = 500 << 20
 """Python with torch and transformers loaded, in bytes."""
 _CUDA_CONTEXT = 700 << 20
-_BYTES_4BIT = 0.56
-"""NF4 with double quantisation, and what stays in 16 bits around it."""
+_BYTES = {32: 4.0, 16: 2.0, 8: 1.01, 4: 0.52}
+"""Of a stored weight: float32; bfloat16; LLM.int8 with its scales; NF4 with double quantisation (Dettmers et al. 2023, arXiv:2305.14314)."""
+_SPARE = 1.1
+"""What has to be free for each byte that is counted: allocators leave gaps."""
+_RANK = 16
+"""Of the adapter, where a model is loaded before its recipe is known."""
 _EFFICIENCY = 0.6
 """Share of the speed of a bare matrix product that a training step reaches."""
 _TOKENS_PER_SAMPLE = 256
+
+
+Bits = Literal[32, 16, 8, 4]
+"""Of a stored weight. 16 is bfloat16; 8 and 4 are bitsandbytes' LLM.int8 and NF4, CUDA only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """How to hold a model in memory while it is trained."""
 
-    load_in_4bit: bool
+    bits: Bits
     gradient_checkpointing: bool
     micro_tokens: int
+    """Tokens that go through the model at once."""
     bytes: int
+    """At the peak of a training step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +73,22 @@ class Estimate:
         )
 
 
+def weight_bytes(info: ModelInfo, bits: Bits) -> int:
+    """Of the frozen weights. Embeddings and the LM head are not quantised."""
+    whole = info.hidden * info.vocabulary if bits < 16 else 0
+    return int((info.total_parameters - whole) * _BYTES[bits] + whole * _BYTES[16])
+
+
 def need(
-    info: ModelInfo, *, bits: int, rank: int, micro_tokens: int, checkpointing: bool, on_cpu: bool = False
+    info: ModelInfo, *, bits: Bits, rank: int, micro_tokens: int, checkpointing: bool, on_cpu: bool = False
 ) -> int:
     """Bytes at the peak of a training step.
 
     Args:
-        bits: of a stored weight: 32, 16 or 4.
+        bits: of a stored weight.
         micro_tokens: tokens that go through the model at once.
         checkpointing: keep only the inputs of layers, and compute each layer again going backward.
     """
-    each = {32: 4.0, 16: 2.0, 4: _BYTES_4BIT}[bits]
     width = 4 if bits == 32 else 2
     linear = (4 * info.hidden + 3 * info.hidden + 3 * info.intermediate) * max(1, info.experts)
     lora = linear * rank * info.layers
@@ -80,62 +96,127 @@ def need(
     layer = (14 * info.hidden + 5 * info.intermediate) * width
     kept = info.hidden * width * info.layers + layer if checkpointing else layer * info.layers
     head = (3 * 2048 + 3 * info.hidden) * 4
-    weights = int(info.total_parameters * each) + lora * 4 * 5
+    weights = weight_bytes(info, bits) + lora * 4 * 5
     return weights + micro_tokens * (kept + head) + (_PROCESS if on_cpu else _CUDA_CONTEXT)
 
 
 def decide(
-    info: ModelInfo, *, free: int, rank: int, allow_4bit: bool | None = None, longest: int = 2048
+    info: ModelInfo,
+    *,
+    free: int,
+    bits: Sequence[Bits],
+    rank: int = _RANK,
+    kind: str = "cuda",
+    longest: int = 2048,
 ) -> Choice:
-    """The first of these that fits into ``free`` bytes of CUDA memory, from the fastest to the smallest: 16-bit
-    weights; with gradient checkpointing; 4-bit weights; 4-bit with checkpointing.
+    """The first way to hold a model that fits into ``free`` bytes: each of ``bits`` in turn, first as it is, then with gradient checkpointing.
 
     Args:
-        allow_4bit: True: 4-bit only; False: never; None: where it takes it.
+        free: bytes that the model may take, those that it holds already included.
+        bits: the ways to store a weight that are allowed, best first.
+        kind: of device: ``cuda``, ``mps`` or ``cpu``.
         longest: tokens of the longest sequence; no piece can be shorter.
 
     Raises:
-        TrainingError: nothing fits. Says how much is missing.
+        TrainingError: nothing fits. Says how much is missing, and what would fit.
     """
-    smallest = 0
-    for bits, checkpointing in ((16, False), (16, True), (4, False), (4, True)):
-        if (bits == 4 and allow_4bit is False) or (bits == 16 and allow_4bit is True):
-            continue
-        for micro in (CUDA_MICRO_TOKENS, CUDA_MICRO_TOKENS // 2, longest):
-            tokens = max(micro, longest)
-            smallest = need(info, bits=bits, rank=rank, micro_tokens=tokens, checkpointing=checkpointing)
-            if smallest * 1.1 <= free:
-                return Choice(bits == 4, checkpointing, tokens, smallest)
-    raise TrainingError(
-        f"{info.base} does not fit: it needs about {_size(smallest)} of GPU memory and {_size(free)} is free. "
-        "Free some, choose a smaller model, or train on the CPU."
+    pieces = (
+        (CPU_MICRO_TOKENS, CPU_MICRO_TOKENS // 2)
+        if kind == "cpu"
+        else (CUDA_MICRO_TOKENS, CUDA_MICRO_TOKENS // 2, longest)
+    )
+    # What Python and torch take is gone from the free memory already.
+    paid, smallest = (_PROCESS if kind == "cpu" else 0), 0
+    for width in bits:
+        for checkpointing in (False, True):
+            for micro in pieces:
+                # On a CPU a longer sequence goes through alone, now and then: it is not what memory is laid out for.
+                tokens = micro if kind == "cpu" else max(micro, longest)
+                size = need(
+                    info,
+                    bits=width,
+                    rank=rank,
+                    micro_tokens=tokens,
+                    checkpointing=checkpointing,
+                    on_cpu=kind == "cpu",
+                )
+                if (size - paid) * _SPARE <= free:
+                    return Choice(width, checkpointing, tokens, size)
+                smallest = min(smallest or size, size)
+    raise TrainingError(_too_large(info, smallest - paid, free, bits, kind))
+
+
+def holds(info: ModelInfo, device: torch.device, dtype: str, load_in_4bit: bool | None) -> Bits:
+    """How the weights of a model should be stored, chosen before any is read, so that it can be trained.
+
+    Where nothing is small enough to be trained, the smallest in which it can at least answer.
+
+    Args:
+        dtype: ``auto``, ``float32`` or ``bfloat16``.
+        load_in_4bit: True: 4-bit; False: not quantised; None: what fits.
+
+    Raises:
+        UsageError: 4-bit weights where they cannot be had.
+        TrainingError: not even the weights fit. Says what would.
+    """
+    widths, free = allowed(info, device, dtype, load_in_4bit), devices.free_bytes(device)
+    try:
+        return decide(info, free=free, bits=widths, kind=device.type).bits
+    except TrainingError:
+        for width in widths:
+            if weight_bytes(info, width) * _SPARE <= free:
+                return width
+        raise
+
+
+def allowed(info: ModelInfo, device: torch.device, dtype: str, load_in_4bit: bool | None) -> tuple[Bits, ...]:
+    """The ways to store a weight that the settings and the device leave, best first."""
+    if load_in_4bit:
+        if device.type != "cuda":
+            raise UsageError(f"4-bit weights need CUDA. Leave load_in_4bit out on {device.type}.")
+        if not devices.has_bitsandbytes():
+            raise MissingExtra("4-bit weights need bitsandbytes. Run: pip install 'clawback[cuda]'")
+        return (4,)
+    quantised: tuple[Bits, ...] = ()
+    if load_in_4bit is None and device.type == "cuda" and devices.has_bitsandbytes():
+        quantised = (8, 4)
+    if dtype == "float32":
+        return (32,)
+    if dtype == "bfloat16" or device.type != "cpu":
+        return (16, *quantised)
+    # What is small enough for float32 to cost nothing that anybody waits for stays in it.
+    quick = devices.multiplies_bfloat16() and info.bucket != "micro"
+    return (16,) if quick else (32, 16)
+
+
+def _too_large(info: ModelInfo, smallest: int, free: int, bits: Sequence[Bits], kind: str) -> str:
+    where = "memory" if kind == "cpu" else "GPU memory"
+    fixed = 0 if kind == "cpu" else _CUDA_CONTEXT
+    fits = info.total_parameters * (free / _SPARE - fixed) / max(1, smallest - fixed)
+    would = f"a model of up to about {_count(fits)} parameters" if fits > 1e6 else "more free memory"
+    if kind == "cuda" and 4 not in bits:
+        would += ", weights in 4 bits (pip install 'clawback[cuda]', load_in_4bit not false)"
+    return (
+        f"{info.base} does not fit: training it needs about {_size(smallest)} of {where} at its smallest ({min(bits)} bits a weight) "
+        f"and {_size(max(0, free))} is free. What would fit: {would}, a hosted trainer, or a learned prompt, which needs no training."
     )
 
 
 def prepare(policy: Policy, recipe: Recipe) -> Choice:
-    """Set the policy up for training: how many tokens at once, and gradient checkpointing where it takes it."""
-    import torch
+    """Set the policy up for training: how many tokens at once, and gradient checkpointing where it takes it.
 
+    Raises ``TrainingError`` where it does not fit as it was loaded.
+    """
     device = policy.device
-    longest = min(policy.max_prompt + policy.max_response, 4096)
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        held = torch.cuda.memory_allocated(device)
-        quantised = getattr(policy.model, "is_loaded_in_4bit", False)
-        choice = decide(
-            policy.info, free=free + held, rank=recipe.rank, allow_4bit=quantised, longest=longest
-        )
-    else:
-        bits = 32 if next(policy.model.parameters()).dtype == torch.float32 else 16
-        size = need(
-            policy.info,
-            bits=bits,
-            rank=recipe.rank,
-            micro_tokens=CPU_MICRO_TOKENS,
-            checkpointing=False,
-            on_cpu=True,
-        )
-        choice = Choice(False, False, CPU_MICRO_TOKENS, size)
+    held = stored(policy)
+    choice = decide(
+        policy.info,
+        free=devices.free_bytes(device) + weight_bytes(policy.info, held),
+        bits=(held,),
+        rank=recipe.rank,
+        kind=device.type,
+        longest=min(policy.max_prompt + policy.max_response, 4096),
+    )
     if (
         recipe.gradient_checkpointing
         if recipe.gradient_checkpointing is not None
@@ -144,6 +225,18 @@ def prepare(policy: Policy, recipe: Recipe) -> Choice:
         policy.checkpoint_layers()
     policy.scorer.micro_tokens = recipe.micro_tokens or choice.micro_tokens
     return choice
+
+
+def stored(policy: Policy) -> Bits:
+    """How the weights of a loaded model are stored."""
+    import torch
+
+    model: Any = policy.model
+    if getattr(model, "is_loaded_in_4bit", False):
+        return 4
+    if getattr(model, "is_loaded_in_8bit", False):
+        return 8
+    return 32 if next(policy.model.parameters()).dtype == torch.float32 else 16
 
 
 def estimate(
@@ -167,7 +260,7 @@ def estimate(
     number = len(lengths) or len(samples) or count or 32
     tokens = sum(p + r for p, r in lengths) or number * _TOKENS_PER_SAMPLE
     responses = sum(r for _, r in lengths) or tokens // 2
-    device = policy.device if policy else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = policy.device if policy else devices.choose()
     dtype = _dtype(policy, device)
     steps = recipe.steps_for(number)
     rounds = steps * min(recipe.batch * recipe.accumulation, number) / number
@@ -189,7 +282,7 @@ def estimate(
         seconds=work / (speed(device, dtype) * _EFFICIENCY) + 0.01 * steps,
         tokens=int(tokens * rounds),
         steps=steps,
-        free=free_bytes(device),
+        free=devices.free_bytes(device),
     )
 
 
@@ -209,17 +302,6 @@ def speed(device: torch.device, dtype: torch.dtype) -> float:
     return best
 
 
-def free_bytes(device: torch.device) -> int:
-    """Memory that is free on a device."""
-    if device.type == "cuda":
-        import torch
-
-        return int(torch.cuda.mem_get_info(device)[0])
-    import psutil
-
-    return int(psutil.virtual_memory().available)
-
-
 def _dtype(policy: Policy | None, device: torch.device) -> torch.dtype:
     import torch
 
@@ -230,6 +312,10 @@ def _dtype(policy: Policy | None, device: torch.device) -> torch.dtype:
 
 def _size(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _count(number: float) -> str:
+    return f"{number / 1e9:.1f} billion" if number >= 1e9 else f"{number / 1e6:.0f} million"
 
 
 def _span(seconds: float) -> str:

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.policy import Policy
-    from clawback.rewards.looks import Looks
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.rewards.state_features import Looks
 
 AT_ONCE = 32
 LONGEST_PROMPT = 128
@@ -26,7 +26,7 @@ class Reader:
     @cached_property
     def identity(self) -> str:
         """Which weights these are. Raises ``ModelError`` where there are none."""
-        from clawback.engine.torch.models import resolve
+        from clawback.engine.torch.models.loading import resolve
 
         return resolve(self.base, self.revision)[1]
 
@@ -40,7 +40,7 @@ class Reader:
         """States ``[n, LAYERS · hidden]`` and token ids; an answer without tokens has zeros."""
         import numpy as np
 
-        from clawback.rewards.looks import Looks, shape
+        from clawback.rewards.state_features import Looks, shape
 
         encode = self.policy.chat.encode
         asked = [

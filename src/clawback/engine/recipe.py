@@ -122,8 +122,11 @@ class Recipe:
     curriculum: Literal["off", "reward", "length", "both"] = "off"
     """Runs on the ratings themselves begin with the easy ones: clear ratings, short answers, or both."""
 
+    size: float = 1.0
+    """Of the full number of prompts, answers and rounds that ``auto`` draws: what fits the machine and the time (``engine/budget.py``)."""
+
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of algorithms that were installed by others, by name."""
+    """Settings of algorithms that were installed by others, and of ``auto``'s parts (``engine/torch/sources``), by name."""
 
     def settings(self) -> dict[str, Any]:
         """Every value by name, with ``extra`` on top: what algorithms pick theirs from."""
@@ -214,6 +217,7 @@ def changed(chosen: Recipe, overrides: Mapping[str, Any]) -> Recipe:
         "alpha",
         "grad_clip",
         "max_drift",
+        "size",
     ):
         if not 0 < getattr(result, name) < math.inf:
             raise UsageError(f"That recipe cannot be used: {name} must be more than 0.")

@@ -1,4 +1,4 @@
-"""Watch a run: a progress bar for people, figures for trackers. Both take what ``on_progress`` is told."""
+"""The figures of a run for trackers: they take what ``on_progress`` is told. (``clawback.progress`` is for people.)"""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from clawback.errors import MissingExtra, UsageError
-
-Progress = Mapping[str, Any]
-OnProgress = Callable[[Progress], None]
+from clawback.progress import OnProgress, Progress
 
 SCALARS = {
     "loss": "train/loss",
@@ -165,54 +163,3 @@ class Trackio:
 
     def close(self) -> None:
         self.library.finish()
-
-
-@contextmanager
-def bar(quiet: bool = False) -> Iterator[OnProgress]:
-    """A progress bar on stderr: what is being done, the step, loss, drift and speed. ``quiet``: nothing."""
-    if quiet:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as display:
-        task = display.add_task("preparing", total=None, figures="")
-
-        def tell(progress: Progress) -> None:
-            phase = str(progress.get("phase", ""))
-            if phase in ("estimate", "alert"):
-                display.console.print(str(progress.get("text", "")), style="dim")
-            display.update(
-                task,
-                description={"train": "training", "prepare": "preparing", "save": "saving"}.get(phase, phase),
-                completed=progress.get("step", 0),
-                total=progress.get("steps"),
-                figures=figures(progress),
-            )
-
-        yield tell
-
-
-def figures(progress: Progress) -> str:
-    """The figures of a step that fit on a line."""
-    shown = (
-        ("loss", "{:.3f}"),
-        ("reward", "{:+.2f}"),
-        ("drift", "{:.3f}"),
-        ("tokens_per_second", "{:,.0f} tok/s"),
-    )
-    parts = []
-    for name, form in shown:
-        if isinstance(progress.get(name), (int, float)):
-            value = form.format(progress[name])
-            parts.append(value if name == "tokens_per_second" else f"{name} {value}")
-    return "  ".join(parts)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from clawback.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import ArrayLike
 
 Bucket = Literal["micro", "tiny", "small", "mid", "large", "xl"]
 Kind = Literal["dense", "moe"]
+Holder = Literal["hub", "ollama", "lmstudio", "wheel"]
 
 _BUCKETS: tuple[tuple[float, Bucket], ...] = ((2e9, "tiny"), (8e9, "small"), (20e9, "mid"), (45e9, "large"))
 
@@ -28,6 +33,55 @@ class Grader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn from a model's logits.
+
+    The policy, whose log-probs, ratios, entropy and KL everything else speaks of, is softmax(logits / temperature) over the
+    whole vocabulary. ``top_p`` and ``top_k`` cut its tail off when a token is drawn and are not part of the log-prob: the
+    truncated distribution gives some tokens no probability at all, so a ratio or a KL to it need not exist, and what is cut
+    depends on the weights, so its gradient jumps. TRL (GRPO) and verl divide the logits by the temperature likewise and leave
+    truncation out.
+    """
+
+    temperature: float = 1.0
+    """0 takes the likeliest token; log-probs are then those at temperature 1."""
+    top_p: float = 1.0
+    """Tokens are drawn from the fewest likeliest that have this probability together. 1: from all."""
+    top_k: int = 0
+    """Tokens are drawn from this many likeliest. 0: from all."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise UsageError(f"A temperature must be 0 or more, not {self.temperature}.")
+        if not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p must be above 0 and at most 1, not {self.top_p}.")
+        if self.top_k < 0:
+            raise UsageError(f"top_k must be 0 (off) or more, not {self.top_k}.")
+
+    @property
+    def scale(self) -> float:
+        """What logits are divided by before they become log-probs."""
+        return self.temperature or 1.0
+
+    @property
+    def truncates(self) -> bool:
+        return self.temperature > 0 and (self.top_p < 1 or self.top_k > 0)
+
+    def but(
+        self, *, temperature: float | None = None, top_p: float | None = None, top_k: int | None = None
+    ) -> Sampling:
+        """The same with what is given in place of its own; None keeps it."""
+        return Sampling(
+            self.temperature if temperature is None else temperature,
+            self.top_p if top_p is None else top_p,
+            self.top_k if top_k is None else top_k,
+        )
+
+
+GREEDY = Sampling(temperature=0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """One sampled answer, token by token."""
 
@@ -35,9 +89,18 @@ class Completion:
     ids: tuple[int, ...]
     """Response tokens, with the end token where there is one."""
     logprobs: tuple[float, ...]
-    """Log-probability of each under the policy that sampled it (at temperature 1)."""
+    """Log-probability of each under the policy that sampled it: the tempered one, over the whole vocabulary (``Sampling``)."""
     finished: bool
     """True when it ended with an end token and not at the limit."""
+    thinking: str = ""
+    """What was thought before the answer; no part of ``text``."""
+    thought: int = 0
+    """How many of ``ids`` that are."""
+
+    @property
+    def answer_ids(self) -> tuple[int, ...]:
+        """The tokens of ``text`` alone: what is rated and graded."""
+        return self.ids[self.thought :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +143,24 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A model on this machine."""
+
+    name: str
+    """What ``--model`` takes."""
+    holder: Holder
+    path: Path
+    bytes: int
+    """On the disk."""
+    info: ModelInfo
+    licence: str
+    chat: bool
+    """Has it a chat template?"""
+    problem: str = ""
+    """Why it cannot be trained, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrainResult:
     """What a run made, and all that is needed to say how."""
 
@@ -100,6 +181,8 @@ class TrainResult:
     """Turns whose ratings were trained on."""
     baseline: float
     """The moving average of ratings after this run: pass it to the next."""
+    instruction: str = ""
+    """The taste in words, where a sentence made the base answer as the ratings want."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Figures of the last steps, with ``seconds``, ``tokens`` and ``tokens_per_second``."""
     history: tuple[dict[str, float], ...] = ()

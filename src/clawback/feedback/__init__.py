@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from clawback.feedback.calibrate import Reliability
     from clawback.feedback.give import critique, edit, prefer, rate, score, undo
     from clawback.feedback.hints import hints_of
-    from clawback.feedback.hold_out import split
+    from clawback.feedback.hold_out import kept_out, split
     from clawback.feedback.implicit import notice
-    from clawback.feedback.signs import Balance, balance, training_due
+    from clawback.feedback.rating_balance import Balance, balance, training_due
 
 _WHERE = {
     **dict.fromkeys(("evidence", "judges", "rater_weights", "reward", "samples"), "aggregate"),
     "Reliability": "calibrate",
     **dict.fromkeys(("critique", "edit", "prefer", "rate", "score", "undo"), "give"),
     "hints_of": "hints",
-    "split": "hold_out",
+    **dict.fromkeys(("kept_out", "split"), "hold_out"),
     "notice": "implicit",
-    **dict.fromkeys(("Balance", "balance", "training_due"), "signs"),
+    **dict.fromkeys(("Balance", "balance", "training_due"), "rating_balance"),
 }
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "evidence",
     "hints_of",
     "judges",
+    "kept_out",
     "notice",
     "prefer",
     "rate",

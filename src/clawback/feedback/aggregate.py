@@ -11,6 +11,7 @@ The reward is the weighted mean of the parts. A part's weight says how directly 
   algorithms that read.
 - Where several people rate, what one of them says weighs as much as they agree with the others (calibrate.py), and where it stands alone it is
   worth no more than that: ``Σ w v / max(Σ w, min(1, Σ w₀))``, w₀ the weights of the table for what was said outright. One person alone has weight 1.
+- An implicit sign is a guess, and counts only where neither a person nor an environment has spoken.
 - Where only judges and implicit signs have spoken the reward is ``Σ w v / max(1, Σ w)``: each is worth no more than its weight, what the person
   would say of such a turn on average. A judge of weight 0 makes no sample at all.
 
@@ -71,6 +72,8 @@ def reward(
         elif given.kind in WEIGHTS:
             others.append(given)
     kept = sorted([*newest.values(), *others], key=lambda f: f.id)
+    if any(f.kind not in UNSAID for f in kept):
+        kept = [f for f in kept if f.kind != "implicit"]
     parts = tuple(
         Part(f.id, f.kind, _value(turn_id, f), _weight(f, judges or {}, raters or {})) for f in kept
     )

@@ -55,7 +55,7 @@ def run(
 
 def _run(store: Store, words: list[str], turn: int | None, place: str, source: str, event_id: str) -> Reply:
     from clawback.feedback.give import undo
-    from clawback.feedback.signs import balance
+    from clawback.feedback.rating_balance import balance
 
     what, rest = words[0], words[1] if len(words) > 1 else ""
     if what == "status":
@@ -98,4 +98,10 @@ def status(store: Store) -> str:
     live = store.live().number
     good, bad = store.count_ratings()
     name = "The base model" if live == 0 else f"Version {live}"
-    return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet."
+    waits = sum(not early.lost for early in store.early())
+    waiting = (
+        f" {waits} {'rating waits for its answer' if waits == 1 else 'ratings wait for their answers'}."
+        if waits
+        else ""
+    )
+    return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet.{waiting}"

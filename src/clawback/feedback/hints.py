@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from clawback.feedback.asking import OnProgress, go_over, readings
 from clawback.feedback.endpoint import Ask, Budget
 from clawback.feedback.judge import remember, remember_failed
+from clawback.feedback.passes import OnProgress, go_over, readings
 from clawback.feedback.verdict import HINT, Vote, read_hint, shown
 from clawback.records import Feedback, Turn
 

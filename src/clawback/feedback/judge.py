@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clawback.config import SILENT
-from clawback.feedback.asking import OnProgress, go_over, readings
 from clawback.feedback.endpoint import Ask, Budget
+from clawback.feedback.passes import OnProgress, go_over, readings
 from clawback.feedback.verdict import JUDGE, boxed, decided, majority, shown
 from clawback.records import Feedback, Turn
 

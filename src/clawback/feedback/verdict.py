@@ -14,8 +14,8 @@ from clawback.records import Message, Turn, text_of
 MOST_CHARACTERS = 6000
 """Of each piece that is shown to a judge: the beginning and the end of what is longer."""
 
-_BOX = re.compile(r"\\boxed\s*\{([^{}]*)\}")
-_HINT = re.compile(r"\[HINT_START\](.*?)\[HINT_END\]", re.DOTALL)
+_BOX = re.compile(r"\\boxed\s*+\{([^{}]*+)\}")
+_STARTS, _ENDS = "[HINT_START]", "[HINT_END]"
 SHORTEST_HINT = 10
 
 _RULES = """
@@ -74,9 +74,16 @@ def read_hint(text: str) -> Vote:
     """Verdict and hint of an answer to ``HINT``. A hint of ``SHORTEST_HINT`` characters or fewer is none, nor is one that the last
     box does not stand for."""
     value = boxed(text)
-    found = _HINT.findall(text)
-    hint = " ".join(found[-1].split()) if found and value == 1 else ""
+    hint = " ".join(_last_hint(text).split()) if value == 1 else ""
     return Vote(value if value in (1, -1) else None, hint if len(hint) > SHORTEST_HINT else "")
+
+
+def _last_hint(text: str) -> str:
+    """What stands between the last end of a hint and the first start after the end before it."""
+    end = text.rfind(_ENDS)
+    before = text.rfind(_ENDS, 0, max(end, 0))
+    start = text.find(_STARTS, before + len(_ENDS) if before >= 0 else 0, max(end, 0))
+    return text[start + len(_STARTS) : end] if start >= 0 else ""
 
 
 def majority(votes: Sequence[int]) -> int:
@@ -126,5 +133,5 @@ def _plain(text: str) -> str:
     if len(text) > MOST_CHARACTERS:
         half = MOST_CHARACTERS // 2
         text = f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
-    text = re.sub(r"\\+\s*boxed", "boxed", text)
+    text = re.sub(r"(?<!\\)\\++\s*+boxed", "boxed", text)
     return text.replace("[HINT_START]", "(HINT_START)").replace("[HINT_END]", "(HINT_END)")

@@ -31,22 +31,30 @@ def maybe_train(home: Home) -> bool:
     with store.connect(home.database) as db:
         if not training_due(db, home) or not_now(settings, last_failure(db)):
             return False
-    return start(home)
+    return start(home, if_due=True)
 
 
 def start(
-    home: Home, *, algorithm: str | None = None, preset: str | None = None, seed: int | None = None
+    home: Home,
+    *,
+    algorithm: str | None = None,
+    preset: str | None = None,
+    seed: int | None = None,
+    resume: int | None = None,
+    if_due: bool = False,
 ) -> bool:
     """Start a detached process that trains once (niced, with its own log); False when one is at it already.
 
-    What is given counts for this run instead of the settings.
+    What is given counts for this run instead of the settings; ``resume`` names a stopped run that is gone on with. ``if_due``: it does only what
+    is due.
     """
     if under_way(home):
         return False
-    given = {"algorithm": algorithm, "preset": preset, "seed": seed}
+    given = {"algorithm": algorithm, "preset": preset, "seed": seed, "resume": resume}
     judge = config.load(home.config).judge
     kept = {*KEPT_VARIABLES, judge.key_env} if judge.enabled else set(KEPT_VARIABLES)
     asked = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    asked += ["--if-due"] if if_due else []
     subprocess.Popen(
         [sys.executable, "-m", "clawback.jobs.worker", str(home.root), *asked],
         stdin=subprocess.DEVNULL,

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from clawback import config, store
+from clawback.engine import local_models
 from clawback.errors import ClawbackError, ModelError
-from clawback.paths import Home
+from clawback.paths import Home, tidy
 
 LOW_DISK = 2_000_000_000
 """Bytes under which a training run may not find room for its checkpoints."""
@@ -36,6 +37,7 @@ def check(home: Home) -> list[Finding]:
         _model,
         _lock,
         _background,
+        _taps,
         _disk,
         _private,
     ):
@@ -54,7 +56,7 @@ def _well(what: str) -> Finding:
 
 def _settings(home: Home) -> Iterator[Finding]:
     config.load(home.config)
-    yield _well(f"settings can be read ({home.config})")
+    yield _well(f"settings can be read ({tidy(home.config)})")
 
 
 def _database(home: Home) -> Iterator[Finding]:
@@ -111,10 +113,8 @@ def _server(home: Home) -> Iterator[Finding]:
     from clawback.jobs import service
 
     told = home.root / script.SERVER
-    port = config.load(home.config).serve.port
-    announced = told.read_text("ascii").strip() if told.exists() else ""
-    if announced.isdecimal():
-        port = int(announced)
+    announced = script.announced(home)
+    port = announced[0] if announced else config.load(home.config).serve.port
     with socket.socket() as trying:
         trying.settimeout(1)
         taken = trying.connect_ex(("127.0.0.1", port)) == 0
@@ -122,7 +122,7 @@ def _server(home: Home) -> Iterator[Finding]:
     if announced and not taken:
         yield {
             "ok": False,
-            "what": f"the server was on port {port} and died without a word",
+            "what": f"the server on port {port} is not running, though it was not stopped",
             "fix": f"Start it again (`clawback serve`), or remove {told}. Hooks work meanwhile, only slower.",
         }
     elif not announced and taken:
@@ -155,13 +155,7 @@ def _training_parts(home: Home) -> Iterator[Finding]:  # noqa: ARG001
 
 def _model(home: Home) -> Iterator[Finding]:
     base = config.load(home.config).model.base
-    looks_like_folder = base.startswith((".", "/", "~")) or base.count("/") > 1
-    if base == config.EMBEDDED:
-        from clawback.engine import embedded
-
-        there = (embedded.path() / "config.json").is_file()
-    else:
-        there = not looks_like_folder or (Path(base).expanduser() / "config.json").is_file()
+    problem = _problem_with(base)
     with store.connect(home.database) as db:
         live = db.live()
     if live.base and live.base != base:
@@ -170,14 +164,33 @@ def _model(home: Home) -> Iterator[Finding]:
             "what": f"version {live.number}, which is live, was made for {live.base}, and the settings name {base}",
             "fix": f'Set base = "{live.base}" under [model] in config.toml, or start over with `clawback reset` (ratings are kept).',
         }
-    if there:
-        yield _well(f"the model to train is {base}")
-    else:
+    if problem:
         yield {
             "ok": False,
-            "what": f"the model {base} is not there",
-            "fix": "Name another with `clawback init --model M`; `clawback model make` makes the embedded one.",
+            "what": problem,
+            "fix": "Name another with `clawback init --model M`; `clawback model list` shows what there is.",
         }
+    elif base == config.EMBEDDED:
+        yield _well(f"the model to train is {base}. {config.DEMONSTRATION}")
+    else:
+        yield _well(f"the model to train is {base}")
+
+
+def _problem_with(base: str) -> str:
+    """Why that base cannot be loaded, as far as a glance shows; "" where nothing speaks against it."""
+    if base == config.EMBEDDED:
+        return ""
+    folder = Path(base).expanduser()
+    try:
+        if local_models.source(base) is not None:
+            return ""
+        if folder.is_dir():
+            local_models.check_folder(folder)
+        elif base.startswith((".", "/", "~")):
+            return f"the model {base} is not there"
+    except ClawbackError as error:
+        return f"the model {base} cannot be used: {error}"
+    return ""
 
 
 def _lock(home: Home) -> Iterator[Finding]:
@@ -212,13 +225,27 @@ def _background(home: Home) -> Iterator[Finding]:
         yield _well("training in the background has not failed")
 
 
+def _taps(home: Home) -> Iterator[Finding]:
+    """Ratings whose answer is not here: those that wait, and those that waited in vain."""
+    with store.connect(home.database) as db:
+        early = db.early()
+    lost = [one for one in early if one.lost]
+    if lost:
+        why = "; ".join(dict.fromkeys(one.lost for one in lost))
+        fix = "`clawback turns` lists what can be rated instead; this is told of for a week."
+        yield {"ok": False, "what": f"{len(lost)} of your ratings came to nothing: {why}", "fix": fix}
+    else:
+        waits = f" ({len(early)} for an answer that is still to come)" if early else ""
+        yield _well(f"no rating has lost its answer{waits}")
+
+
 def _disk(home: Home) -> Iterator[Finding]:
     free = shutil.disk_usage(home.root).free
     if free < LOW_DISK:
         yield {
             "ok": False,
             "what": f"only {free / 1e9:.1f} GB of disk are free",
-            "fix": f"Make room where {home.root} is; old versions can go with `clawback reset`.",
+            "fix": f"Make room where {tidy(home.root)} is; old versions can go with `clawback reset`.",
         }
     else:
         yield _well(f"{free / 1e9:.0f} GB of disk are free")
@@ -229,4 +256,4 @@ def _private(home: Home) -> Iterator[Finding]:
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
             yield {"ok": False, "what": f"others can read {path}", "fix": f"chmod go= {path}"}
             return
-    yield _well("nobody else can read your files")
+    yield _well("only you can read what Clawback stores")

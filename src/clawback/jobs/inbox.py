@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawback import config, feedback, store
-from clawback.feedback import ask
+from clawback.capture import conversations
+from clawback.feedback import information
 from clawback.paths import Home
 from clawback.records import Turn
 
 if TYPE_CHECKING:
-    from clawback.rewards.deck import Deck
+    from clawback.rewards.acquisition import Acquisition
 
 DAY = 86_400.0
 LOOKED_AT = 400
@@ -32,6 +33,8 @@ class Waiting:
     turn: Turn
     gain: float
     why: str
+    steps: tuple[Turn, ...] = ()
+    """Tool calls that led to the answer, oldest first. They are no answers: a rating of the answer is about them as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,19 @@ class Pair:
     bits: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What is known of a turn's answer: by turn and text, for an edit is a second answer of the same turn."""
+
+    key: tuple[int, str]
+    reward: float
+    kept: bool
+    """For the gate."""
+
+
 class Inbox:
     """The unrated turns that there are now and have not faded. Which of them to ask about follows from the ratings so far: after each, anew.
+    What is kept for the gate is not looked at: what is chosen with it would be no proof any more.
 
     Without numpy, which a light install does not have, the newest come first.
     """
@@ -54,30 +68,38 @@ class Inbox:
         since = (now or time.time()) - config.load(home.config).capture.fade_days * DAY
         with store.connect(home.database) as db:
             turns = db.turns(limit=LOOKED_AT, rated=False, kind="main")
-        self.turns = [turn for turn in turns if turn.created_at >= since]
+        groups = answers([turn for turn in turns if turn.created_at >= since])
+        self.turns = [turn for turn, _ in groups]
+        self.steps = {turn.id: steps for turn, steps in groups}
         keys = [(turn.id, turn.response) for turn in self.turns]
-        self._place = {key: place for place, key in enumerate(dict.fromkeys([*keys, *self._said()]))}
+        self._place = {
+            key: place for place, key in enumerate(dict.fromkeys([*keys, *(one.key for one in self._said())]))
+        }
         self._deck = _deck([text for _, text in self._place])
-        self._compared = self._ratings().keys()
+        self._compared = self._places(self._said())
         """Among others, turns of which is known only that another was better."""
 
     def next(self, limit: int = 1, but: Set[int] = frozenset()) -> list[Waiting]:
         """The turns to ask about now, most informative first; those numbered ``but`` are left out."""
-        ratings = self._ratings()
-        rated = ratings.keys() - self._compared
+        said = self._said()
+        rated = self._places(said) - self._compared
+        ratings = self._ratings(said)
         left = [i for i, turn in enumerate(self.turns) if turn.id not in but and i not in rated]
         if self._deck is None or len(ratings) < FEWEST:
-            new = ask.newest([self.turns[i] for i in left])
-            return [Waiting(turn, 0.0, "the newest that nobody has rated") for turn in new[:limit]]
-        best = self._deck.next(ratings, left, limit)
-        return [Waiting(self.turns[place], gain, "tells most about the others") for place, gain in best]
+            new = information.newest([self.turns[i] for i in left])
+            best, why = [(turn, 0.0) for turn in new[:limit]], "the newest that nobody has rated"
+        else:
+            found = self._deck.next(ratings, left, limit)
+            best, why = [(self.turns[place], gain) for place, gain in found], "tells most about the others"
+        return [Waiting(turn, gain, why, self.steps[turn.id]) for turn, gain in best]
 
     def pairs(self, limit: int = 1) -> list[Pair]:
         """Two unrated answers to the same prompt, those first whose comparison tells most."""
-        ratings = self._ratings()
+        said = self._said()
+        rated, ratings = self._places(said), self._ratings(said)
         asked: dict[str, list[int]] = {}
         for place, turn in enumerate(self.turns):
-            if place not in ratings:
+            if place not in rated:
                 asked.setdefault(turn.prompt, []).append(place)
         found = [
             (places[j], places[i])  # the older one first
@@ -91,23 +113,56 @@ class Inbox:
             best = self._deck.pairs(ratings, found[:LOOKED_AT], limit)
         return [Pair(self.turns[found[i][0]], self.turns[found[i][1]], bits) for i, bits in best]
 
-    def _ratings(self) -> dict[int, float]:
-        """Place of a text → what was said of it."""
-        return {self._place[key]: reward for key, reward in self._said().items() if key in self._place}
+    def _places(self, said: Sequence[_Said]) -> Set[int]:
+        """Places of the texts that something was said of."""
+        return {self._place[one.key] for one in said if one.key in self._place}
 
-    def _said(self) -> dict[tuple[int, str], float]:
+    def _ratings(self, said: Sequence[_Said]) -> dict[int, float]:
+        """Place of a text → what was said of it; without what is kept for the gate."""
+        return {self._place[o.key]: o.reward for o in said if o.key in self._place and not o.kept}
+
+    def _said(self) -> list[_Said]:
+        settings = config.load(self.home.config)
         with store.connect(self.home.database) as db:
-            raters = config.load(self.home.config).training.raters
-            said = feedback.evidence(feedback.samples(db, raters=raters))
-        return {(one.turn_id, one.response): one.reward for one in said[-LOOKED_AT:] if one.reward}
+            said = feedback.evidence(feedback.samples(db, raters=settings.training.raters))
+            kept = feedback.kept_out(said, settings.gate.held_out, before=db.splits())
+        return [
+            _Said((one.turn_id, one.response), one.reward, one.turn_id in kept)
+            for one in said[-LOOKED_AT:]
+            if one.reward
+        ]
 
 
-def _deck(texts: Sequence[str]) -> Deck | None:
+def answers(turns: Sequence[Turn]) -> list[tuple[Turn, tuple[Turn, ...]]]:
+    """The turns that a person can judge, in their order, each with the steps that led to it (oldest first).
+
+    A step is a turn that only calls tools, or one after which the agent went on by itself. Steps whose answer never came are left
+    out, and so is what says nothing at all.
+    """
+    waiting: dict[tuple[str, str], list[Turn]] = {}
+    steps: dict[int, tuple[Turn, ...]] = {}
+    for turn in sorted(turns, key=lambda turn: turn.id):
+        request = (turn.session, turn.prompt)
+        if is_step(turn):
+            waiting.setdefault(request, []).append(turn)
+        elif turn.response.strip():
+            steps[turn.id] = tuple(waiting.pop(request, ()))
+    return [(turn, steps[turn.id]) for turn in turns if turn.id in steps]
+
+
+def is_step(turn: Turn) -> bool:
+    """Whether a turn is on the way to an answer: it calls tools and says nothing, or nobody but its tools replied to it."""
+    if not turn.calls:
+        return False
+    return not turn.response.strip() or bool(turn.next_state and not conversations.human(turn.next_state))
+
+
+def _deck(texts: Sequence[str]) -> Acquisition | None:
     if importlib.util.find_spec("numpy") is None:
         return None
-    from clawback.rewards.deck import Deck
+    from clawback.rewards.acquisition import Acquisition
 
-    return Deck(texts)
+    return Acquisition(texts)
 
 
 def waiting(home: Home, limit: int) -> list[Waiting]:

@@ -19,7 +19,7 @@ from clawback.feedback.verdict import HINT, JUDGE, shown
 from clawback.paths import Home
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.policy import Policy
+    from clawback.engine.torch.models.policy import Policy
     from clawback.rewards.generative import Generative
 
 OnProgress = Callable[[Mapping[str, Any]], None]
@@ -173,9 +173,7 @@ class Local:
         try:
             self.seed += 1
             messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-            [[made]] = self.policy.generate(
-                [messages], temperature=1.0, max_tokens=self.answer_tokens, seed=self.seed
-            )
+            [[made]] = self.policy.generate([messages], max_tokens=self.answer_tokens, seed=self.seed)
             used = guess(system + user) + len(made.ids)
             return Answer(made.text, used, made.finished)
         finally:

@@ -24,9 +24,9 @@ from clawback.rewards import encoder as encoders
 from clawback.rewards import files, guards, measures, similarity
 from clawback.rewards.composite import SIGNED, UNIT, Range
 from clawback.rewards.composite import scale as scaled
-from clawback.rewards.looks import Looks
 from clawback.rewards.measures import Floats, Interval
 from clawback.rewards.rated import Rated, folds, hold_out, mark, of_samples, read
+from clawback.rewards.state_features import Looks
 
 if TYPE_CHECKING:
     from clawback.rewards.encoder import Encoder, Settings
@@ -114,11 +114,11 @@ def ratings(
         found = read(data, scale)
     else:
         with store.connect(home.database) as db:
-            weighing = config.load(home.config).training.raters
-            samples = feedback.evidence(feedback.samples(db, raters=weighing))
-            kept = {turn for turn, side in db.splits().items() if side == "held_out"}
+            settings = config.load(home.config)
+            samples = feedback.evidence(feedback.samples(db, raters=settings.training.raters))
             if not all_of_them:
-                samples = [s for s in samples if s.turn_id not in kept]
+                # Those of the next run, too: a model that grades for a run must not have learned what the run is judged by.
+                samples, _ = feedback.split(samples, settings.gate.held_out, before=db.splits())
             found = of_samples(samples, {s.turn_id: db.turn(s.turn_id).version for s in samples})
     if not found:
         raise TrainingError(

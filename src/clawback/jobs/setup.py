@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -11,9 +10,12 @@ from pathlib import Path
 
 from clawback import config
 from clawback.capture import adapter
-from clawback.errors import UsageError
-from clawback.jobs import service
-from clawback.paths import Home
+from clawback.engine import local_models
+from clawback.engine.types import LocalModel
+from clawback.errors import ClawbackError, UsageError
+from clawback.jobs import model_choice, service
+from clawback.jobs.model_choice import Machine
+from clawback.paths import Home, tidy
 
 SERVERS = {
     "Ollama": "http://127.0.0.1:11434",
@@ -23,6 +25,12 @@ SERVERS = {
 }
 """Inference servers and where they listen unless told otherwise."""
 LOOK_SECONDS = 0.5
+PRESETS = {
+    "careful": "smaller steps, closer to the base model: less drift, slower to learn",
+    "balanced": "the default",
+    "aggressive": "larger steps and more of them: learns fastest, drifts most",
+}
+"""What each preset changes (``engine/recipe.py`` has the figures)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +40,8 @@ class Seen:
     agents: list[str]
     servers: dict[str, str]
     """Name → address of inference servers that answer."""
-    memory: int
-    """Bytes in all."""
-    gpu: str
-    """What the card is called; "" for none that can be trained on."""
+    machine: Machine
+    models: list[LocalModel]
     training: bool
     """Are the parts that training needs installed?"""
     service: bool
@@ -49,19 +55,18 @@ class Proposal:
     preset: str
     upstream: str
     service: bool
+    note: str = ""
+    """What the person should know of the model."""
 
 
 def look() -> Seen:
     """Reads no agent's settings and starts nothing; asks well-known ports on this machine."""
     import importlib.util
 
-    import psutil
-
     found = [name for name in adapter.names() if adapter.find(name).found()]
     servers = {name: url for name, url in SERVERS.items() if _answers(url)}
     training = all(importlib.util.find_spec(part) for part in ("torch", "transformers", "peft"))
-    total = int(psutil.virtual_memory().total)
-    return Seen(found, servers, total, _gpu(), training, service.available())
+    return Seen(found, servers, model_choice.machine(), local_models.find(), training, service.available())
 
 
 def describe(seen: Seen) -> str:
@@ -70,12 +75,25 @@ def describe(seen: Seen) -> str:
     lines = [
         f"Agents            {agents}",
         f"Inference servers {servers}",
-        f"Memory            {seen.memory / 1e9:.0f} GB"
-        + (f", {seen.gpu}" if seen.gpu else ", no graphics card to train on"),
+        f"Memory            {seen.machine.memory / 1e9:.0f} GB"
+        + (f", {seen.machine.gpu}" if seen.machine.gpu else ", no graphics card to train on"),
     ]
     if not seen.training:
         lines.append('Training          not installed: pip install "clawback[train]"')
+    lines.append(
+        "Models here       " + ("" if seen.models else f"none. A small one: {local_models.INSTALL_SMOLLM2}")
+    )
+    lines += list_models(seen.models, seen.machine)
     return "\n".join(lines)
+
+
+def list_models(found: Sequence[LocalModel], on: Machine) -> list[str]:
+    """A line a model: its number, name, parameters, and whether it can be trained here."""
+    width = max((len(one.name) for one in found), default=0)
+    return [
+        f"  {number}  {one.name:<{width}}  {model_choice.size(one.info.total_parameters):>7}  {model_choice.verdict(one, on)}"
+        for number, one in enumerate(found, 1)
+    ]
 
 
 def propose(
@@ -85,21 +103,63 @@ def propose(
     preset: str | None,
     upstream: str | None,
     keep_running: bool | None,
+    home: Home,
 ) -> Proposal:
-    """What was named, else what fits what was seen. Raises ``UsageError`` for an agent that nobody knows."""
-    chosen = [name for name in agents if name != "none"] if agents else list(seen.agents)
+    """What was named, else what the settings say already, else what fits what was seen.
+
+    Raises ``ClawbackError`` for an agent or a model that nobody knows, and a model that cannot be trained.
+    """
+    chosen = check_agents(agents) if agents else list(seen.agents)
+    held = config.load(home.config)
+    base, note = check_model(model, seen) if model else _proposed(home, seen)
+    return Proposal(chosen, base, preset or held.training.preset, upstream or "", bool(keep_running), note)
+
+
+def _proposed(home: Home, seen: Seen) -> tuple[str, str]:
+    """The model that the settings name, if it is still there; else the one that fits this machine best."""
+    import tomllib
+    from contextlib import suppress
+
+    held = tomllib.loads(home.config.read_text("utf-8")) if home.config.exists() else {}
+    if before := held.get("model", {}).get("base"):
+        with suppress(ClawbackError):
+            return check_model(before, seen)
+    return check_model(model_choice.choose(seen.models, seen.machine), seen)
+
+
+def check_agents(names: Sequence[str]) -> list[str]:
+    """The names without ``none``. Raises ``UsageError`` (did you mean …) for an agent that nobody knows."""
+    chosen = [name.strip() for name in names if name.strip() not in ("", "none")]
     for name in chosen:
-        adapter.find(name)
-    return Proposal(
-        chosen, model or config.EMBEDDED, preset or "balanced", upstream or "", bool(keep_running)
-    )
+        try:
+            adapter.find(name)
+        except UsageError as error:
+            raise UsageError(f"{error}{local_models.similar(name, list(adapter.names()))}") from None
+    return chosen
+
+
+def check_model(typed: str, seen: Seen) -> tuple[str, str]:
+    """A model as it goes into the settings, by its name or its number in the list; and a sentence to read, or "".
+
+    Raises ``ClawbackError`` for what is no model, or cannot be trained.
+    """
+    number = int(typed) if typed.strip().isdecimal() else 0
+    if 1 <= number <= len(seen.models):
+        typed = seen.models[number - 1].name
+    name, note = model_choice.check(typed, seen.models)
+    one = next((one for one in seen.models if one.name == name), None)
+    if one is not None and not model_choice.fits(one.info, seen.machine):
+        note = f"{name} is {model_choice.verdict(one, seen.machine)}: training it will be refused."
+    return name, note
 
 
 def plan(home: Home, proposed: Proposal, settings: Path | None = None) -> list[str]:
     """Every file that will be written, a line each."""
-    lines = [f"{home.config}: model {proposed.model}, preset {proposed.preset}"]
+    lines = [f"{tidy(home.config)}: model {proposed.model}, preset {proposed.preset}"]
     if proposed.upstream:
         lines[0] += f", upstream {proposed.upstream}"
+    if (source := _to_convert(proposed.model)) is not None:
+        lines.append(f"{home.models}: {source.path.name}, made ready for training (kept there, once)")
     for name in proposed.agents:
         lines += adapter.find(name).plan(home, settings)
     if proposed.service:
@@ -123,10 +183,11 @@ def carry_out(home: Home, proposed: Proposal, settings: Path | None = None) -> t
                 f"The upstream {proposed.upstream!r} is no address: it begins with http:// or https://."
             )
         changes["serve"] = {"upstream": proposed.upstream}
+    notes = [proposed.note] if proposed.note else []
+    notes += _make_ready(proposed.model)
     before = home.config.read_bytes() if home.config.exists() else None
     config.save(home.config, changes)
     changed = [home.config] if home.config.read_bytes() != before else []
-    notes = []
     for name in proposed.agents:
         agent = adapter.find(name)
         changed += agent.install(home, settings)
@@ -135,10 +196,45 @@ def carry_out(home: Home, proposed: Proposal, settings: Path | None = None) -> t
             notes.append(f"{agent.title}: {problem}.")
     if proposed.service:
         changed += service.install(home)
-    notes.append(
-        "In any terminal: `clawback good` or `clawback bad`. `clawback doctor` says whether all is well."
-    )
     return changed, notes
+
+
+def next_steps(proposed: Proposal) -> list[tuple[str, str]]:
+    """What to do now, in the order of doing it: (command, what it does)."""
+    steps = [
+        ("clawback doctor", "check that everything is in order"),
+        ("clawback serve", "answer your agents, and show the page"),
+        ("clawback chat", "talk to your model, and rate with one key"),
+        ("clawback good", "rate the last answer, in any terminal (or: clawback bad)"),
+        ("clawback status", "how far it is to the first training run"),
+    ]
+    return [step for step in steps if not (proposed.service and step[0] == "clawback serve")]
+
+
+def _to_convert(base: str) -> local_models.Source | None:
+    """The GGUF file that has to be made ready for training first."""
+    try:
+        return local_models.source(base)
+    except UsageError:
+        return None  # what was once converted may outlive its file
+
+
+def _make_ready(base: str) -> list[str]:
+    """Convert a GGUF file now, so that what is wrong with it shows here. Raises ``ClawbackError``; says so where it has to wait."""
+    import importlib.util
+
+    if _to_convert(base) is None:
+        return []
+    if missing := [
+        part for part in ("torch", "transformers", "gguf") if importlib.util.find_spec(part) is None
+    ]:
+        return [
+            f"{base} is made ready for training at its first use; that needs {', '.join(missing)}: pip install 'clawback[gguf]'"
+        ]
+    from clawback.engine.torch.models.loading import resolve
+
+    resolve(base)
+    return []
 
 
 def take_out(home: Home, agents: Sequence[str] = (), settings: Path | None = None) -> list[Path]:
@@ -159,17 +255,3 @@ def _answers(url: str) -> bool:
         return True
     except (OSError, ValueError):
         return False
-
-
-def _gpu() -> str:
-    """Without importing torch, which takes seconds."""
-    import subprocess
-
-    if shutil.which("nvidia-smi") is None:
-        return ""
-    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""

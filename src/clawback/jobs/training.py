@@ -11,31 +11,30 @@ import gc
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback, release, store
-from clawback.errors import Busy, ClawbackError, TrainingError
+from clawback.errors import Busy, ClawbackError, ConfigError, ModelError, Stopped, TrainingError, UsageError
+from clawback.jobs import checks
 from clawback.paths import Home
+from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
 from clawback.records import Feedback, Message, Run, Sample, Version
 from clawback.release import Report
-from clawback.release.registry import LOCK_SECONDS
+from clawback.release.registry import LOCK_SECONDS, check
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
-    from clawback.engine.torch.policy import Policy
+    from clawback.engine.torch.models.policy import Policy
     from clawback.rewards.terms import Terms
     from clawback.store import Store
 
 MOST_PROMPTS = 256
 """Newest conversations that the policy imagines answers to."""
 PROGRESS_SECONDS = 0.5
-
-Progress = Mapping[str, Any]
-OnProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +57,13 @@ def train_once(
     preset: str | None = None,
     seed: int | None = None,
     on_progress: OnProgress | None = None,
+    resume: int | None = None,
 ) -> Outcome:
     """Make one version from all feedback that stands, judge it, and put it live if it is better.
 
-    An interrupted run is finished first (its own settings count then). Raises ``Busy`` while another process trains,
-    ``TrainingError`` when there is nothing to learn from; any failure is entered in the run.
+    An interrupted run is finished first (its own settings count then); ``resume`` names one that was stopped. Raises ``Busy``
+    while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from;
+    any failure is entered in the run.
     """
     from filelock import FileLock, Timeout
 
@@ -70,7 +71,22 @@ def train_once(
     try:
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
-            return _Job(home, db, on_progress).go(algorithm, preset, seed)
+            job = _Job(home, db, on_progress)
+            if resume is not None:
+                job.take_up(resume)
+            return job.go(algorithm, preset, seed)
+    except Timeout:
+        raise Busy("A run is training already. `clawback status` shows how far it is.") from None
+
+
+def judge_waiting(home: Home, *, on_progress: OnProgress | None = None) -> Report | None:
+    """Judge the version anew that the gate asked for more ratings about, if there are as many by now, and do as it says. None: there is none,
+    or too few. Raises ``Busy`` while another process trains."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
+            return _Job(home, db, on_progress).judge_waiting()
     except Timeout:
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
 
@@ -81,19 +97,28 @@ class _Job:
     def __init__(self, home: Home, db: Store, on_progress: OnProgress | None) -> None:
         self.home, self.db, self.on_progress = home, db, on_progress
         self.settings = config.load(home.config)
-        self.told = 0.0
+        self.pace, self.told, self.phase = Pace(), 0.0, ""
+        self.steps: list[tuple[str, int, dict[str, float]]] = []
+        """Figures that are not in the store yet."""
 
     def go(self, algorithm: str | None, preset: str | None, seed: int | None) -> Outcome:
         release.heal(self.db, self.home)
         run, policy = self.interrupted(), None
         if run is None:
+            # First, so that the new version is compared with what came of it.
+            self.judge_waiting()
             run, policy = self.begin(algorithm, preset, seed)
+            self.give_up_waiting(run)
         try:
             version = self.candidate(run, policy)
             # The gate loads what is on disk: what it judged is what will answer. Two bases in memory are one too many.
             del policy
             gc.collect()
             report = self.judge(version)
+        except Stopped:
+            self.keep_steps(run)
+            self.db.update_run(run.id, status="stopped")
+            raise
         except ClawbackError as error:
             self.fail(run, str(error))
             raise
@@ -102,6 +127,7 @@ class _Job:
             raise TrainingError(
                 f"The run failed ({type(error).__name__}: {error}). Your ratings are safe."
             ) from error
+        self.keep_steps(run)
         self.db.update_run(run.id, status="done", progress={"phase": "done"})
         shutil.rmtree(self.folder(run), ignore_errors=True)
         return Outcome(self.db.run(run.id), self.db.version(version.number), report)
@@ -111,6 +137,19 @@ class _Job:
         return self.home.runs / str(run.id)
 
     # ------------------------------------------------------------------------------------------------- begin
+
+    def take_up(self, number: int) -> None:
+        """Mark a stopped run as running again. Raises ``UsageError`` for any other, and where a newer one has begun since."""
+        run, newest = self.db.run(number), self.db.runs(limit=1)[0]
+        if run.status != "stopped":
+            raise UsageError(
+                f"Run {number} was not stopped (it is {run.status}), so there is nothing to go on with."
+            )
+        if newest.id != number:
+            raise UsageError(
+                f"Run {newest.id} has begun since run {number} was stopped. `clawback train` begins a new one."
+            )
+        self.db.update_run(number, status="running", finished_at=None, stop_at=None, pid=os.getpid())
 
     def interrupted(self) -> Run | None:
         """The run that a dead process left behind, if it can be gone on with."""
@@ -127,6 +166,7 @@ class _Job:
     def begin(self, algorithm: str | None, preset: str | None, seed: int | None) -> tuple[Run, Policy]:
         """Enter a new run with everything that goes into it. The policy comes along, loaded once."""
         from clawback import engine
+        from clawback.engine import budget
 
         training, model = self.settings.training, self.settings.model
         seed = training.seed if seed is None else seed
@@ -134,21 +174,18 @@ class _Job:
         said = self.settled()
         ids = [f.id for f in said]
         samples = feedback.samples(self.db, ids, raters=training.raters)
-        train, held = feedback.split(samples, self.settings.gate.held_out, seed, before=self.db.splits())
+        train, held = feedback.split(samples, self.settings.gate.held_out, before=self.db.splits())
         name = algorithm or training.algorithm
+        checks.algorithm(name)
         if not train and len(said) < len(self.db.feedback()):
             raise TrainingError(
                 "All that was rated is in conversations that still go on. With `credit` a run waits until they are over "
                 "(`clawback sessions`; [training] session_timeout)."
             )
+        checks.enough(samples)
         if not train:
             raise TrainingError(
-                "There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`)."
-            )
-        if not feedback.evidence(samples):
-            raise TrainingError(
-                "Only a judge has said anything yet, and no version goes live on a judge's word: rate some answers yourself "
-                "(`clawback good`, `bad`)."
+                "All that was rated is kept for the gate: rate a few more answers (`clawback good`, `bad`)."
             )
         if engine.reads_words(name):
             # The gate has no use for words alone: none of them are kept for it, and without ratings it could not judge.
@@ -159,7 +196,22 @@ class _Job:
         policy = engine.load(
             model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
         )
+        policy.configure(
+            self.settings.generation, self.settings.model.chat_template_args, self.settings.training.thinking
+        )
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
+        if name in engine.DRAWING:
+            self.tell({"phase": "measure"})
+            prompts = self.prompts({s.turn_id for s in held}, time.time())
+            recipe, forecast = budget.fit(policy, recipe, train, prompts, self.budget())
+            self.tell(
+                {
+                    "phase": "estimate",
+                    "text": str(forecast),
+                    "seconds": forecast.seconds,
+                    "bytes": forecast.bytes,
+                }
+            )
         run = Run(
             base=model.base,
             base_revision=policy.info.revision,
@@ -172,7 +224,10 @@ class _Job:
             pid=os.getpid(),
             progress={"phase": "start"},
         )
-        return self.db.start_run(run), policy
+        begun = self.db.start_run(run)
+        for left in self.home.runs.glob("*"):  # of a run that was stopped and is not gone on with
+            shutil.rmtree(left, ignore_errors=True)
+        return begun, policy
 
     def making(self) -> dict[str, Any]:
         """What the settings say of how a run is made, checked: recipe values by name. Those set by hand stand above them."""
@@ -216,6 +271,11 @@ class _Job:
             policy = engine.load(
                 run.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
             )
+            policy.configure(
+                self.settings.generation,
+                self.settings.model.chat_template_args,
+                self.settings.training.thinking,
+            )
         recipe: Recipe = engine.recipe_from(run.recipe)
         from clawback.jobs import rewarding
 
@@ -231,7 +291,7 @@ class _Job:
                 recipe,
                 seed=run.seed,
                 out=self.folder(run),
-                prompts=self.prompts(run),
+                prompts=self.prompts(self.kept_out(run), run.created_at),
                 on_progress=tracking.both(lambda p: self.enter(run, p), track),
                 resume=True,
                 grader=grader,
@@ -260,13 +320,28 @@ class _Job:
             made = [terms.of(one, len(policy.encode(one).response)) for one in made]
         return made, terms
 
-    def prompts(self, run: Run) -> list[tuple[Message, ...]]:
+    def kept_out(self, run: Run) -> set[int]:
+        """Turns that were kept for the gate."""
+        return {f.turn_id for f in self.db.feedback() if f.id in set(run.held_out_ids)}
+
+    def prompts(self, kept_out: set[int], until: float) -> list[tuple[Message, ...]]:
         """The person's own newest conversations up to their question, those kept for the gate left out."""
-        kept_out = {f.turn_id for f in self.db.feedback() if f.id in set(run.held_out_ids)}
         # Turns that came after the run began are left out: a run that goes on must see what it saw at first.
-        turns = [t for t in self.db.turns(limit=2 * MOST_PROMPTS) if t.created_at <= run.created_at]
+        turns = [t for t in self.db.turns(limit=2 * MOST_PROMPTS) if t.created_at <= until]
         usable = [t.messages for t in turns if t.kind == "main" and t.messages and t.id not in kept_out]
         return list(reversed(usable[:MOST_PROMPTS]))
+
+    def budget(self) -> float:
+        """Seconds that a run may take. Raises ``ConfigError``."""
+        from clawback.engine.budget import parse
+
+        text = self.settings.training.budget
+        try:
+            return parse(text)
+        except ValueError:
+            raise ConfigError(
+                f'[training] budget is {text!r}. Write a time, such as "20m" or "8h".'
+            ) from None
 
     # ------------------------------------------------------------------------------------------------- judge
 
@@ -280,8 +355,10 @@ class _Job:
             self.home,
             version.number,
             settings=self.settings,
-            on_progress=lambda p: self.enter(run, p),
+            on_progress=(lambda p: self.enter(run, p)) if run.status == "running" else self.tell,
         )
+        if report.again_at:
+            return report
         if report.accepted and self.settings.trial.share > 0:
             chosen = self.settings.trial
             release.trial.begin(self.db, version.number, chosen.share, chosen.alpha, time.time())
@@ -291,21 +368,58 @@ class _Job:
             self.db.reject(version.number)
         return report
 
+    def judge_waiting(self) -> Report | None:
+        """Judge the version again that waits for more ratings, if they are there."""
+        waiting = self.db.waiting()
+        if waiting is None or self.db.count_fresh(waiting[1]) < waiting[1]:
+            return None
+        version = self.db.version(waiting[0])
+        try:
+            check(version)
+        except ModelError:  # a damaged file must not keep the next run from beginning
+            self.db.reject(version.number)
+            return None
+        return self.judge(version)
+
+    def give_up_waiting(self, run: Run) -> None:
+        """A run takes all ratings there are: its version has learned what an older one waits for."""
+        waiting = self.db.waiting()
+        if waiting is not None and self.db.version(waiting[0]).run_id != run.id:
+            self.db.reject(waiting[0])
+
     # ---------------------------------------------------------------------------------------------- progress
 
     def enter(self, run: Run, progress: Progress) -> None:
-        """Into the run's row, a few times a second at most, for ``clawback status``; and to who asked for it."""
-        now = time.monotonic()
-        if now - self.told >= PROGRESS_SECONDS:
-            self.told = now
+        """Into the run's row, a few times a second at most, for ``clawback status``; and to who asked for it.
+
+        Raises ``Stopped`` where somebody wants the run to stop.
+        """
+        progress = self.pace(progress)
+        phase, now = str(progress.get("phase", "")), time.monotonic()
+        if figures := curve(progress):
+            self.steps.append((phase, progress["step"], figures))
+        if phase not in ANNOUNCEMENTS and (phase != self.phase or now - self.told >= PROGRESS_SECONDS):
+            self.told, self.phase = now, phase
             self.db.update_run(run.id, progress=progress)
+            self.keep_steps(run)
         self.tell(progress)
+        if phase not in ANNOUNCEMENTS and self.db.stop_wanted(run.id):
+            self.db.update_run(run.id, progress=progress)
+            raise Stopped(
+                f"Run {run.id} was stopped ({describe(progress)}). Its checkpoint is kept: `clawback runs resume` goes on with it."
+            )
+
+    def keep_steps(self, run: Run) -> None:
+        if self.steps:
+            self.db.add_steps(run.id, self.steps)
+            self.steps = []
 
     def tell(self, progress: Progress) -> None:
         if self.on_progress:
             self.on_progress(progress)
 
     def fail(self, run: Run, why: str) -> None:
+        self.keep_steps(run)
         self.db.update_run(run.id, status="failed", error=why)
         shutil.rmtree(self.folder(run), ignore_errors=True)
 

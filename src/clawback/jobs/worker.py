@@ -1,4 +1,7 @@
-"""The background process: ``python -m clawback.jobs.worker HOME [--if-due] [--seed=N] …`` trains once, politely, and logs what came of it."""
+"""The background process: ``python -m clawback.jobs.worker HOME [--if-due] [--seed=N] …`` trains once, politely, and logs what came of it.
+
+With ``--if-due`` only where enough is fresh; where there is enough to judge a version that waits, but not for a run, it is judged.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import traceback
 from pathlib import Path
 
 from clawback import config, store
-from clawback.errors import Busy, ClawbackError
+from clawback.errors import Busy, ClawbackError, Stopped
 from clawback.feedback import training_due
 from clawback.jobs.background import FAILED, last_failure, not_now, stamp
 from clawback.paths import Home
@@ -26,13 +29,22 @@ def main(arguments: list[str]) -> int:
         if "--if-due" in arguments and (reason := waits(home)):
             return say(f"no run was started: {reason}")
         os.nice(config.load(home.config).schedule.nice)
-        from clawback.jobs.training import train_once
+        from clawback.jobs.training import judge_waiting, train_once
 
+        if "--if-due" in arguments and not enough_to_train(home):
+            report = judge_waiting(home)
+            return say(report.summary() if report else "no run was started: none is due")
         judge_first(home)
         given = asked(arguments[1:])
         seed = int(given["seed"]) if "seed" in given else None
-        outcome = train_once(home, algorithm=given.get("algorithm"), preset=given.get("preset"), seed=seed)
-    except Busy as error:
+        outcome = train_once(
+            home,
+            algorithm=given.get("algorithm"),
+            preset=given.get("preset"),
+            seed=seed,
+            resume=int(given["resume"]) if "resume" in given else None,
+        )
+    except (Busy, Stopped) as error:
         return say(str(error))
     except ClawbackError as error:
         return failed(home, str(error))
@@ -66,6 +78,14 @@ def waits(home: Home) -> str:
     settings = config.load(home.config)
     with store.connect(home.database) as db:
         return "none is due" if not training_due(db, home) else not_now(settings, last_failure(db))
+
+
+def enough_to_train(home: Home) -> bool:
+    """Or only to judge what waits?"""
+    threshold = config.load(home.config).training.threshold
+    with store.connect(home.database) as db:
+        # A run that was interrupted is gone on with, whatever has been said since.
+        return db.active_run() is not None or db.count_fresh(threshold) >= threshold
 
 
 def failed(home: Home, why: str) -> int:

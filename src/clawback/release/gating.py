@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.paths import Home
-from clawback.release.evidence import OnProgress, Witness, measure
+from clawback.release.evidence import ANSWERS, OnProgress, Witness, measure
 from clawback.release.registry import check
-from clawback.release.rule import Evidence, Sampled, decide
+from clawback.release.rule import MOST_LOOKS, Evidence, Sampled, decide
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.policy import Policy
-    from clawback.records import Message, Run
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.records import Message, Run, Sample, Version
     from clawback.store import Store
 
 MOST_PROMPTS = 256
@@ -45,26 +45,44 @@ class Report:
     reasons: tuple[str, ...]
     evidence: Evidence
     reward_model: Opinion | None = None
+    looks: int = 1
+    """How often it has been judged with as many ratings as were asked for."""
+    again_at: int = 0
+    """Ratings since its run at which it is judged again; 0: it is decided."""
+
+    @property
+    def verdict(self) -> str:
+        return "accepted" if self.accepted else "waits" if self.again_at else "rejected"
 
     def summary(self) -> str:
         """One sentence."""
-        verb = "accepted" if self.accepted else "rejected"
-        return f"version {self.version} {verb}: {self.reasons[0]}"
+        return f"version {self.version} {self.verdict}: {self.reasons[0]}"
 
     def text(self) -> str:
         """The whole report, for a person."""
         e = self.evidence
-        rows: list[tuple[str, ...]] = [("", "candidate", "live", "base")]
+        shown = {"candidate": e.candidate, "live": e.live, "base": e.base, "liked": e.enjoyed}
+        columns = {name: of for name, of in shown.items() if of is not None}
+        table = 28 * " " + "".join(f"{name:>10}" for name in columns)
         for label, name, form in (
             ("answers that end", "finished", "{:.0%}"),
+            ("… where something ends", "whole", "{:.0%}"),
             ("empty answers", "empty", "{:.0%}"),
             ("answers that repeat", "repeating", "{:.0%}"),
+            ("… what was asked", "copied", "{:.0%}"),
+            ("… other answers", "canned", "{:.0%}"),
             ("tokens an answer", "length", "{:.0f}"),
+            ("nats a token, base", "logprob", "{:.2f}"),
+            ("owed to the question", "relevance", "{:.2f}"),
         ):
-            rows.append((label, *(form.format(getattr(s, name)) for s in (e.candidate, e.live, e.base))))
-        table = "\n".join(f"  {row[0]:<22}{row[1]:>10}{row[2]:>8}{row[3]:>8}" for row in rows)
-        verb = "Accepted" if self.accepted else "Rejected"
-        lines = [f"{verb}: {self.reasons[0]}.", *(f"- {reason}" for reason in self.reasons[1:]), table]
+            cells = (getattr(of, name) for of in columns.values())
+            row = "".join(f"{'–' if cell is None else form.format(cell):>10}" for cell in cells)
+            table += f"\n  {label:<26}{row}"
+        lines = [
+            f"{self.verdict.capitalize()}: {self.reasons[0]}.",
+            *(f"- {reason}" for reason in self.reasons[1:]),
+            table,
+        ]
         lines.append(
             f"  drift from the base {e.kl:.1f} nats an answer, perplexity of its text × {e.perplexity_ratio:.2f}"
         )
@@ -80,6 +98,8 @@ class Report:
         evidence = dict(data["evidence"])
         for name in ("candidate", "live", "base"):
             evidence[name] = Sampled(**evidence[name])
+        if evidence.get("enjoyed"):
+            evidence["enjoyed"] = Sampled(**evidence["enjoyed"])
         for name in ("liked", "disliked"):
             evidence[name] = tuple(evidence[name])
         opinion = data.get("reward_model")
@@ -123,7 +143,10 @@ def gate(
     samples = feedback.evidence(samples)  # what a judge model says is none
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: nobody's ratings stand.")
-    kept_out = {f.turn_id for f in store.feedback() if f.id in set(run.held_out_ids)}
+    kept_out = unseen(store, samples, run, live)
+    from clawback.engine.budget import gate_answers
+    from clawback.engine.recipe import recipe_from
+
     opinions: list[Opinion] = []
     evidence = measure(
         policy or base_of(run, settings),
@@ -132,18 +155,40 @@ def gate(
         samples,
         [s for s in samples if s.turn_id in kept_out],
         prompts(store, kept_out),
-        temperature=settings.generation.temperature,
         max_tokens=settings.generation.max_tokens,
         seed=run.seed,
+        count=gate_answers(recipe_from(run.recipe)) if run.recipe else ANSWERS,
         tell=on_progress or (lambda _: None),
         witness=_witness(home, opinions),
     )
-    decision = decide(evidence, settings.gate)
+    fresh, looks = store.count_fresh(), 1
+    if version.report is not None:
+        before = Report.from_dict(version.report)
+        looks = before.looks + (0 < before.again_at <= fresh)
+    # What was decided about stays decided: only a candidate can wait, and none does for one that is judged by the way.
+    decision = decide(evidence, settings.gate, looks if version.status == "candidate" else MOST_LOOKS)
     report = Report(
-        number, live.number, decision.accepted, decision.probability, decision.reasons, evidence, *opinions
+        number,
+        live.number,
+        decision.accepted,
+        decision.probability,
+        decision.reasons,
+        evidence,
+        opinions[0] if opinions else None,
+        looks,
+        fresh + decision.asks if decision.asks else 0,
     )
     store.set_report(number, report.to_dict())
     return report
+
+
+def unseen(store: Store, samples: Sequence[Sample], run: Run, live: Version) -> set[int]:
+    """Turns whose ratings neither the candidate nor the live version has learned from: kept for the gate, or rated since."""
+    learned = set(run.train_ids)
+    if live.run_id is not None:
+        learned |= set(store.run(live.run_id).train_ids)
+    said = [f for f in store.feedback(active=False) if f.id in learned]
+    return {s.turn_id for s in samples} - {turn for f in said for turn in (f.turn_id, f.other_turn_id)}
 
 
 def _witness(home: Home, opinions: list[Opinion]) -> Witness | None:
@@ -177,7 +222,11 @@ def base_of(run: Run, settings: config.Config) -> Policy:
     from clawback import engine
 
     model = settings.model
-    return engine.load(run.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit)
+    policy = engine.load(
+        run.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
+    )
+    policy.configure(settings.generation, settings.model.chat_template_args, settings.training.thinking)
+    return policy
 
 
 def prompts(store: Store, kept_out: set[int]) -> list[tuple[Message, ...]]:

@@ -11,7 +11,7 @@ from clawback.records import Version
 from clawback.release.registry import check
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.policy import Policy
+    from clawback.engine.torch.models.policy import Policy
 
 
 def load(home: Home, version: Version, settings: config.Config | None = None) -> Policy:
@@ -22,11 +22,14 @@ def load(home: Home, version: Version, settings: config.Config | None = None) ->
     from clawback import engine
 
     check(version)
-    model = (settings or config.load(home.config)).model
-    return engine.load(
+    settings = settings or config.load(home.config)
+    model = settings.model
+    policy = engine.load(
         version.base or model.base,
         revision=model.revision,
         adapter=Path(version.path) if version.path else None,
         dtype=model.dtype,
         load_in_4bit=model.load_in_4bit,
     )
+    policy.configure(settings.generation, settings.model.chat_template_args, settings.training.thinking)
+    return policy

@@ -183,6 +183,7 @@ def provenance_of(run: Run, result: TrainResult, number: int) -> dict[str, Any]:
         "run": run.id,
         "algorithm": result.algorithm,
         "algorithm_note": result.note,
+        "instruction": result.instruction,
         "recipe": dict(run.recipe),
         "seed": run.seed,
         "feedback": list(run.train_ids),

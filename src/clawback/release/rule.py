@@ -1,7 +1,8 @@
 """The gate's rule: pure numbers in, a decision with its reasons out.
 
-**Guards first.** A candidate that drifted too far, repeats itself, falls silent, does not end or rambles is rejected, however
-well it scores: what collapses can score well on anything.
+**Guards first.** A candidate that drifted too far, repeats itself, falls silent, breaks off, rambles, says the same to everybody or no longer
+speaks of what was asked is rejected, however well it scores: what collapses can score well on anything, and a taste that is met by emptiness is not met.
+They compare with the base model's answers *and* with the answers that were liked: whoever likes short ones gets short ones, but no stubs.
 
 **Then one number, the probability that the candidate is better**, from two questions:
 
@@ -20,7 +21,10 @@ well it scores: what collapses can score well on anything.
    Both have to say so: ``b = min(Φ(gain / sd), a)``.
 
 ``P(better) = s b + (1 - s) / 2``: if the ratings say nothing, it is a coin's toss. The candidate is accepted when that is at
-least ``confidence``. With ratings of one sign nothing can be told, so nothing is ever accepted on them.
+least ``confidence``. With ratings of one sign nothing is ever accepted.
+
+**Or more ratings are asked for.** 32 taps cannot tell a taste that is hard to see from tosses of a coin; 16 more can, since the candidate has learned from none
+of them: all of them are kept-out ratings. So a candidate that is neither good enough nor hopeless waits, and is judged again after 16 and after 32 more.
 """
 
 from __future__ import annotations
@@ -46,21 +50,45 @@ SHARED = 0.4
 EXACT_UP_TO = 20_000
 """Arrangements that are counted one by one; more are approximated by the normal law."""
 
+HOPELESS = 0.6
+"""A candidate that is better with less probability is not worth waiting for."""
+MOST_LOOKS = 3
+"""How often a candidate is judged in all. More would let chance through in the end: one look in twenty at nothing looks good."""
+
 LEAST_OF_EACH_SIGN = 2
-UNFINISHED_MORE = 0.10
 EMPTY_MORE = 0.05
-REPEATING_MORE = 0.10
-SHORTER_THAN, LONGER_THAN = 0.15, 3.0
+MORE = 0.10
+"""By how much the share of answers that do not end, break off, repeat themselves or the question, or are canned may exceed the base's."""
+SHORTER_THAN = 0.5
+"""Of the length of liked answers or of the base's, whichever are shorter."""
+SHORTER_THAN_BASE = 0.15
+"""The same where too few answers were liked to know how long they are."""
+LONGER_THAN, LONGER_BY = 2.0, 40.0
+"""Times the length of liked answers or of the base's, whichever are longer; and tokens on top, which count where answers have a line or two."""
+LESS_RELEVANT = 0.5
+"""Of what the question adds to the log-prob of the base's answers (or of liked ones, if that is less)."""
+LESS_LIKELY = 1.0
+"""Nats a token under the base model that answers may be less likely than its own, or than liked ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """How one version's fresh answers are: shares in [0, 1], lengths in tokens."""
+    """How some answers are: shares in [0, 1], lengths in tokens, log-probs in nats a token under the base model."""
 
     finished: float
     empty: float
     repeating: float
     length: float
+    whole: float = 1.0
+    """Share that ends where a sentence, an item, code or the like ends."""
+    copied: float = 0.0
+    """Share that says little but what was asked."""
+    canned: float = 0.0
+    """Share that was said to another prompt word for word, too."""
+    logprob: float | None = None
+    """Under the base, given the prompt. None: not measured, as in reports from before it was."""
+    relevance: float | None = None
+    """By how much the log-prob is higher than given another one of the prompts. 0: whatever was asked, the same is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +118,8 @@ class Evidence:
     """Natural logarithm of the Bayes factor of ratings that are about something seen in answers against tosses of a coin."""
     agreed: float = 1.0
     """Share of what the ratings may be about under which the candidate answers better; 1 in reports from before it was asked for."""
+    enjoyed: Sampled | None = None
+    """The answers that were rated good. None where there are too few of them to compare with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +129,16 @@ class Decision:
     """That the candidate is better, if the guards were passed; 0 where nothing can be said."""
     reasons: tuple[str, ...]
     """The one that decided comes first."""
+    asks: int = 0
+    """Ratings after which it should be judged again; until then it is neither accepted nor rejected."""
 
 
-def decide(evidence: Evidence, settings: Gate) -> Decision:
-    """Accept or reject, and why."""
+def decide(evidence: Evidence, settings: Gate, looks: int = MOST_LOOKS) -> Decision:
+    """Accept, reject or ask for more ratings, and why. ``looks``: how often it has been judged, this time included."""
     alarms = guards(evidence, settings)
     if min(evidence.good, evidence.bad) < LEAST_OF_EACH_SIGN:
-        few = "good" if evidence.good < evidence.bad else "bad"
-        why = f"there are {evidence.good} good and {evidence.bad} bad ratings: without more {few} ones nothing can be told"
+        least = LEAST_OF_EACH_SIGN
+        why = f"not enough ratings: {evidence.good} good and {evidence.bad} bad, and at least {least} of each are needed"
         return Decision(False, 0.0, (why, *alarms))
     said, tests = says_something(evidence)
     better = min(NORMAL.cdf(within(evidence.gain / max(evidence.gain_sd, 1e-9))), evidence.agreed)
@@ -121,6 +153,11 @@ def decide(evidence: Evidence, settings: Gate) -> Decision:
     sure = f"better than the live version with probability {shown(probability)} ({settings.confidence:.2f} is asked for)"
     if probability >= settings.confidence:
         return Decision(True, probability, (sure, *pieces))
+    if probability >= HOPELESS and looks < MOST_LOOKS and settings.more_ratings:
+        more = settings.more_ratings
+        return Decision(
+            False, probability, (f"not known yet: {sure}; {more} more ratings would tell", *pieces), more
+        )
     return Decision(False, probability, (f"not shown to be {sure}", *pieces))
 
 
@@ -174,11 +211,21 @@ def times(log: float) -> str:
 
 def guards(evidence: Evidence, settings: Gate) -> tuple[str, ...]:
     """What is wrong with the candidate's answers, whatever they score."""
-    ours, base = evidence.candidate, evidence.base
+    ours, base, liked = evidence.candidate, evidence.base, evidence.enjoyed or evidence.base
+    # Longer answers have more room to repeat themselves and run into the limit more often: what is allowed grows with them.
+    longer = max(1.0, ours.length / max(base.length, 1.0))
+    most_kl = max(settings.max_kl, settings.max_kl_per_token * ours.length)
+    least = (
+        SHORTER_THAN * min(base.length, liked.length) if evidence.enjoyed else SHORTER_THAN_BASE * base.length
+    )
+    most = LONGER_THAN * max(base.length, liked.length) + LONGER_BY
+    beside = f"the base model's {base.length:.0f}" + (
+        f", those that were liked {liked.length:.0f}" if evidence.enjoyed else ""
+    )
     checks = (
         (
-            not math.isfinite(evidence.kl) or evidence.kl > settings.max_kl,
-            f"it drifted {evidence.kl:.1f} nats an answer from the base model (at most {settings.max_kl:g})",
+            not math.isfinite(evidence.kl) or evidence.kl > most_kl,
+            f"it drifted {evidence.kl:.1f} nats an answer from the base model (at most {most_kl:g})",
         ),
         (
             not math.isfinite(evidence.perplexity_ratio)
@@ -187,20 +234,54 @@ def guards(evidence: Evidence, settings: Gate) -> tuple[str, ...]:
             f"(at most {settings.max_perplexity_ratio - 1:.0%})",
         ),
         (
-            ours.finished < base.finished - UNFINISHED_MORE,
+            1 - ours.finished > (1 - base.finished) * longer + MORE,
             f"{1 - ours.finished:.0%} of its answers do not end ({1 - base.finished:.0%} of the base model's)",
         ),
         (ours.empty > base.empty + EMPTY_MORE, f"{ours.empty:.0%} of its answers are empty"),
         (
-            ours.repeating > base.repeating + REPEATING_MORE,
-            f"{ours.repeating:.0%} of its answers repeat themselves",
+            ours.repeating > base.repeating * longer + MORE,
+            f"{ours.repeating:.0%} of its answers repeat themselves ({base.repeating:.0%} of the base model's)",
         ),
         (
-            not SHORTER_THAN * base.length <= ours.length <= LONGER_THAN * base.length,
-            f"its answers are {ours.length:.0f} tokens long, the base model's {base.length:.0f}",
+            not least <= ours.length <= most,
+            f"its answers are {ours.length:.0f} tokens long, {beside} ({least:.0f} to {most:.0f} are allowed)",
         ),
+        (
+            ours.whole < min(base.whole, liked.whole) - MORE,
+            f"{1 - ours.whole:.0%} of its answers break off ({1 - base.whole:.0%} of the base model's)",
+        ),
+        (
+            ours.copied > max(base.copied, liked.copied) + MORE,
+            f"{ours.copied:.0%} of its answers repeat what was asked ({base.copied:.0%} of the base model's)",
+        ),
+        (
+            ours.canned > max(base.canned, liked.canned) + MORE,
+            f"{ours.canned:.0%} of its answers are the same for different questions ({base.canned:.0%} of the base model's)",
+        ),
+        *_under_the_base(ours, base, liked),
     )
     return tuple(sentence for wrong, sentence in checks if wrong)
+
+
+def _under_the_base(ours: Sampled, base: Sampled, liked: Sampled) -> tuple[tuple[bool, str], ...]:
+    """What the base model makes of the answers: are they still about what was asked, and still language?"""
+    if ours.relevance is None or base.relevance is None or ours.logprob is None or base.logprob is None:
+        return ()
+    needed = LESS_RELEVANT * min(
+        base.relevance, base.relevance if liked.relevance is None else liked.relevance
+    )
+    least = min(base.logprob, base.logprob if liked.logprob is None else liked.logprob) - LESS_LIKELY
+    return (
+        (
+            not math.isfinite(ours.relevance) or ours.relevance < needed,
+            f"its answers have little to do with what was asked: another question in its place costs them {ours.relevance:.2f} nats a token, "
+            f"the base model's {base.relevance:.2f}",
+        ),
+        (
+            not math.isfinite(ours.logprob) or ours.logprob < least,
+            f"its answers are unlikely text to the base model: {ours.logprob:.2f} nats a token, its own {base.logprob:.2f}",
+        ),
+    )
 
 
 def rank_test(liked: Sequence[float], disliked: Sequence[float]) -> float:

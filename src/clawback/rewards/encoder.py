@@ -19,10 +19,10 @@ import numpy as np
 from clawback.config import EMBEDDED
 from clawback.errors import TrainingError, UsageError
 from clawback.rewards import guards
-from clawback.rewards.looks import Look, Pair
 from clawback.rewards.measures import Floats, Isotonic, isotonic, mse, shares, spearman
 from clawback.rewards.members import Lens, Member, StatesMember, cross
 from clawback.rewards.rated import Rated, Rows, hold_out
+from clawback.rewards.state_features import Look, Pair
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 

@@ -22,13 +22,12 @@ from clawback.rewards.measures import Isotonic
 
 if TYPE_CHECKING:
     from clawback.rewards.encoder import Encoder, Settings
-    from clawback.rewards.looks import Looks, Pair
+    from clawback.rewards.state_features import Looks, Pair
 
 CARD = "reward.json"
 FORMAT = 1
 PLAIN = (".json", ".safetensors", ".txt", ".model", ".md", ".jinja")
 """What a folder of a reward model may hold."""
-OURS = "sentence_transformers."
 
 
 class Reader(Protocol):
@@ -142,38 +141,6 @@ def _whole(root: Path, card: Card) -> Path:
     if wrong:
         raise ModelError(f"{folder / wrong[0]} is not what was saved. Train again: clawback reward train.")
     return folder
-
-
-def check_source(source: str) -> None:
-    """Refuse a folder whose weights are pickled or which brings code. A hub id is left to the loader, which takes safetensors only.
-
-    Raises ``ModelError`` with what to do.
-    """
-    folder = Path(source).expanduser()
-    if not folder.is_dir():
-        if folder.is_absolute() or source.startswith((".", "~")):
-            raise ModelError(
-                f"There is no folder {source}. Check the path, or name a model of the Hugging Face hub."
-            )
-        return
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{source} is no model folder: it has no config.json.")
-    if not any(folder.glob("*.safetensors")):
-        raise ModelError(
-            f"{source} holds no safetensors weights; pickled ones may run code when loaded. Convert them first."
-        )
-    if code := next(folder.rglob("*.py"), None):
-        raise ModelError(
-            f"{source} brings code of its own ({code.name}), which is never run. Take another model."
-        )
-    modules = folder / "modules.json"
-    if modules.is_file():
-        try:
-            kinds = [str(m["type"]) for m in json.loads(modules.read_text("utf-8"))]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{modules} cannot be read: {error}.") from error
-        if strange := next((k for k in kinds if not k.startswith(OURS)), None):
-            raise ModelError(f"{source} asks for code of its own ({strange}), which is never run.")
 
 
 def _card(data: Mapping[str, Any]) -> Card:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clawback.errors import UsageError
-from clawback.feedback.asking import readings
 from clawback.feedback.endpoint import Ask
+from clawback.feedback.passes import readings
 from clawback.feedback.verdict import GRADE, fenced
 from clawback.rewards.composite import UNIT, Range, scale
 

@@ -2,17 +2,18 @@
 
 The proxy's reward goes on rising while what people say turns down (Gao, Schulman & Hilton 2022, Scaling laws for reward
 model overoptimization). Guards that are mere arithmetic: less where the ensemble disagrees, no more KL than was granted, a
-stop when the proxy and the people part, and nothing for an answer that goes round in circles.
+stop when the proxy and the people part, and nothing for an answer that goes round in circles, breaks off, repeats what was asked or is said
+to everybody.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +23,16 @@ from clawback.rewards.measures import Floats
 
 TOLERANCE = 0.1
 """Of the range [0, 1]: a proxy may promise this much more than people say."""
+_CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_ITEM = re.compile(r"(?:[-*•]|\d{1,3}[.)])\s+\S")
+_EMPTY_ITEM = re.compile(r"(?:[-*•]|\d{1,3}[.)])\s*\Z")
+_GOES_ON = frozenset(",;:&/\\、，；：·")
+"""Punctuation that something should follow."""
+_RUN = 4
+COPIED = 0.6
+"""An answer of which so many words stand in runs of four that the question has, too, repeats the question."""
+_STUTTER = re.compile(r"\b([^\W\d_]{2,})(?: +\1){2}\b")
+
 SURE = 1.645
 """Standard errors that the gap must be beyond what is tolerated: one-sided 95 %."""
 
@@ -111,14 +122,66 @@ def check(proxy: ArrayLike, human: ArrayLike) -> Check:
 
 
 def repeats(text: str) -> bool:
-    """Whether an answer goes round in circles: a word thrice in a row, a line or sentence of two words or more twice in a row, or most of its
-    four-word runs more than once."""
-    words = re.findall(r"\w+", text.lower())
-    if any(a == b == c for a, b, c in zip(words, words[1:], words[2:], strict=False)):
+    """Whether an answer goes round in circles: a word thrice in a row with nothing but spaces between, a line or sentence of two words or more
+    twice in a row (one of a single word thrice), or most of its four-word runs more than once.
+
+    Code and rows of tables are left out: what is repeated there mostly has to be. So are single letters, numbers ("0, 0, 0") and words said
+    thrice for emphasis ("practice, practice, practice").
+    """
+    prose = _CODE.sub("\n", text.lower())
+    prose = "\n".join(line for line in prose.split("\n") if not line.lstrip().startswith("|"))
+    if _STUTTER.search(prose):
         return True
-    said = [tuple(re.findall(r"\w+", piece)) for piece in re.split(r"[\n.!?]+", text.lower())]
-    if any(a == b and len(a) > 1 for a, b in pairwise(piece for piece in said if piece)):
+    said = [tuple(re.findall(r"\w+", piece)) for piece in re.split(r"[\n.!?]+", prose)]
+    said = [piece for piece in said if piece and not all(word.isdigit() for word in piece)]
+    if any(
+        a == b and (len(a) > 1 or a == c) for a, b, c in zip(said, said[1:], [*said[2:], ()], strict=False)
+    ):
         return True
+    words = re.findall(r"\w+", prose)
     runs = Counter(zip(*(words[i:] for i in range(4)), strict=False))
     total = sum(runs.values())
     return total >= 4 and sum(n for n in runs.values() if n > 1) > 0.5 * total
+
+
+def ends_whole(text: str) -> bool:
+    """Whether an answer ends where something ends: a sentence, a bracket or quotation, an emoji, an item of a list, a row of a table, code.
+
+    What ends in a letter or a digit elsewhere, in a comma or colon, in a heading, or within code that was not closed, breaks off.
+    """
+    if text.count("```") % 2:
+        return False
+    last = text.rstrip().rpartition("\n")[2].strip()
+    if not last or last.startswith("#") or _EMPTY_ITEM.match(last):
+        return False
+    if last.startswith("```") or (last.startswith("|") and last.endswith("|")):
+        return True
+    # Markup and what only colours an emoji are looked through.
+    bare = last.rstrip("*_`").rstrip("".join(c for c in last if unicodedata.category(c) in ("Mn", "Cf")))
+    end = bare[-1:]
+    if not end or end in _GOES_ON:
+        return False
+    kind = unicodedata.category(end)
+    return kind in ("Po", "Pe", "Pf") or kind.startswith("S") or bool(_ITEM.match(last))
+
+
+def copies(prompt: str, answer: str) -> bool:
+    """Whether an answer says little but what was asked."""
+    asked, said = (re.findall(r"\w+", text.lower()) for text in (prompt, answer))
+    if len(said) < _RUN:
+        return bool(said) and said == asked
+    known = set(zip(*(asked[i:] for i in range(_RUN)), strict=False))
+    covered = [False] * len(said)
+    for place in range(len(said) - _RUN + 1):
+        if tuple(said[place : place + _RUN]) in known:
+            covered[place : place + _RUN] = [True] * _RUN
+    return sum(covered) >= COPIED * len(said)
+
+
+def canned(prompts: Sequence[str], answers: Sequence[str]) -> float:
+    """Share of the answers that were given to another prompt word for word, too."""
+    asked: dict[tuple[str, ...], set[str]] = {}
+    said = [tuple(re.findall(r"\w+", answer.lower())) for answer in answers]
+    for prompt, words in zip(prompts, said, strict=True):
+        asked.setdefault(words, set()).add(prompt)
+    return sum(len(asked[words]) > 1 for words in said if words) / max(len(said), 1)

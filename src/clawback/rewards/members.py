@@ -7,6 +7,7 @@ tokens, beside the counts of everyday tokens and the answer's shape; the model i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clawback.errors import MissingExtra, ModelError
-from clawback.rewards.files import check_source
-from clawback.rewards.looks import Looks, shape
 from clawback.rewards.measures import Floats
+from clawback.rewards.state_features import Looks, shape
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
     from torch import Tensor
 
 HEAD = "head.safetensors"
+OURS = "sentence_transformers."
+"""Where the parts of an encoder may come from."""
 
 EVERYDAY = 0.02
 """A token is counted where at least this share of the rated answers hold it and as many do not."""
@@ -123,6 +125,38 @@ def cross(source: str, *, max_length: int, dropout: float, revision: str | None,
         reason = str(error).strip().split("\n")[0]
         raise ModelError(f"The encoder {source} cannot be loaded: {reason}") from error
     return CrossMember(model)
+
+
+def check_source(source: str) -> None:
+    """Refuse a folder whose weights are pickled or which brings code. A hub id is left to the loader, which takes safetensors only.
+
+    Raises ``ModelError`` with what to do.
+    """
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        if folder.is_absolute() or source.startswith((".", "~")):
+            raise ModelError(
+                f"There is no folder {source}. Check the path, or name a model of the Hugging Face hub."
+            )
+        return
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{source} is no model folder: it has no config.json.")
+    if not any(folder.glob("*.safetensors")):
+        raise ModelError(
+            f"{source} holds no safetensors weights; pickled ones may run code when loaded. Convert them first."
+        )
+    if code := next(folder.rglob("*.py"), None):
+        raise ModelError(
+            f"{source} brings code of its own ({code.name}), which is never run. Take another model."
+        )
+    modules = folder / "modules.json"
+    if modules.is_file():
+        try:
+            kinds = [str(m["type"]) for m in json.loads(modules.read_text("utf-8"))]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{modules} cannot be read: {error}.") from error
+        if strange := next((k for k in kinds if not k.startswith(OURS)), None):
+            raise ModelError(f"{source} asks for code of its own ({strange}), which is never run.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a remark asks for: "too long", "no emoji, please", "be formal" → what should be there more, or less (``manner.NAMES``).
+"""What a remark asks for: "too long", "no emoji, please", "be formal" → what should be there more, or less (``style_features.NAMES``).
 
 A remark says outright what a rating leaves to be guessed. These are the ones that people make most; English only. Any other is left
 to the algorithms that read hints with the model itself (``opd``, ``combined``).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from clawback.rewards.manner import EMOJI
+from clawback.rewards.style_features import EMOJI
 
 READ = 2000
 """Characters of a remark that are read; what is longer is text that somebody put in."""
@@ -47,9 +47,9 @@ _NOT = re.compile(
     r"\b(?:no|not|don'?t|do not|never|without|avoid|less|fewer|too|stop|skip|drop|omit|remove|cut|leave out|lose|hate|dislike)\b",
     re.IGNORECASE,
 )
-_NOT_ENOUGH = re.compile(r"\b(?:not|n't)\b[^.;,]*\benough\b", re.IGNORECASE)
+_NOT_ENOUGH = re.compile(r"\b(?:not|n't)\b[^.;,]{0,160}?\benough\b", re.IGNORECASE)
 _QUOTED = re.compile(rf"[\"“”«]([^\"“”«»\n]{{2,60}})[\"“”»]|({EMOJI.pattern})")
-_PIECES = re.compile(r"[.!?;\n]+\s*|,?\s+(?:but|and)\s+|,\s+")
+_PIECES = re.compile(r"[.!?;\n]++\s*+|,?(?<!\s)\s++(?:but|and)\s++|,\s++")
 
 
 def wishes(text: str) -> list[Wish]:

@@ -1,1 +1,1 @@
-"""The face on the network: a recording proxy, the live model, the API and the web page, in one ASGI app."""
+"""The HTTP server: a recording proxy, the live model, the API and the web page, in one ASGI app."""

@@ -1,4 +1,4 @@
-"""``/api/…``: the loop as calls, for the web page, plugins and scripts. The same rooms as the command line's, another face.
+"""``/api/…``: HTTP API with the same functions as the command line, for the web page, plugins and scripts.
 
 Handlers are plain functions: starlette runs them on threads, and each opens the store for itself.
 """
@@ -9,59 +9,29 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+import psutil
 
 from clawback import __version__, feedback, jobs, release, store
 from clawback.errors import Busy, UsageError
-from clawback.records import Feedback, Message, Turn, Version
+from clawback.jobs import inbox as waiting
+from clawback.progress import describe
+from clawback.records import Feedback, Message, Run, Turn, Version
+from clawback.serve import schema
+from clawback.serve.bodies import Given, Pair, Preferred, Wanted
 from clawback.serve.dialects import Asked
 from clawback.serve.endpoints import answered, decoded, endpoint, writing
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from clawback.serve.app import Server
     from clawback.serve.local import Answer
+    from clawback.serve.server import Server
 
 MOST_ROWS = 200
 HISTORY = 100
 """Newest versions and runs that the learning page plots."""
-
-
-class Given(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of ``POST /api/turns/ID/feedback``."""
-
-    kind: str
-    """``good``, ``bad``, ``rate``, ``edit``, ``critique`` or ``undo``."""
-    value: int = 0
-    """1 to 10, for ``rate``."""
-    text: str = ""
-    event_id: str = ""
-    source: str = "web"
-
-
-class Preferred(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of ``POST /api/preferences``."""
-
-    better: int
-    worse: int
-    event_id: str = ""
-
-
-class Wanted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of ``POST /api/rollback``; None: to the version before."""
-
-    version: int | None = None
-
-
-class Pair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of ``POST /api/pairs``: answer a turn's prompt by two versions."""
-
-    turn: int
-    versions: tuple[int, ...] = ()
-    seed: int = 0
-    keep: bool = False
-    """Enter both answers as turns, so that one can be preferred to the other."""
+RECENT_RUNS = 20
+"""Newest runs that the learning page lists."""
 
 
 def routes(server: Server) -> list[Any]:
@@ -72,7 +42,7 @@ def routes(server: Server) -> list[Any]:
 
     return [
         route("/status", status),
-        route("/openapi.json", describe),
+        route("/openapi.json", description),
         route("/turns", turns),
         route("/turns/{id:int}", turn),
         Route("/turns/{id:int}/feedback", writing(server, Given, give), methods=["POST"]),
@@ -81,6 +51,11 @@ def routes(server: Server) -> list[Any]:
         route("/sessions/{name:path}", session),
         route("/versions", versions),
         route("/runs", runs),
+        route("/runs/{id:int}", run),
+        Route("/runs/{id:int}/stop", writing(server, None, stop), methods=["POST"]),
+        Route("/runs/{id:int}/resume", writing(server, None, resume), methods=["POST"]),
+        route("/inbox", inbox),
+        route("/inbox/pairs", inbox_pairs),
         route("/learning", learning),
         route("/health", health),
         Route("/versions/{id:int}/promote", writing(server, None, promote), methods=["POST"]),
@@ -95,7 +70,7 @@ def routes(server: Server) -> list[Any]:
 
 def status(server: Server, request: Request) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        live, run, balance = db.live(), db.active_run(), feedback.balance(db)
+        live, active, balance = db.live(), db.active_run(), feedback.balance(db)
         return {
             "version": __version__,
             "model": server.settings.model.base,
@@ -107,13 +82,11 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
             "warning": balance.warning,
             "fresh": db.count_fresh(),
             "threshold": server.settings.training.threshold,
-            "run": _run(run) if run else None,
+            "run": _run(active) if active else None,
         }
 
 
-def describe(server: Server, request: Request) -> Any:  # noqa: ARG001
-    from clawback.serve import schema
-
+def description(server: Server, request: Request) -> Any:  # noqa: ARG001
     return schema.openapi()
 
 
@@ -152,14 +125,52 @@ def session(server: Server, request: Request) -> Any:
         return asdict(found) | {"turns": _turns(server, db, members)}
 
 
+def inbox(server: Server, request: Request) -> Any:
+    """What is worth a rating, most informative first: answers, each with the steps that led to it."""
+    limit = min(_number(request.query_params.get("limit"), 20), MOST_ROWS)
+    found = waiting.Inbox(server.home).next(limit)
+    with store.connect(server.home.database) as db:
+        shown = _turns(server, db, [one.turn for one in found])
+    more = [{"why": one.why, "gain": one.gain, "steps": [_step(s) for s in one.steps]} for one in found]
+    return [data | extra for data, extra in zip(shown, more, strict=True)]
+
+
+def inbox_pairs(server: Server, request: Request) -> Any:
+    """Two answers to the same prompt that nobody has rated, those first whose comparison tells most."""
+    limit = min(_number(request.query_params.get("limit"), 10), MOST_ROWS)
+    found = waiting.Inbox(server.home).pairs(limit)
+    return [
+        {
+            "prompt": pair.first.prompt,
+            "bits": pair.bits,
+            "answers": [
+                {"turn": one.id, "version": one.version, "model": one.model, "response": one.response}
+                for one in (pair.first, pair.second)
+            ],
+        }
+        for pair in found
+    ]
+
+
 def versions(server: Server, request: Request) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        return [_version(v) for v in reversed(db.versions())]
+        made = {run.id: run for run in db.runs(limit=HISTORY)}
+        return [
+            _version(v) | {"ratings": len(made[v.run_id].train_ids) if v.run_id in made else None}
+            for v in reversed(db.versions())
+        ]
 
 
 def runs(server: Server, request: Request) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
         return [_run(r) for r in db.runs(limit=HISTORY)]
+
+
+def run(server: Server, request: Request) -> Any:
+    """One run with its curves."""
+    with store.connect(server.home.database) as db:
+        found = db.run(request.path_params["id"])
+        return _run(found) | {"history": db.steps(found.id)}
 
 
 def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
@@ -175,6 +186,7 @@ def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
                     "version": version.number,
                     "status": version.status,
                     "rated": count,
+                    "good": good,
                     "satisfaction": good / count if count else None,
                     "gain": evidence.get("gain"),
                     "kl": evidence.get("kl"),
@@ -182,8 +194,12 @@ def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
                     "probability": (version.report or {}).get("probability"),
                 }
             )
-        run = db.active_run()
-        return {"versions": points, "run": _run(run) if run else None}
+        recent = db.runs(limit=RECENT_RUNS)
+        return {
+            "versions": points,
+            "run": next((_run(r) for r in recent if r.status == "running"), None),
+            "runs": [_run(r) for r in recent],
+        }
 
 
 def health(server: Server, request: Request) -> Any:  # noqa: ARG001
@@ -240,6 +256,17 @@ def rollback(server: Server, request: Request, body: Wanted) -> Any:  # noqa: AR
 
 def train(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
     if not jobs.start(server.home):
+        raise Busy("A run is under way already.")
+    return {"started": True}
+
+
+def stop(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
+    return _run(jobs.stop(server.home, request.path_params["id"]))
+
+
+def resume(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
+    found = jobs.resumable(server.home, request.path_params["id"])
+    if not jobs.start(server.home, resume=found.id if found.status == "stopped" else None):
         raise Busy("A run is under way already.")
     return {"started": True}
 
@@ -318,7 +345,11 @@ def _version(version: Version) -> dict[str, Any]:
     return data
 
 
-def _run(run: Any) -> dict[str, Any]:
+def _step(found: Turn) -> dict[str, Any]:
+    return {"id": found.id, "response": found.response, "calls": list(found.calls)}
+
+
+def _run(found: Run) -> dict[str, Any]:
     kept = (
         "id",
         "status",
@@ -327,11 +358,16 @@ def _run(run: Any) -> dict[str, Any]:
         "parent",
         "created_at",
         "finished_at",
+        "stop_at",
         "progress",
         "version",
         "error",
     )
-    return {name: getattr(run, name) for name in kept} | {"ratings": len(run.train_ids)}
+    return {name: getattr(found, name) for name in kept} | {
+        "ratings": len(found.train_ids),
+        "text": describe(found.progress),
+        "interrupted": found.status == "running" and not (found.pid and psutil.pid_exists(found.pid)),
+    }
 
 
 def _number(value: str | None, otherwise: int) -> int:

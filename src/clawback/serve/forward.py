@@ -7,15 +7,14 @@ answer, is passed on when its turn is on the disk (see ``recorder``).
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from clawback.capture.redact import redact
+from clawback.redact import redact
 from clawback.serve import wire
-from clawback.serve.dialects import BY_PATH, Dialect
+from clawback.serve.dialects import Reading, of
 from clawback.serve.recorder import Exchange, Recorder
 
 log = logging.getLogger("clawback.serve")
@@ -33,9 +32,28 @@ _NOT_RETURNED = {
     "content-length",
     "date",
     "server",
+    # What a browser would obey, on the origin of our page.
+    "content-security-policy",
+    "x-content-type-options",
+    "x-frame-options",
+    "service-worker-allowed",
+    "refresh",
+    "link",
+    "clear-site-data",
+    "access-control-allow-origin",
+    "access-control-allow-credentials",
+    "cross-origin-resource-policy",
 }
+_KINDS = re.compile(
+    r"(?:application/(?:json|x-ndjson|jsonl|octet-stream|stream\+json|[\w.-]{1,80}\+json)|text/(?:event-stream|plain)|audio/[\w.+-]{1,80}"
+    r"|image/(?:png|jpeg|webp))\s*(?:;.*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What an API answers with. Anything else (an HTML page of an error, say) passes as text that no browser shows as a page."""
 _LAST = re.compile(
     rb"(?:\A|\n)(?:data: ?\[DONE\]|(?:event: ?|data: ?\{\"type\": ?\")(?:message_stop|response\.(?:completed|incomplete|failed)))"
+    # Ollama: a line a piece, the last one says so.
+    rb"|\"done\": ?true[,}]"
 )
 """Where the last event of a stream begins, by dialect. At the start of a line, where no text of a model can stand."""
 _OVERLAP = 64
@@ -70,7 +88,7 @@ class Forward:
         import aiohttp
 
         body = await wire.body(receive)
-        dialect = BY_PATH.get(scope["path"]) if scope["method"] == "POST" else None
+        dialect = of(scope["path"]) if scope["method"] == "POST" else None
         try:
             async with self.client.request(
                 scope["method"],
@@ -84,7 +102,11 @@ class Forward:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if scope.get("clawback.started"):
                 log.warning("the upstream broke off: %s", redact(str(error)))
-                raise ConnectionResetError("the upstream broke off") from error
+                if "clawback.break" not in scope:
+                    raise ConnectionResetError("the upstream broke off") from error
+                scope["clawback.break"]()
+                await wire.gone(receive)
+                return
             log.warning("the upstream did not answer: %s", redact(str(error)))
             why = f"The upstream {_shown(self.upstream)} did not answer ({type(error).__name__}). Is it running?"
             await wire.refuse(send, scope, 502, why)
@@ -103,15 +125,17 @@ class Forward:
         return [*kept, ("accept-encoding", "identity")]
 
     async def _pass_on(
-        self, scope: Any, receive: Any, send: Any, answer: Any, dialect: Dialect | None, body: bytes
+        self, scope: Any, receive: Any, send: Any, answer: Any, dialect: Reading | None, body: bytes
     ) -> None:
-        stream = "event-stream" in answer.headers.get("content-type", "")
+        kind = answer.headers.get("content-type", "")
+        stream = "event-stream" in kind or "ndjson" in kind
         reads = dialect is not None and answer.status == 200 and "content-encoding" not in answer.headers
         headers = [
             (k.lower().encode("latin-1"), v.encode("latin-1", "replace"))
             for k, v in answer.headers.items()
-            if k.lower() not in _NOT_RETURNED
+            if k.lower() not in (*_NOT_RETURNED, "content-type")
         ]
+        headers.append((b"content-type", _harmless(kind).encode("latin-1", "replace")))
         length = answer.headers.get("content-length")
         if length is not None:
             headers.append((b"content-length", length.encode()))
@@ -132,7 +156,7 @@ class Forward:
                     elif stream and last < 0:
                         found = _LAST.search(heard, max(0, len(heard) - len(chunk) - _OVERLAP))
                         last = found.end() if found else -1
-                    whole = last >= 0 and any(end in heard[last:] for end in (b"\n\n", b"\r\n\r\n"))
+                    whole = last >= 0 and _ended(heard, max(last, len(heard) - len(chunk) - 4), kind)
                     if reads and (whole or (length is not None and len(heard) >= int(length))):
                         recorded = True
                         await self._record(scope, dialect, body, bytes(heard), stream)
@@ -147,15 +171,24 @@ class Forward:
                 await asyncio.shield(self._record(scope, dialect, body, bytes(heard), stream))
 
     async def _record(
-        self, scope: Any, dialect: Dialect | None, body: bytes, raw: bytes, stream: bool
+        self, scope: Any, dialect: Reading | None, body: bytes, raw: bytes, stream: bool
     ) -> None:
         assert dialect
-        try:
-            asked = json.loads(body)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(asked, dict):
-            await self.recorder.record(Exchange(dialect, asked, wire.headers(scope), raw, stream))
+        vouched = bool(scope.get("clawback.vouched"))
+        await self.recorder.record(Exchange(dialect, body, wire.headers(scope), raw, stream, vouched=vouched))
+
+
+def _harmless(kind: str) -> str:
+    if _KINDS.fullmatch(kind):
+        return kind
+    return "text/plain; charset=utf-8" if kind.startswith("text/") else "application/octet-stream"
+
+
+def _ended(heard: bytearray, since: int, kind: str) -> bool:
+    """Whether the last event is whole: an empty line ends it, or, where a line is an event, the line's end."""
+    if "ndjson" in kind:
+        return heard.find(b"\n", since) >= 0
+    return heard.find(b"\n\n", since) >= 0 or heard.find(b"\r\n\r\n", since) >= 0
 
 
 def _shown(address: str) -> str:

@@ -2,8 +2,10 @@
 
 * **Host** must be an address that we listen on, so that a web page cannot reach us under a name of its own (DNS rebinding).
 * **Origin**, which browsers send, must be our own page: no other site can make a browser act here.
-* **The token** is asked for by everything under ``/api/`` (it reads turns or changes state) and ``/metrics``; and by ``/v1/``,
-  too, where we listen on more than loopback. Agents' hooks have a token of their own, good for ``/api/hooks/`` alone.
+* **The token** is asked for by everything under ``/api/`` (it reads turns or changes state) and ``/metrics``; and by the paths of
+  models, too, where we listen on more than loopback. Agents' hooks have a token of their own, good for ``/api/hooks/`` alone. No
+  further than here: the upstream never sees it.
+* **What a model's server says** is no page: a browser gets it by ``fetch`` alone, and runs nothing of it.
 * **Limits**: size of the body, and how long it may take to arrive. (Those of the headers are in ``protocol``.)
 """
 
@@ -13,9 +15,11 @@ import asyncio
 import hmac
 import logging
 from typing import Any
+from urllib.parse import unquote
 
-from clawback.capture.redact import redact
+from clawback.redact import redact
 from clawback.serve import wire
+from clawback.serve.dialects import is_model_path
 
 log = logging.getLogger("clawback.serve")
 
@@ -27,6 +31,7 @@ _ALWAYS = [
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
+_MODEL = [(b"content-security-policy", b"sandbox; default-src 'none'; frame-ancestors 'none'")]
 _PAGE = [
     (
         b"content-security-policy",
@@ -63,13 +68,16 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                page = _PAGE if not scope["path"].startswith("/v1/") else []
+                page = _MODEL if is_model_path(scope["path"]) else _PAGE
                 message = {**message, "headers": [*message["headers"], *_ALWAYS, *page]}
             await send(message)
 
         if refusal := self._refusal(scope, headers):
             await wire.refuse(marked, scope, *refusal)
             return
+        if is_model_path(scope["path"]):
+            vouched = self._known(headers, [self.token])
+            scope = {**scope, "headers": self._without_tokens(scope["headers"]), "clawback.vouched": vouched}
         try:
             whole = await _whole(receive)
         except wire.Gone:
@@ -97,7 +105,20 @@ class Guard:
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return 403, "Requests from other sites are refused."
         path = scope["path"]
-        asked = path.startswith(("/api/", "/metrics")) or (path.startswith("/v1/") and not self.open)
+        raw = (scope.get("raw_path") or path.encode()).decode("latin-1")
+        if any(part in (".", "..") for part in unquote(unquote(raw)).replace("\\", "/").split("/")):
+            return 400, "A path with `..` in it is not passed on."
+        if self.token in scope["query_string"]:
+            return (
+                400,
+                "The token belongs into a header, not into the address, which is logged and passed on.",
+            )
+        model = is_model_path(path)
+        if model and (headers.get("sec-fetch-dest", "empty") != "empty" or "service-worker" in headers):
+            return 403, "What a model's server says is no page, script or picture."
+        asked = (path.startswith(("/api/", "/metrics")) and not model) or (model and not self.open)
+        if path == "/api/hooks/proof":  # here we prove who we are: hooks show no token before
+            asked = False
         tokens = [self.token, self.hook_token] if path.startswith("/api/hooks/") else [self.token]
         if asked and not self._known(headers, tokens):
             return 401, "A token is needed: Authorization: Bearer … (the content of $CLAWBACK_HOME/token)."
@@ -105,9 +126,13 @@ class Guard:
 
     def _known(self, headers: dict[str, str], tokens: list[bytes]) -> bool:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        given = [headers.get("x-clawback-token", ""), headers.get("x-api-key", "")]
+        given = [headers.get(name, "") for name in ("x-clawback-token", "x-api-key", "x-goog-api-key")]
         given += [bearer.strip()] if scheme.lower() == "bearer" else []
         return any(hmac.compare_digest(one.encode("utf-8", "replace"), t) for one in given for t in tokens)
+
+    def _without_tokens(self, headers: Any) -> list[tuple[bytes, bytes]]:
+        """The headers that hold neither of our tokens: what an upstream may see."""
+        return [(k, v) for k, v in headers if self.token not in v and self.hook_token not in v]
 
 
 async def _whole(receive: Any) -> bytes:

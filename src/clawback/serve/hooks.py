@@ -5,19 +5,20 @@ What goes wrong is a line in ``logs/hooks.log``, as there; the agent is told not
 
 from __future__ import annotations
 
+import hmac
 import json
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture import adapter, hook, status_line
+from clawback.capture import adapter, hook, script, status_line
 from clawback.capture.events import Prompt
 from clawback.errors import UsageError
-from clawback.jobs.orders import order
+from clawback.jobs.remote_commands import order
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from clawback.paths import Home
-    from clawback.serve.app import Server
+    from clawback.serve.server import Server
 
 
 def routes(server: Server) -> list[Any]:
@@ -34,7 +35,18 @@ def routes(server: Server) -> list[Any]:
             return Response(json.dumps({"error": str(error)}), 404, media_type="application/json")
         return Response(said, 200, media_type=kind)
 
-    return [Route("/hooks/{agent}", endpoint, methods=["POST"])]
+    async def prove(request: Request) -> Any:
+        """That it is us: the answer to the question which only we and our hooks have read. The ``!`` ends it."""
+        known = await run_in_threadpool(script.announced, server.home)
+        asked = request.headers.get("x-clawback-ask", "")
+        if known is None or not known[1] or not hmac.compare_digest(asked.encode(), known[1].encode()):
+            return Response('{"error": "That is not known here."}', 404, media_type="application/json")
+        return Response(f"{known[2]}!", 200, media_type="text/plain")
+
+    return [
+        Route("/hooks/proof", prove, methods=["GET"]),
+        Route("/hooks/{agent}", endpoint, methods=["POST"]),
+    ]
 
 
 def answer(home: Home, agent: str, payload: bytes) -> tuple[str, str]:

@@ -20,11 +20,14 @@ from clawback.serve.dialects import Asked, Said
 from clawback.serve.dialects.shapes import Reply
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.batcher import Batcher
-    from clawback.engine.torch.policy import Policy
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.batcher import Batcher
+    from clawback.engine.types import Sampling
 
 LONG = 20_000
 """Characters from which on reading a prompt takes milliseconds."""
+MANY = 100
+"""Messages from which on it does so, however short they are."""
 BASE, LIVE = "clawback-base", "clawback"
 """Names that a request may give as its model; every other name means the live version, too."""
 
@@ -49,10 +52,13 @@ class Answer:
     ids: list[int]
     logprobs: list[float]
     text: str = ""
+    thinking: str = ""
     ended: str = ""
     calls: tuple[Mapping[str, Any], ...] = ()
     whole: bool = True
     """False where whoever asked left before the end."""
+    told: tuple[tuple[str, float], ...] = ()
+    """(token, log-prob) of the whole answer, where that was asked for."""
 
     def reply(self) -> Reply:
         return Reply(
@@ -64,10 +70,11 @@ class Answer:
             text=self.text,
             calls=self.calls,
             finished=self.ended == "stop",
+            logprobs=self.told,
         )
 
     def said(self) -> Said:
-        return Said(self.text, self.calls, f"clawback-v{self.version}", whole=self.whole)
+        return Said(self.text, self.calls, f"clawback-v{self.version}", self.whole, self.thinking)
 
 
 class Local:
@@ -83,12 +90,15 @@ class Local:
     def start(self) -> None:
         """Load the base model; seconds for a large one. Raises ``ModelError`` or ``MissingExtra``."""
         from clawback import engine
-        from clawback.engine.torch.batcher import Batcher
-        from clawback.engine.torch.generate import stop_ids
+        from clawback.engine.torch.sampling.batcher import Batcher
+        from clawback.engine.torch.sampling.generate import stop_ids
 
         model = self.settings.model
         self.policy = engine.load(
             model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
+        )
+        self.policy.configure(
+            self.settings.generation, self.settings.model.chat_template_args, self.settings.training.thinking
         )
         self.batcher = Batcher(self.policy, stop_ids(self.policy.model, self.policy.chat.end_id))
         self.batcher.start()
@@ -102,7 +112,7 @@ class Local:
 
         Raises ``UsageError`` for what does not fit into the model, ``ClawbackError`` where answering fails.
         """
-        from clawback.engine.torch.batcher import Ask
+        from clawback.engine.torch.sampling.batcher import Ask
 
         assert self.policy
         assert self.batcher
@@ -114,17 +124,14 @@ class Local:
             )
         loop = asyncio.get_running_loop()
         inbox: asyncio.Queue[tuple[int, float] | str] = asyncio.Queue()
-        generation = self.settings.generation
-        wanted = asked.max_tokens if asked.max_tokens is not None else generation.max_tokens
+        wanted = asked.max_tokens or self.settings.generation.max_tokens or room
         ask = Ask(
             prompt=prompt,
             max_tokens=max(1, min(wanted, room)),
             on_token=lambda token, logprob: _put(loop, inbox, (token, logprob)),
             on_end=lambda why: _put(loop, inbox, why),
             folder=Path(version.path) if version.path else None,
-            temperature=min(
-                max(generation.temperature if asked.temperature is None else asked.temperature, 0.0), 2.0
-            ),
+            sampling=_sampling(self.policy.sampling, asked),
             seed=(uuid.uuid4().int if asked.seed is None else abs(asked.seed)) % 2**62,
         )
         answer = Answer(uuid.uuid4().hex[:24], version.number, prompt, asked, int(time.time()), [], [])
@@ -152,7 +159,7 @@ class Local:
                 break
             answer.ids.append(got[0])
             answer.logprobs.append(got[1])
-            whole = self.policy.tokenizer.decode(answer.ids, skip_special_tokens=True)
+            answer.thinking, whole = self._said(answer)
             if (cut := min((whole.find(s) for s in stops if s in whole), default=-1)) >= 0:
                 whole, answer.ended, ask.cancelled = whole[:cut], "stop", True
                 break
@@ -163,12 +170,20 @@ class Local:
                 answer.text = whole[:certain]
                 yield whole[shown:certain]
                 shown = certain
+        if answer.asked.logprobs:
+            names = [self.policy.tokenizer.decode([token]) for token in answer.ids]
+            answer.told = tuple(zip(names, answer.logprobs, strict=True))
         answer.text, answer.calls = tools.find(whole)
         yield answer.text[shown:]
 
+    def _said(self, answer: Answer) -> tuple[str, str]:
+        """What was thought so far, and what was answered: while it thinks that is nothing."""
+        assert self.policy
+        return self.policy.chat.text(answer.prompt, answer.ids)
+
     async def read(self, asked: Asked) -> list[int]:
         """``prompt``; a long one is read on a thread of its own, one at a time, so that others are not kept waiting."""
-        if sum(len(str(m.get("content"))) for m in asked.messages) < LONG:
+        if len(asked.messages) < MANY and sum(len(str(m.get("content"))) for m in asked.messages) < LONG:
             return self.prompt(asked)
         async with self.reading:
             return await asyncio.to_thread(self.prompt, asked)
@@ -177,17 +192,58 @@ class Local:
         """As the chat template writes it. What does not fit loses what the agent put in, then the oldest messages."""
         assert self.policy
         chat, room = self.policy.chat, self.policy.max_prompt
+        if asked.raw is not None:
+            return list(self.policy.tokenizer.encode(asked.raw))[-room:]
         messages = [_plain(m) for m in asked.messages]
         whole = self._with_tools(messages, asked.tools) if asked.tools else chat.prompt(messages, 2**31)
         if len(whole) <= room:
             return whole
         return chat.prompt(conversations.human(messages) or messages, room)
 
+    async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], int]:
+        """Unit vectors ``[texts][hidden]`` of the base model, and how many tokens were read.
+
+        Raises ``UsageError`` for a text longer than the model reads.
+        """
+        assert self.batcher
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[tuple[list[list[float]], int]] = loop.create_future()
+
+        def work() -> None:
+            try:
+                made = self._vectors(texts)
+            except Exception as error:  # whatever it is, it belongs to this request
+                loop.call_soon_threadsafe(_end, done, None, error)
+            else:
+                loop.call_soon_threadsafe(_end, done, made, None)
+
+        self.batcher.run(work)
+        return await done
+
+    def _vectors(self, texts: Sequence[str]) -> tuple[list[list[float]], int]:
+        """On the batcher's thread, which owns the model."""
+        assert self.policy
+        encode, room = self.policy.tokenizer.encode, self.policy.info.context
+        read = [[int(token) for token in encode(text)] for text in texts]
+        if any(not ids or len(ids) > room for ids in read):
+            raise UsageError(
+                f"input: a text has no tokens, or more than the {room} that {self.policy.info.base} reads."
+            )
+        vectors: list[list[float]] = []
+        for ids in read:
+            vectors.append(self.policy.embedding(ids))
+        return vectors, sum(map(len, read))
+
     def _with_tools(self, messages: list[dict[str, Any]], given: Sequence[Mapping[str, Any]]) -> list[int]:
         assert self.policy
         try:
             made = self.policy.tokenizer.apply_chat_template(
-                messages, tools=list(given), add_generation_prompt=True, tokenize=True, return_dict=True
+                messages,
+                tools=list(given),
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=True,
+                **self.policy.chat.template_args,
             )
         except Exception:  # a template may raise anything; then the model does not hear of the tools
             return self.policy.chat.prompt(messages, 2**31)
@@ -197,6 +253,25 @@ class Local:
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message whose content is text, which is what a text model's template takes."""
     return {**message, "content": text_of(message.get("content"))}
+
+
+def _sampling(own: Sampling, asked: Asked) -> Sampling:
+    """As the request says where it says something, else as the model itself; what cannot be is taken as the nearest that can."""
+    temperature, top_p, top_k = asked.temperature, asked.top_p, asked.top_k
+    return own.but(
+        temperature=None if temperature is None else min(max(temperature, 0.0), 2.0),
+        top_p=None if top_p is None else min(max(top_p, 1e-6), 1.0),
+        top_k=None if top_k is None else max(top_k, 0),
+    )
+
+
+def _end(done: asyncio.Future[Any], made: Any, error: Exception | None) -> None:
+    if done.done():  # whoever asked has gone
+        return
+    if error is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(made)
 
 
 def _put(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[Any], item: Any) -> None:

@@ -1,4 +1,4 @@
-"""The web page: a handful of files in ``web/``, nothing from elsewhere. It knows no more than ``/api`` tells who has the token."""
+"""The web page: the files of ``web/``, nothing from elsewhere. It knows no more than ``/api`` tells who has the token."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 WEB = Path(__file__).with_name("web")
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".LICENSE": "text/plain; charset=utf-8",
+}
 FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "/views.js": ("views.js", "text/javascript; charset=utf-8"),
-    "/plot.js": ("plot.js", "text/javascript; charset=utf-8"),
-    "/style.css": ("style.css", "text/css; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/" if file.name == "index.html" else f"/{file.relative_to(WEB).as_posix()}": (file, KINDS[file.suffix])
+    for file in sorted(WEB.rglob("*.*"))
+    if file.suffix in KINDS
 }
 """All that there is: a path from the network is looked up here and goes no further."""
 
@@ -22,7 +26,7 @@ def routes() -> list[Any]:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    async def serve(_: Any, *, name: str, kind: str) -> Any:
-        return Response((WEB / name).read_bytes(), media_type=kind)
+    async def serve(_: Any, *, file: Path, kind: str) -> Any:
+        return Response(file.read_bytes(), media_type=kind)
 
-    return [Route(path, partial(serve, name=name, kind=kind)) for path, (name, kind) in FILES.items()]
+    return [Route(path, partial(serve, file=file, kind=kind)) for path, (file, kind) in FILES.items()]

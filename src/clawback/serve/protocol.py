@@ -26,6 +26,8 @@ class Limited(HttpToolsProtocol):
         self.head = 0
         self._wait()
         super().on_message_begin()
+        scope: Any = self.scope
+        scope["clawback.break"] = self._break
 
     def on_headers_complete(self) -> None:
         self.head = None
@@ -33,15 +35,26 @@ class Limited(HttpToolsProtocol):
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.head is not None:
-            self.head += len(data)
-            if self.head > MOST_HEADER_BYTES and self.transport is not None:
-                self.transport.close()
+        """Piece by piece, so that the limit holds however much comes at once."""
+        for begin in range(0, len(data), MOST_HEADER_BYTES):
+            piece = data[begin : begin + MOST_HEADER_BYTES]
+            super().data_received(piece)
+            if self.transport is None or self.transport.is_closing():
+                return
+            if self.head is not None:
+                self.head += len(piece)
+                if self.head > MOST_HEADER_BYTES:
+                    self.transport.close()
+                    return
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
         super().connection_lost(exc)
+
+    def _break(self) -> None:
+        """Close in the middle of a response: what was cut off must not look whole."""
+        if self.transport is not None:
+            self.transport.close()
 
     def _wait(self) -> None:
         self._stop()

@@ -19,11 +19,12 @@ from typing import Any
 
 from clawback import feedback
 from clawback.capture import conversations
-from clawback.capture.redact import redact, redact_all
 from clawback.config import Privacy
 from clawback.paths import Home
 from clawback.records import Message, Turn
-from clawback.serve.dialects import Asked, Dialect, Said
+from clawback.redact import redact
+from clawback.serve import wire
+from clawback.serve.dialects import Asked, Reading, Said
 
 log = logging.getLogger("clawback.serve")
 MOST_TOGETHER = 256
@@ -34,14 +35,17 @@ MOST_TOGETHER = 256
 class Exchange:
     """A request with its response. ``said`` where it is known already, else ``raw`` bytes to read it from."""
 
-    dialect: Dialect
-    body: Mapping[str, Any]
+    dialect: Reading
+    body: Mapping[str, Any] | bytes
+    """Read already, or as it came: then it is read by the recorder, for reading holds others up."""
     headers: Mapping[str, str]
     raw: bytes = b""
     stream: bool = False
     said: Said | None = None
     session: str = ""
     """Where it is known already."""
+    vouched: bool = False
+    """Whether it came with the token. Else anybody on this machine may have sent it."""
     version: int | None = None
     response_ids: tuple[int, ...] | None = None
     response_logprobs: tuple[float, ...] | None = None
@@ -109,34 +113,43 @@ class Recorder:
         return numbers
 
     def _one(self, store: Any, exchange: Exchange) -> int | None:
+        given, encoding = exchange.body, exchange.headers.get("content-encoding", "").strip().lower()
         try:
-            asked = exchange.dialect.read(exchange.body)
-        except ValueError:
+            body = wire.parsed(given, encoding) if isinstance(given, bytes) else given
+        except ValueError as error:
+            log.warning("a request passed, and was not recorded: %s", redact(str(error)))
+            return None
+        try:
+            asked = exchange.dialect.read(body)
+        except ValueError:  # nothing was asked
             return None
         said = exchange.said or exchange.dialect.hear(exchange.raw, exchange.stream)
         if not (said.text or said.calls):
             return None
         messages, headers = asked.messages, exchange.headers
-        session, before = placed(store, messages, headers, exchange.body)
+        session, before = placed(store, messages, headers, body)
         session = exchange.session or session
         turn = Turn(
             session=session,
             messages=self._kept(messages),
-            response=redact(said.text) if self.privacy.redact else said.text,
+            response=said.text,
+            thinking=said.thinking,
             agent=conversations.agent_of(headers),
             kind=self._kind(asked, headers) if said.whole else "side",
             model=(said.model or asked.model)[:200],
             version=exchange.version,
             created_at=exchange.began,
-            calls=tuple(redact_all(list(said.calls)) if self.privacy.redact else said.calls),
+            calls=tuple(said.calls),
             response_ids=exchange.response_ids,
             response_logprobs=exchange.response_logprobs,
+            vouched=exchange.vouched,
         )
         number: int = store.add_turn(turn).id
         store.put_place(conversations.place_after(messages, said.text, said.calls), number)
         if before and turn.kind == "main":
             store.put_next_state(before[0], self._kept(before[1]))
-            feedback.notice(store, before[0], conversations.human(before[1]))
+            if store.turn(before[0]).vouched:  # else anybody could make guesses by asking twice
+                feedback.notice(store, before[0], conversations.human(before[1]))
         if headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"):
             store.finish_session(session)
         return number
@@ -151,11 +164,9 @@ class Recorder:
         )
 
     def _kept(self, messages: Any) -> tuple[Message, ...]:
-        """As they are stored: without secrets, pictures and what OpenClaw added, and no larger than is asked for (the newest are kept)."""
+        """As they are stored: without pictures, sounds and what OpenClaw added, and no larger than is asked for (the newest are kept)."""
         spoken = conversations.spoken(messages)
-        lean = [{**m, "content": _without_pictures(m.get("content"))} for m in spoken]
-        if self.privacy.redact:
-            lean = redact_all(lean)
+        lean = [{**m, "content": _without_media(m.get("content"))} for m in spoken]
         room = self.privacy.max_turn_bytes
         kept: list[Message] = []
         for message in reversed(lean):
@@ -179,11 +190,16 @@ def placed(
     return named or session, (turn, conversations.came_back(messages, known[index][0]))
 
 
-def _without_pictures(content: Any) -> Any:
+_MEDIA = {"image_url": "[image]", "input_audio": "[audio]", "file": "[file]", "video_url": "[video]"}
+
+
+def _without_media(content: Any) -> Any:
     if not isinstance(content, list):
         return content
     return [
-        {"type": "text", "text": "[image]"} if isinstance(b, dict) and b.get("type") == "image_url" else b
+        {"type": "text", "text": _MEDIA[str(b["type"])]}
+        if isinstance(b, dict) and str(b.get("type")) in _MEDIA
+        else b
         for b in content
     ]
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from clawback import __version__
-from clawback.serve import api
+from clawback.serve import bodies
 
 _INT: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 2**31}
 _TEXT: dict[str, Any] = {"type": "string", "maxLength": 500}
@@ -21,6 +21,8 @@ _QUERIES: dict[str, dict[str, Any]] = {
         "kind": {"enum": ["main", "side"]},
     },
     "/sessions": {"limit": _INT},
+    "/inbox": {"limit": _INT},
+    "/inbox/pairs": {"limit": _INT},
 }
 _READS = (
     "/status",
@@ -30,17 +32,21 @@ _READS = (
     "/sessions/{name}",
     "/versions",
     "/runs",
+    "/runs/{id}",
+    "/inbox",
+    "/inbox/pairs",
     "/learning",
     "/health",
 )
 _WRITES: dict[str, Any] = {
-    "/turns/{id}/feedback": api.Given,
-    "/preferences": api.Preferred,
-    "/pairs": api.Pair,
-    "/rollback": api.Wanted,
+    "/turns/{id}/feedback": bodies.Given,
+    "/preferences": bodies.Preferred,
+    "/pairs": bodies.Pair,
+    "/rollback": bodies.Wanted,
     "/versions/{id}/promote": None,
+    "/runs/{id}/stop": None,
 }
-"""``/train`` starts a process, so it is left to its own description below."""
+"""``/train`` and ``/runs/ID/resume`` start a process, so they are left to their own descriptions below."""
 
 
 def openapi() -> dict[str, Any]:
@@ -108,6 +114,7 @@ def _question(needs: str) -> dict[str, Any]:
         "max_tokens": {"type": "integer", "minimum": 1, "maximum": 4},
         "max_output_tokens": {"type": "integer", "minimum": 1, "maximum": 4},
         "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+        "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
         "stream": {"type": "boolean"},
         "seed": {"type": "integer"},
         needs: {"type": "array", "items": message, "minItems": 1},

@@ -4,30 +4,36 @@ them. What is no valid call stays text."""
 from __future__ import annotations
 
 import json
-import re
 import uuid
 
 from clawback.records import Message
 
-OPENS = "<tool_call>"
-_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+OPENS, CLOSES = "<tool_call>", "</tool_call>"
 
 
 def find(text: str) -> tuple[str, tuple[Message, ...]]:
-    """The text without its calls, and the calls."""
+    """The text without its calls, and the calls. Each sign is read once: a model may write a thousand openings and no end."""
     calls: list[Message] = []
-
-    def take(match: re.Match[str]) -> str:
-        try:
-            made = json.loads(match[1])
-            name, arguments = made["name"], made.get("arguments", {})
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return match[0]
-        if not isinstance(name, str) or not isinstance(arguments, dict):
-            return match[0]
-        given = json.dumps(arguments, ensure_ascii=False)
-        calls.append({"id": f"call_{uuid.uuid4().hex[:24]}", "name": name, "arguments": given})
-        return ""
-
-    rest = _CALL.sub(take, text)
+    kept: list[str] = []
+    at = 0
+    while (end := text.find(CLOSES, at)) >= 0:
+        begin = text.rfind(OPENS, at, end)
+        call = _call(text[begin + len(OPENS) : end]) if begin >= 0 else None
+        after = end + len(CLOSES)
+        kept.append(text[at : after if call is None else begin])
+        calls += [] if call is None else [call]
+        at = after
+    rest = "".join([*kept, text[at:]])
     return (rest.strip() if calls else text), tuple(calls)
+
+
+def _call(written: str) -> Message | None:
+    try:
+        made = json.loads(written)
+        name, arguments = made["name"], made.get("arguments", {})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return None
+    given = json.dumps(arguments, ensure_ascii=False)
+    return {"id": f"call_{uuid.uuid4().hex[:24]}", "name": name, "arguments": given}

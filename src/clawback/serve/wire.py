@@ -33,6 +33,50 @@ async def body(receive: Any, most: int | None = None) -> bytes:
             return b"".join(pieces)
 
 
+MOST_UNPACKED = 64 * 2**20
+
+
+def unpacked(raw: bytes, encoding: str) -> bytes:
+    """A body without its ``Content-Encoding``. Raises ``ValueError`` for one that cannot be read, or is larger than 64 MiB."""
+    if encoding in ("", "identity"):
+        return raw
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise ValueError(f"The content-encoding {encoding!r} is not read here; gzip, deflate and none are.")
+    import zlib
+
+    reading = zlib.decompressobj(47 if "gzip" in encoding else 15)
+    try:
+        made = reading.decompress(raw, MOST_UNPACKED)
+    except zlib.error:
+        raise ValueError(f"The body is not {encoding}.") from None
+    if reading.unconsumed_tail or not reading.eof:
+        raise ValueError(f"The body is cut off, or larger than {MOST_UNPACKED} bytes when unpacked.")
+    return made
+
+
+MOST_MESSAGES = 10_000
+MOST_PARTS = 200_000
+
+
+def parsed(raw: bytes, encoding: str = "") -> dict[str, Any]:
+    """The JSON object of a request. Raises ``ValueError`` for anything else, and for one in more pieces than any conversation has:
+    reading a million of them holds everything else up, and nothing else can run meanwhile.
+    """
+    raw = unpacked(raw, encoding)
+    if raw.count(b"{") + raw.count(b"[") > MOST_PARTS:
+        raise ValueError(f"The body has more than {MOST_PARTS} parts.")
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise ValueError("The body is not JSON.") from None
+    if not isinstance(body, dict):
+        raise ValueError("The body is not a JSON object.")
+    for name in ("messages", "input", "contents"):
+        if isinstance(body.get(name), list) and len(body[name]) > MOST_MESSAGES:
+            raise ValueError(f"{name}: more than {MOST_MESSAGES} are not read.")
+    return body
+
+
 async def gone(receive: Any) -> None:
     """Returns when the client has left."""
     while (await receive())["type"] != "http.disconnect":
@@ -59,8 +103,13 @@ async def respond(
 
 async def refuse(send: Any, scope: Any, status: int, why: str) -> None:
     """An error as the dialect of the path writes it; elsewhere ``{"error": "…"}``."""
-    from clawback.serve.dialects import BY_PATH
+    from clawback.serve.dialects import of
 
-    dialect = BY_PATH.get(scope["path"])
+    path = scope["path"]
+    dialect = of(
+        "/v1/chat/completions"
+        if path.startswith(("/v1/models", "/v1/embeddings")) and ":" not in path
+        else path
+    )
     told = dialect.error(status, why) if dialect else {"error": why}
     await respond(send, status, json.dumps(told, ensure_ascii=False).encode())

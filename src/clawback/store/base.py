@@ -6,23 +6,62 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from clawback.errors import NotFound, StoreError
-from clawback.store.schema import DAMAGED, _sentence
+from clawback.store.schema import DAMAGED, ODD, _sentence
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 OWN = "(f.kind != 'judge' AND f.source NOT LIKE 'hint:%')"
 """Feedback that somebody gave, unlike what a judge model added: only the former makes a turn a rated one."""
 
 
+def readable(of_row: Callable[P, R]) -> Callable[P, R]:
+    """For what makes a record of a row: a row that a damaged disk has changed is told of in a sentence (``StoreError``)."""
+
+    def read(*arguments: P.args, **named: P.kwargs) -> R:
+        try:
+            return of_row(*arguments, **named)
+        except ODD as error:
+            raise StoreError(
+                "The database is damaged: a row of it cannot be read; put a backup in its place (`clawback doctor` says more)."
+            ) from error
+
+    return read
+
+
 class Base:
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path, self._db = path, db
+        self._redacting: bool | None = None
         db.row_factory = sqlite3.Row
+
+    def clean(self, value: Any) -> Any:
+        """A text, or a message with its texts, as it may be stored: without secrets. Every text from outside comes through here."""
+        if not value or not self._redacts():
+            return value
+        from clawback.redact import redact_all
+
+        return redact_all(value)
+
+    def _redacts(self) -> bool:
+        """Unless the settings beside the database say otherwise."""
+        if self._redacting is None:
+            self._redacting = True
+            with suppress(OSError):
+                settings = self.path.with_name("config.toml")
+                # Reading settings costs more than all the rest; only who changed these has to pay for it.
+                if b"[privacy]" in settings.read_bytes():
+                    from clawback import config
+
+                    self._redacting = config.load(settings).privacy.redact
+        return self._redacting
 
     def close(self) -> None:
         self._db.close()
@@ -91,7 +130,9 @@ class Base:
             beside.replace(path)
         except (sqlite3.Error, OSError) as error:
             beside.unlink(missing_ok=True)
-            raise StoreError(f"The backup {path} could not be written: {error}.") from error
+            gone = f"the folder {path.parent} is not there" if not path.parent.is_dir() else ""
+            why = gone or getattr(error, "strerror", None) or error
+            raise StoreError(f"The backup {path} could not be written: {why}.") from error
 
     def integrity(self) -> list[str]:
         """What SQLite finds wrong with the file, and rows that point nowhere. Empty when all is well."""

@@ -6,7 +6,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound, UsageError
-from clawback.store.base import OWN, Base, now
+from clawback.store.base import OWN, Base, now, readable
 
 if TYPE_CHECKING:
     from clawback.records import Feedback
@@ -18,6 +18,11 @@ _LAST_USED = """
 """A run takes all feedback there is, so what is newer than the newest that an ended run has used is fresh.
 A failed run has used nothing. One look into an index, however many rows there are."""
 
+_STANDING = """
+    SELECT turn_id, value, max(id) FROM feedback WHERE kind = 'rating' AND undone_at IS NULL GROUP BY turn_id, source
+"""
+"""The ratings that count. Of a group SQLite takes the other columns from the row with the maximum."""
+
 
 class FeedbackTable(Base):
     def add_feedback(self, given: Feedback) -> Feedback:
@@ -27,6 +32,7 @@ class FeedbackTable(Base):
         """
         if not -1 <= given.value <= 1:
             raise UsageError(f"A value of {given.value:g} is outside -1 to 1.")
+        text, source = self.clean(given.text), self.clean(given.source)
         with self._write() as db:
             if given.event_id:
                 known = db.execute("SELECT * FROM feedback WHERE event_id = ?", (given.event_id,)).fetchone()
@@ -43,8 +49,8 @@ class FeedbackTable(Base):
                     given.other_turn_id,
                     given.kind,
                     given.value,
-                    given.text,
-                    given.source,
+                    text,
+                    source,
                     given.event_id or None,
                     given.created_at or now(),
                 ),
@@ -120,21 +126,20 @@ class FeedbackTable(Base):
         return int(self._read(sql, most)[0][0])
 
     def count_ratings(self) -> tuple[int, int]:
-        """How many active ratings are good (> 0) and bad (< 0)."""
-        row = self._read(
-            "SELECT total(value > 0), total(value < 0) FROM feedback WHERE kind = 'rating' AND undone_at IS NULL"
-        )[0]
+        """How many ratings stand that are good (> 0) and bad (< 0): of one person's of a turn the newest alone."""
+        row = self._read(f"SELECT total(value > 0), total(value < 0) FROM ({_STANDING})")[0]
         return int(row[0]), int(row[1])
 
     def ratings_by_version(self) -> dict[int, tuple[int, int]]:
         """Version → (good, all) of the ratings that its answers have now."""
         rows = self._read(
-            "SELECT t.version, sum(f.value > 0), count(*) FROM feedback f JOIN turns t ON t.id = f.turn_id"
-            " WHERE f.kind = 'rating' AND f.undone_at IS NULL AND t.version IS NOT NULL GROUP BY t.version"
+            f"SELECT t.version, sum(f.value > 0), count(*) FROM ({_STANDING}) f JOIN turns t ON t.id = f.turn_id"
+            " WHERE t.version IS NOT NULL GROUP BY t.version"
         )
         return {int(row[0]): (int(row[1]), int(row[2])) for row in rows}
 
 
+@readable
 def _feedback(row: sqlite3.Row) -> Feedback:
     from clawback.records import Feedback  # hooks that make none need not load it
 

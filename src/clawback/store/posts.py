@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import sqlite3
+from typing import TYPE_CHECKING, NamedTuple
 
 from clawback.store.base import now
 from clawback.store.feedback import FeedbackTable
@@ -11,8 +12,29 @@ from clawback.store.feedback import FeedbackTable
 if TYPE_CHECKING:
     from clawback.records import Feedback
 
-EARLY_DAYS = 7
-"""How long feedback waits for the turn that it is about."""
+WAITS = 86_400.0
+"""Seconds for which feedback waits for the turn that it is about."""
+TOLD = 7 * 86_400.0
+"""Seconds for which it is told that it waited in vain."""
+NEVER_CAME = "its answer did not come within a day"
+
+
+class Early(NamedTuple):
+    """Feedback without its turn. ``lost``: why the turn will not come; "" while it is waited for."""
+
+    place: str
+    kind: str
+    value: float
+    text: str
+    created_at: float
+    lost: str
+
+    @property
+    def said(self) -> str:
+        """``good``, ``bad``, a number of ten, or what kind of words it was."""
+        if self.kind != "rating":
+            return "a note"
+        return {1.0: "good", -1.0: "bad"}.get(self.value) or f"{round((9 * self.value + 11) / 2)} of 10"
 
 
 class Posts(FeedbackTable):
@@ -25,6 +47,7 @@ class Posts(FeedbackTable):
                 "INSERT INTO posts VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET turn_id = excluded.turn_id",
                 (place, turn_id),
             )
+            # What was given up may be here after all.
             rows = db.execute("SELECT * FROM early WHERE place = ? ORDER BY created_at", (place,)).fetchall()
             db.execute("DELETE FROM early WHERE place = ?", (place,))
             return [
@@ -47,27 +70,84 @@ class Posts(FeedbackTable):
         with self._write() as db:
             db.execute("DELETE FROM posts WHERE place = ?", (place,))
 
+    def posts_of(self, turn_id: int) -> list[str]:
+        """Where the turn's answer stands."""
+        return [str(row[0]) for row in self._read("SELECT place FROM posts WHERE turn_id = ?", turn_id)]
+
     def at_post(self, place: str) -> int | None:
         """The turn whose answer stands there."""
         rows = self._read("SELECT turn_id FROM posts WHERE place = ?", place)
         return int(rows[0][0]) if rows else None
 
     def put_early(self, place: str, given: Feedback) -> None:
-        """Keep feedback until its place is known (``turn_id`` is not looked at); after a week it goes."""
+        """Keep feedback until its place is known (``turn_id`` is not looked at), for a day at most."""
         with self._write() as db:
             db.execute(
-                "INSERT INTO early VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                "INSERT INTO early (event_id, place, kind, value, text, source, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (
                     given.event_id or os.urandom(8).hex(),
                     place,
                     given.kind,
                     given.value,
-                    given.text,
-                    given.source,
+                    self.clean(given.text),
+                    self.clean(given.source),
                     given.created_at or now(),
                 ),
             )
-            db.execute("DELETE FROM early WHERE created_at < ?", (now() - EARLY_DAYS * 86_400,))
+            self._grow_old(db)
+
+    def early(self, place_starts: str = "") -> list[Early]:
+        """What waits, and what waited in vain in the last week, oldest first; of places that begin so."""
+        rows = self._read(
+            "SELECT place, kind, value, text, created_at, lost FROM early"
+            " WHERE substr(place, 1, length(?)) = ? AND created_at >= ? ORDER BY created_at, event_id",
+            place_starts,
+            place_starts,
+            now() - WAITS - TOLD,
+        )
+        found = [Early(*row) for row in rows]
+        late = now() - WAITS
+        return [e._replace(lost=e.lost or (NEVER_CAME if e.created_at < late else "")) for e in found]
+
+    def waits_at(self, place_starts: str) -> list[str]:
+        """Places that begin so where something waits. One look, and cheap where nothing does."""
+        rows = self._read(
+            "SELECT DISTINCT place FROM early WHERE lost = '' AND substr(place, 1, length(?)) = ?",
+            place_starts,
+            place_starts,
+        )
+        return [str(row[0]) for row in rows]
+
+    def lose_early(self, place: str, why: str) -> None:
+        """What waits there waits in vain."""
+        with self._write() as db:
+            db.execute("UPDATE early SET lost = ? WHERE place = ? AND lost = ''", (why, place))
+
+    def untold(self, place_starts: str) -> list[Early]:
+        """What waited in vain at places that begin so, and has not been told of; from now on it has."""
+        late = now() - WAITS
+        if not self._read(
+            "SELECT 1 FROM early WHERE told_at IS NULL AND (lost != '' OR created_at < ?) LIMIT 1", late
+        ):
+            return []
+        with self._write() as db:
+            self._grow_old(db)
+            found = [e for e in self.early(place_starts) if e.lost]
+            new = db.execute(
+                "UPDATE early SET told_at = ? WHERE lost != '' AND told_at IS NULL AND substr(place, 1, length(?)) = ?"
+                " RETURNING place, created_at",
+                (now(), place_starts, place_starts),
+            ).fetchall()
+            keys = {(row[0], row[1]) for row in new}
+            return [e for e in found if (e.place, e.created_at) in keys]
+
+    @staticmethod
+    def _grow_old(db: sqlite3.Connection) -> None:
+        db.execute(
+            "UPDATE early SET lost = ? WHERE lost = '' AND created_at < ?", (NEVER_CAME, now() - WAITS)
+        )
+        db.execute("DELETE FROM early WHERE created_at < ?", (now() - WAITS - TOLD,))
 
     def undo_event(self, event_id: str) -> Feedback | None:
         """Take back what an outside event said: a reaction that was removed. None: it had said nothing yet."""
@@ -80,7 +160,7 @@ class Posts(FeedbackTable):
         """Take back the newest of what waits for a place. False: nothing does."""
         with self._write() as db:
             done = db.execute(
-                "DELETE FROM early WHERE event_id = (SELECT event_id FROM early WHERE place = ?"
+                "DELETE FROM early WHERE event_id = (SELECT event_id FROM early WHERE place = ? AND lost = ''"
                 " ORDER BY created_at DESC, event_id LIMIT 1)",
                 (place,),
             )

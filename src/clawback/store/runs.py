@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import Busy, NotFound
-from clawback.store.base import Base, now
+from clawback.store.base import Base, now, readable
 
 if TYPE_CHECKING:
     from clawback.records import Run
 
-_UPDATABLE = {"status", "finished_at", "pid", "progress", "version", "error", "algorithm", "recipe"}
+_UPDATABLE = {
+    "status",
+    "finished_at",
+    "pid",
+    "progress",
+    "version",
+    "error",
+    "algorithm",
+    "recipe",
+    "stop_at",
+}
 
 
 class Runs(Base):
@@ -69,6 +80,24 @@ class Runs(Base):
         rows = self._read("SELECT * FROM runs WHERE status = 'running'")
         return self._run(rows[0]) if rows else None
 
+    def add_steps(self, number: int, steps: Iterable[tuple[str, int, Mapping[str, float]]]) -> None:
+        """Keep the figures of steps: (phase, step, figures). A step that is done again after an interruption replaces the first."""
+        with self._write() as db:
+            db.executemany(
+                "INSERT OR REPLACE INTO run_steps (run_id, phase, step, figures) VALUES (?, ?, ?, ?)",
+                [(number, phase, step, json.dumps(dict(figures))) for phase, step, figures in steps],
+            )
+
+    def steps(self, number: int) -> list[dict[str, Any]]:
+        """The figures of a run's steps in the order in which they were made: ``{"phase", "step", "loss", "reward", …}``."""
+        rows = self._read("SELECT phase, step, figures FROM run_steps WHERE run_id = ? ORDER BY id", number)
+        return [{"phase": r["phase"], "step": r["step"], **json.loads(r["figures"])} for r in rows]
+
+    def stop_wanted(self, number: int) -> bool:
+        """Whether somebody has asked this run to stop."""
+        rows = self._read("SELECT stop_at FROM runs WHERE id = ?", number)
+        return bool(rows) and rows[0]["stop_at"] is not None
+
     def splits(self) -> dict[int, str]:
         """Where each turn was in runs that ended: ``{turn id: "train" or "held_out"}``. Trained on once outweighs."""
         rows = self._read(
@@ -77,6 +106,7 @@ class Runs(Base):
         )
         return {row["turn"]: row["split"] for row in rows}  # "train" > "held_out" in the alphabet too
 
+    @readable
     def _run(self, row: sqlite3.Row) -> Run:
         used = self._read(
             "SELECT feedback_id, split FROM run_feedback WHERE run_id = ? ORDER BY feedback_id", row["id"]
@@ -100,4 +130,5 @@ class Runs(Base):
             progress=json.loads(row["progress"]),
             version=row["version"],
             error=row["error"],
+            stop_at=row["stop_at"],
         )

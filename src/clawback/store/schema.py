@@ -14,6 +14,8 @@ from clawback.errors import StoreError
 MIGRATIONS = Path(__file__).with_name("migrations")
 DAMAGED = (sqlite3.Error, UnicodeDecodeError)
 """What reading a damaged file raises: where the damage is in a name, sqlite3 fails to decode its own message about it."""
+ODD = (IndexError, KeyError, TypeError, ValueError, AttributeError)
+"""What reading the rows of a damaged file raises: columns that are gone, numbers where a text was, text that is no JSON."""
 BUSY_SECONDS = 10.0
 """How long a writer waits for the one before it."""
 
@@ -29,9 +31,14 @@ def open_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.
     Raises ``StoreError`` when it is damaged, locked for too long, or written by a newer Clawback; such a file is
     left as it was, byte for byte.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    except OSError as error:
+        raise StoreError(f"The database {path} cannot be made: {error.strerror}.") from error
+    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        return _open_to_read(path)
     try:
         # isolation_level=None: transactions are begun and ended by us, visibly.
         db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
@@ -57,6 +64,29 @@ def open_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.
     except StoreError:
         db.close()
         raise
+    return db
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    """A home that cannot be written, such as a backup that is mounted read-only: it can be looked at. Raises ``StoreError``."""
+    from urllib.parse import quote
+
+    try:
+        # immutable: nobody can write it, and SQLite need not make the files that it shares with writers.
+        db = sqlite3.connect(
+            f"file:{quote(str(path))}?mode=ro&immutable=1",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+    except DAMAGED as error:
+        raise StoreError(_sentence(path, error)) from error
+    if found != newest():
+        db.close()
+        raise StoreError(
+            f"The database {path} has schema {found}, this program reads {newest()}, and it cannot be brought up to date: {path.parent} cannot be written."
+        )
     return db
 
 
@@ -103,6 +133,8 @@ def _sentence(path: Path, error: Exception) -> str:
         return f"The database {path} is in use by something that does not let go of it; try again."
     if "malformed" in text or "not a database" in text:
         return f"The database {path} is damaged ({text}); put a backup in its place (`clawback doctor` says more)."
+    if "readonly" in text:
+        return f"The database {path} cannot be written: it, its folder or its disk is read-only."
     if "full" in text:
         return f"The disk of {path} is full: make room and try again; nothing that was stored is lost."
     return f"The database {path} cannot be used: {text}."

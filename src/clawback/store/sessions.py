@@ -55,13 +55,13 @@ class Sessions(Base):
         with self._write() as db:
             db.execute(
                 "UPDATE bodies SET next_state = ? WHERE turn_id = ? AND next_state IS NULL",
-                (json.dumps([dict(m) for m in messages], ensure_ascii=False), turn_id),
+                (json.dumps([dict(m) for m in self.clean(list(messages))], ensure_ascii=False), turn_id),
             )
 
     def finish_session(self, name: str) -> None:
         """Nothing more is expected of it. Raises ``NotFound``."""
         with self._write() as db:
-            done = db.execute("UPDATE sessions SET done_at = ? WHERE name = ?", (now(), name))
+            done = db.execute("UPDATE sessions SET done_at = ? WHERE name = ?", (now(), self.clean(name)))
             if not done.rowcount:
                 raise NotFound(f"There is no session {name!r}. `clawback sessions` lists them.")
 

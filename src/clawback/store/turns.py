@@ -1,4 +1,4 @@
-"""Sessions, turns, and prompts that wait for their answer."""
+"""Turns: what was asked and answered."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound
-from clawback.store.base import OWN, Base, now
+from clawback.store.base import OWN, Base, now, readable
 
 if TYPE_CHECKING:
     from clawback.records import Message, Turn
 
 _TURN = """
     SELECT t.*, s.name AS session, b.messages, b.response, b.response_ids, b.response_logprobs,
-           b.calls, b.next_state
+           b.calls, b.next_state, b.thinking
     FROM turns t JOIN sessions s ON s.id = t.session_id JOIN bodies b ON b.turn_id = t.id
 """
 
 
 class Turns(Base):
-    def add_turn(self, turn: Turn) -> Turn:
-        """Store a turn and return it with its id. The same ``event_id`` again gives back the turn stored before."""
+    def add_turn(self, turn: Turn, seen_at: float | None = None, stored: int = 0) -> Turn:
+        """Store a turn and return it with its id. The same ``event_id`` again gives back the turn stored before.
+
+        Args:
+            seen_at: when its answer came before a person's eyes; by default now. Without a folder it has its session's.
+            stored: how many of its first messages come from here, and are without secrets already.
+        """
+        turn = self._clean_turn(turn, stored)
         with self._write() as db:
             if turn.event_id and (known := self._by_event(turn.event_id)):
                 return known
@@ -33,8 +39,8 @@ class Turns(Base):
                 (turn.session, turn.agent, turn.cwd, created),
             )
             number = db.execute(
-                "INSERT INTO turns (session_id, agent, kind, model, version, cwd, event_id, created_at)"
-                " SELECT id, ?, ?, ?, ?, ?, ?, ? FROM sessions WHERE name = ?",
+                "INSERT INTO turns (session_id, agent, kind, model, version, cwd, event_id, created_at, seen_at, vouched)"
+                " SELECT id, ?, ?, ?, ?, coalesce(nullif(?, ''), cwd), ?, ?, ?, ? FROM sessions WHERE name = ?",
                 (
                     turn.agent,
                     turn.kind,
@@ -43,12 +49,14 @@ class Turns(Base):
                     turn.cwd,
                     turn.event_id or None,
                     created,
+                    now() if seen_at is None else seen_at,
+                    turn.vouched,
                     turn.session,
                 ),
             ).lastrowid
             db.execute(
-                "INSERT INTO bodies (turn_id, messages, prompt, response, response_ids, response_logprobs, calls)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO bodies (turn_id, messages, prompt, response, response_ids, response_logprobs, calls, thinking)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     number,
                     json.dumps([dict(m) for m in turn.messages], ensure_ascii=False),
@@ -57,10 +65,36 @@ class Turns(Base):
                     _pack("q", turn.response_ids),
                     _pack("d", turn.response_logprobs),
                     json.dumps([dict(c) for c in turn.calls], ensure_ascii=False) if turn.calls else None,
+                    turn.thinking,
                 ),
             )
             assert number is not None
             return self.turn(number)
+
+    def _clean_turn(self, turn: Turn, stored: int) -> Turn:
+        """Without secrets, and what was thought apart from what was said. Where one was in the answer its token ids go as well: training would learn it from them."""
+        from dataclasses import replace
+
+        from clawback.records import split_thinking
+
+        # Whoever brings a turn may hand on what its model thought as a part of what it said.
+        inline, response = split_thinking(turn.response)
+        thinking = "\n".join(part for part in (turn.thinking, inline) if part)
+        said = {
+            "response": self.clean(response),
+            "thinking": self.clean(thinking),
+            "calls": tuple(self.clean(list(turn.calls))),
+        }
+        if (said["response"], said["thinking"], said["calls"]) != (response, thinking, tuple(turn.calls)):
+            said |= {"response_ids": None, "response_logprobs": None}
+        return replace(
+            turn,
+            session=self.clean(turn.session),
+            model=self.clean(turn.model),
+            event_id=self.clean(turn.event_id),
+            messages=(*turn.messages[:stored], *self.clean(list(turn.messages[stored:]))),
+            **said,
+        )
 
     def _by_event(self, event_id: str) -> Turn | None:
         rows = self._read(_TURN + "WHERE t.event_id = ?", event_id)
@@ -74,17 +108,44 @@ class Turns(Base):
         return _turn(rows[0])
 
     def last_turn(self, session: str | None = None, cwd: str | None = None) -> Turn | None:
-        """The newest main turn, of one session or folder where named."""
+        """The main turn whose answer a person saw last, of one session or folder where named; without a session only of those
+        that somebody vouches for."""
         sql = _TURN + "WHERE t.kind = 'main'"
         values: list[str] = []
+        if session is None:
+            sql += " AND t.vouched"
         if session is not None:
             sql += " AND t.session_id = (SELECT id FROM sessions WHERE name = ?)"
             values.append(session)
         if cwd is not None:
             sql += " AND t.cwd = ?"
             values.append(cwd)
-        rows = self._read(sql + " ORDER BY t.id DESC LIMIT 1", *values)
+        rows = self._read(sql + " ORDER BY t.seen_at DESC, t.id DESC LIMIT 1", *values)
         return _turn(rows[0]) if rows else None
+
+    def seen(self, number: int) -> None:
+        """A hook tells that this answer is before a person's eyes now: it is of their conversation, and vouched for."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE turns SET seen_at = ?, kind = 'main', vouched = 1 WHERE id = ?", (now(), number)
+            )
+
+    def complete(self, number: int, response: str) -> None:
+        """All of an answer, where only a part was known. What was sampled of the part goes."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE bodies SET response = ?, response_ids = NULL, response_logprobs = NULL WHERE turn_id = ?",
+                (response, number),
+            )
+
+    def name_folder(self, session: str, cwd: str) -> None:
+        """A session of which no folder was known is in this one, and so are its turns."""
+        with self._write() as db:
+            if db.execute("UPDATE sessions SET cwd = ? WHERE name = ? AND cwd = ''", (cwd, session)).rowcount:
+                db.execute(
+                    "UPDATE turns SET cwd = ? WHERE cwd = '' AND session_id = (SELECT id FROM sessions WHERE name = ?)",
+                    (cwd, session),
+                )
 
     def turns(
         self,
@@ -126,7 +187,7 @@ class Turns(Base):
         last: Collection[int] = (),
         hints: bool = False,
     ) -> list[Turn]:
-        """Main turns that something came back to and that ``source`` has said nothing about (taken back or not), newest first.
+        """Main turns that somebody vouches for, that something came back to and that ``source`` has said nothing about (taken back or not), newest first.
 
         ``without``: not these; ``last``: these after all others; ``hints``: also those that a person corrected, whether anything
         came back or not, and none that a person has criticised.
@@ -136,7 +197,7 @@ class Turns(Base):
         if hints:
             known = f"({known} OR {said.format('edit', OWN)}) AND NOT {said.format('critique', OWN)}"
         sql = (
-            f"{_TURN} WHERE t.kind = 'main' AND {known}"
+            f"{_TURN} WHERE t.kind = 'main' AND t.vouched AND {known}"
             " AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.source = ?)"
             " AND t.id NOT IN (SELECT value FROM json_each(?))"
             " ORDER BY t.id IN (SELECT value FROM json_each(?)), t.id DESC LIMIT ?"
@@ -156,52 +217,6 @@ class Turns(Base):
     def count_turns(self) -> int:
         return int(self._read("SELECT count(*) FROM turns")[0][0])
 
-    def put_prompt(self, agent: str, session: str, prompt_id: str, text: str) -> None:
-        """Keep a prompt until its answer comes. Those older than a day go, but for the newest 1,000."""
-        with self._write() as db:
-            db.execute(
-                "INSERT INTO prompts VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
-                " SET text = excluded.text, created_at = excluded.created_at",
-                (agent, session, prompt_id, text, now()),
-            )
-            db.execute(
-                "DELETE FROM prompts WHERE rowid <= (SELECT max(rowid) FROM prompts) - 1000 AND created_at < ?",
-                (now() - 86_400,),
-            )
-
-    def prompt(self, agent: str, session: str, prompt_id: str = "") -> str | None:
-        """The prompt that was kept under that name, or the newest of the session. None: there is none.
-
-        It stays: a hook that fires twice must find it again.
-        """
-        rows = self._read(
-            "SELECT text FROM prompts WHERE agent = ? AND session = ? AND (prompt_id = ? OR ? = '')"
-            " ORDER BY created_at DESC, rowid DESC LIMIT 1",
-            agent,
-            session,
-            prompt_id,
-            prompt_id,
-        )
-        return str(rows[0]["text"]) if rows else None
-
-    def drop_prompt(self, agent: str, session: str, prompt_id: str) -> None:
-        """No answer is coming to it."""
-        with self._write() as db:
-            db.execute(
-                "DELETE FROM prompts WHERE agent = ? AND session = ? AND prompt_id = ?",
-                (agent, session, prompt_id),
-            )
-
-    def newest_prompt(self, agent: str, session: str) -> tuple[str, str] | None:
-        """Id and text of the last prompt of a session, answered or not."""
-        rows = self._read(
-            "SELECT prompt_id, text FROM prompts WHERE agent = ? AND session = ?"
-            " ORDER BY created_at DESC, rowid DESC LIMIT 1",
-            agent,
-            session,
-        )
-        return (str(rows[0][0]), str(rows[0][1])) if rows else None
-
 
 def _pack(code: str, numbers: Sequence[float] | None) -> bytes | None:
     return None if numbers is None else array(code, numbers).tobytes()
@@ -215,6 +230,7 @@ def _floats(data: bytes | None) -> tuple[float, ...] | None:
     return None if data is None else tuple(memoryview(data).cast("d"))
 
 
+@readable
 def _turn(row: sqlite3.Row) -> Turn:
     messages: list[Message] = json.loads(row["messages"])
     from clawback.records import Turn  # hooks that make none need not load it
@@ -235,4 +251,6 @@ def _turn(row: sqlite3.Row) -> Turn:
         response_logprobs=_floats(row["response_logprobs"]),
         calls=tuple(json.loads(row["calls"])) if row["calls"] else (),
         next_state=tuple(json.loads(row["next_state"])) if row["next_state"] else (),
+        vouched=bool(row["vouched"]),
+        thinking=row["thinking"],
     )

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.errors import Busy, NotFound, UsageError
-from clawback.store.base import Base, now
+from clawback.errors import Busy, NotFound, StoreError, UsageError
+from clawback.store.base import Base, now, readable
 
 if TYPE_CHECKING:
     from clawback.records import Version
@@ -58,7 +58,20 @@ class Versions(Base):
 
     def live(self) -> Version:
         """The version that answers now. There always is one."""
-        return self._version(self._read("SELECT * FROM versions WHERE status = 'live'")[0])
+        rows = self._read("SELECT * FROM versions WHERE status = 'live'")
+        if not rows:
+            raise StoreError(
+                f"The database {self.path} is damaged: no version is live; put a backup in its place."
+            )
+        return self._version(rows[0])
+
+    def waiting(self) -> tuple[int, int] | None:
+        """The newest version that the gate has not decided about, and how many fresh ratings it waits for; None where all is decided."""
+        rows = self._read(
+            "SELECT number, json_extract(report, '$.again_at') AS wanted FROM versions"
+            " WHERE status = 'candidate' AND wanted > 0 ORDER BY number DESC LIMIT 1"
+        )
+        return (int(rows[0]["number"]), int(rows[0]["wanted"])) if rows else None
 
     def set_report(self, number: int, report: Mapping[str, Any]) -> None:
         """Keep what the gate found, whether it passed or not."""
@@ -101,7 +114,7 @@ class Versions(Base):
             self.version(version)
             db.execute(
                 "INSERT INTO surveys (version, score, person, text, created_at) VALUES (?, ?, ?, ?, ?)",
-                (version, score, person, text, now()),
+                (version, score, self.clean(person), self.clean(text), now()),
             )
 
     def surveys(self) -> dict[int, list[int]]:
@@ -125,6 +138,7 @@ class Versions(Base):
             if feedback:
                 db.execute("DELETE FROM feedback")
 
+    @readable
     def _version(self, row: sqlite3.Row) -> Version:
         from clawback.records import Version  # hooks that make none need not load it
 

@@ -7,7 +7,8 @@ import torch
 
 from clawback import engine
 from clawback.engine.embedded import corpus
-from clawback.engine.torch.generate import _closed_ranks, sample
+from clawback.engine.torch.sampling.generate import closed_ranks, sample
+from clawback.engine.types import GREEDY, Sampling
 
 transformers = pytest.importorskip("transformers")
 
@@ -33,11 +34,11 @@ def prompts(count, longest=9, vocabulary=64, seed=0):
     return [torch.randint(3, vocabulary, (n,), generator=g).tolist() for n in lengths]
 
 
-def full_logprobs(model, prompt, ids):
+def full_logprobs(model, prompt, ids, temperature=1.0):
     """Of each response token, by one pass without a cache. [tokens]"""
     with torch.no_grad():
         logits = model(torch.tensor([[*prompt, *ids]])).logits[0].float()
-    log_p = torch.log_softmax(logits[len(prompt) - 1 : -1], -1)
+    log_p = torch.log_softmax(logits[len(prompt) - 1 : -1] / temperature, -1)
     return log_p.gather(1, torch.tensor(ids)[:, None])[:, 0]
 
 
@@ -45,7 +46,7 @@ def full_logprobs(model, prompt, ids):
 def test_greedy_is_what_generate_says(kind):
     model = tiny(kind)
     for prompt in prompts(6):
-        [[ours]] = sample(model, [prompt], max_tokens=20, temperature=0, stop=[STOP])
+        [[ours]] = sample(model, [prompt], max_tokens=20, sampling=GREEDY, stop=[STOP])
         theirs = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=20)[0, len(prompt) :]
         assert list(ours.ids) == theirs.tolist()
 
@@ -55,13 +56,15 @@ def test_greedy_is_what_generate_says(kind):
 def test_logprobs_are_those_of_a_full_forward(kind, attention):
     model = tiny(kind, attn_implementation=attention)
     asked = prompts(7)
-    answers = sample(model, asked, samples=3, max_tokens=25, temperature=0.8, stop=[STOP, 5, 9], seed=1)
+    answers = sample(
+        model, asked, samples=3, max_tokens=25, sampling=Sampling(0.8), stop=[STOP, 5, 9], seed=1
+    )
     lengths = set()
     for prompt, group in zip(asked, answers, strict=True):
         for one in group:
             lengths.add(len(one.ids))
             assert len(one.ids) == len(one.logprobs)
-            expected = full_logprobs(model, prompt, list(one.ids))
+            expected = full_logprobs(model, prompt, list(one.ids), 0.8)
             torch.testing.assert_close(torch.tensor(one.logprobs), expected, atol=1e-4, rtol=0)
     assert len(lengths) > 3  # rows did end at different times
 
@@ -80,7 +83,7 @@ def test_tokens_come_in_their_proportions():
     model, prompt = tiny(vocabulary=16), [4, 5]
     for temperature in (1.0, 0.5):
         [answers] = sample(
-            model, [prompt], samples=20_000, max_tokens=1, temperature=temperature, rows=20_000
+            model, [prompt], samples=20_000, max_tokens=1, sampling=Sampling(temperature), rows=20_000
         )
         counts = torch.bincount(torch.tensor([one.ids[0] for one in answers]), minlength=16)
         with torch.no_grad():
@@ -111,14 +114,14 @@ def test_the_mode_of_the_model_is_left_as_it_was():
 
 
 def test_finished_rows_are_replaced_by_the_last_live_ones():
-    assert _closed_ranks([True, False, True, True, False]) == [4, 1]
-    assert _closed_ranks([False] * 3) == [0, 1, 2]
-    assert _closed_ranks([True] * 3) == []
+    assert closed_ranks([True, False, True, True, False]) == [4, 1]
+    assert closed_ranks([False] * 3) == [0, 1, 2]
+    assert closed_ranks([True] * 3) == []
 
 
 def test_an_empty_prompt_is_refused():
     with pytest.raises(ValueError):
-        sample(tiny(), [[4], []])
+        sample(tiny(), [[4], []], max_tokens=2)
 
 
 @pytest.mark.slow

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.torch import pairs
-from clawback.engine.torch.critic import ValueHead
-from clawback.engine.torch.examples import Example
-from clawback.engine.torch.natural import Step
-from clawback.engine.torch.packing import Shared, measure
-from clawback.engine.torch.teacher import HEADING, hinted, taught
-from clawback.engine.train import plan_for
+from clawback.engine.run import TrainingRun
+from clawback.engine.torch.loop.natural_gradient import Step
+from clawback.engine.torch.loop.value_head import ValueHead
+from clawback.engine.torch.scoring.packing import Shared, measure
+from clawback.engine.torch.sources import pairs
+from clawback.engine.torch.sources.examples import Example
+from clawback.engine.torch.sources.teacher import HEADING, hinted, taught
+from clawback.engine.training import plan_for
 from clawback.errors import TrainingError, UsageError
 from clawback.records import Part, Sample
 
@@ -92,7 +93,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("algorithm", some_slow(EVERY, {"ppo", "opd"}))
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
-    import clawback.engine.torch.trainer as trainer
+    import clawback.engine.torch.loop.trainer as trainer
 
     real = trainer.Settings
     monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
@@ -196,7 +197,7 @@ def test_of_several_hints_the_teacher_nearest_to_the_student_is_taken(folders):
     def table(talk):
         encoded = policy.encode(dataclasses.replace(samples[0], messages=talk))
         ids = torch.tensor([[*encoded.prompt, *encoded.response]])
-        logits = policy.model(ids).logits[0].log_softmax(-1)
+        logits = (policy.model(ids).logits[0] / policy.sampling.temperature).log_softmax(-1)
         return logits[len(encoded.prompt) - 1 : -1]
 
     with torch.no_grad():
@@ -233,7 +234,7 @@ def test_a_value_head_is_fitted_by_ridge_regression():
 def test_the_value_head_learns_and_its_loss_leaves_the_adapter_alone(folders):
     policy = engine.load(str(folders("llama")))
     policy.attach(rank=4, alpha=4, seed=0)
-    plan = plan_for(policy, make_samples(), recipe(policy, "ppo"), seed=0)
+    plan = plan_for(TrainingRun(policy, make_samples(), recipe(policy, "ppo")))
     examples = plan.source.examples(0)
     shared = Shared.of(examples, critic=plan.source.critic, entropy=True)
     batch = measure(policy.scorer, examples, shared)
@@ -266,7 +267,7 @@ def test_fisher_products_against_the_jacobian_of_the_logits(folders):
         for e in encoded:
             ids = torch.tensor([[*e.prompt, *e.response]])
             out.append(policy.model(ids).logits[0][len(e.prompt) - 1 : -1])
-        return torch.cat(out)
+        return torch.cat(out) / policy.sampling.temperature
 
     little = 1e-2 / float(vector.norm())
     with torch.no_grad():
@@ -300,7 +301,7 @@ def test_what_a_tool_said_is_read_and_not_learned(folders, algorithm):
     samples = [
         dataclasses.replace(s, response_ids=ids, response_mask=mask) for s in make_samples(4, hints=False)
     ]
-    plan = plan_for(policy, samples, recipe(policy, algorithm), seed=0)
+    plan = plan_for(TrainingRun(policy, samples, recipe(policy, algorithm)))
     examples = plan.source.examples(0)
     shared = Shared.of(examples, critic=plan.source.critic)
     batch = measure(policy.scorer, examples, shared)

@@ -8,11 +8,12 @@ import pytest
 pytest.importorskip("peft")
 
 from clawback import engine
-from clawback.engine.torch import imagine
+from clawback.engine.run import TrainingRun
+from clawback.engine.torch.sources import plan
 from clawback.rewards.composite import Weights
 from clawback.rewards.terms import Terms
 from clawback.rewards.verifiers import Regex
-from tests.engine.torch.test_imagine import SMALL, LikesBullets, rated, recipe_for
+from tests.engine.torch.test_rollouts import SMALL, LikesBullets, rated, recipe_for
 
 LISTS = Terms(Weights(0.5, 0.5, 0.0, 0.0, 0.0), (Regex(r"(?m)^- "),))
 
@@ -34,24 +35,28 @@ def made_up(policy, samples, terms):
 
 
 def test_head_and_verifier_together(policy, samples):
-    plain = imagine.plan(policy, samples, recipe_for(policy, "imagine"), seed=3).source
-    source = imagine.plan(
-        policy, made_up(policy, samples, LISTS), recipe_for(policy, "imagine"), seed=3, terms=LISTS
+    plain = plan.plan(TrainingRun(policy, samples, recipe_for(policy, "rollouts"), seed=3)).source
+    source = plan.plan(
+        TrainingRun(
+            policy, made_up(policy, samples, LISTS), recipe_for(policy, "rollouts"), seed=3, terms=LISTS
+        )
     ).source
-    np.testing.assert_allclose(source.experts.ridge.weights, plain.experts.ridge.weights, atol=1e-9)
-    answers, ended, _ = source._base_answers()
-    hidden = source._look(answers).hidden
+    np.testing.assert_allclose(
+        source.grading.ensemble.kernels.alphas, plain.grading.ensemble.kernels.alphas, atol=1e-9
+    )
+    answers, ended = source.grading.base, source.grading.base_ended
+    hidden = source.grading.look(answers).hidden
     texts = [policy.tokenizer.decode(a.response, skip_special_tokens=True) for a in answers]
     lists = np.array([any(line.startswith("- ") for line in text.splitlines()) for text in texts])
     assert 0 < lists.sum() < len(lists)
     ends = [True] * len(answers)
     np.testing.assert_allclose(
-        source._grade(answers, hidden, ends),
-        0.5 * plain._grade(answers, hidden, ends) + 0.5 * np.where(lists, 1, -1),
+        source.grading.grade(answers, hidden, ends),
+        0.5 * plain.grading.grade(answers, hidden, ends) + 0.5 * np.where(lists, 1, -1),
         atol=1e-6,
     )
-    cut = source._grade(answers, hidden, ends) - source._grade(answers, hidden, ended)
-    np.testing.assert_allclose(cut, imagine.Imagining.cut_off * ~np.array(ended))
+    cut = source.grading.grade(answers, hidden, ends) - source.grading.grade(answers, hidden, ended)
+    np.testing.assert_allclose(cut, plan.GradingSettings.cut_off * ~np.array(ended))
 
 
 def test_beside_a_grader_too_and_it_reads_the_persons_words(policy, samples):
@@ -67,29 +72,27 @@ def test_beside_a_grader_too_and_it_reads_the_persons_words(policy, samples):
 
     grader = LikesBullets()
     terms = Terms(Weights(0.5, 0.5, 0.0, 0.0, 0.0), (Asks(),))
-    plan = imagine.plan(policy, samples, recipe_for(policy), seed=3, grader=grader, terms=terms)
+    made = plan.plan(TrainingRun(policy, samples, recipe_for(policy), seed=3, grader=grader, terms=terms))
     assert asked == grader.shown
     assert {prompt for prompt, _ in asked} <= {s.messages[-1]["content"] for s in samples}
-    assert plan.source.usual <= 1.0
+    assert made.source.grading.usual <= 1.0
 
 
 def test_where_nothing_can_be_imagined_the_rewards_that_add_up_are_learned_from(policy, samples):
     liked = [dataclasses.replace(s, reward=1.0) for s in samples]
     made = made_up(policy, liked, LISTS)
-    plan = imagine.plan(policy, made, recipe_for(policy), terms=LISTS)
-    assert plan.name == "reinforce"
-    examples = [e for step in range(plan.source.steps) for e in plan.source.examples(step)]
+    made = plan.plan(TrainingRun(policy, made, recipe_for(policy), terms=LISTS))
+    assert made.name == "reinforce"
+    examples = [e for step in range(made.source.steps) for e in made.source.examples(step)]
     assert {e.reward for e in examples} == {0.0, 1.0}
 
 
 @pytest.mark.slow
 def test_what_a_run_was_made_with_is_kept_and_is_part_of_which_run_it_is(policy, samples, tmp_path):
-    from clawback.engine.train import fingerprint
-
-    recipe = dataclasses.replace(recipe_for(policy, "imagine"), extra={**SMALL, "rounds": 1})
+    recipe = dataclasses.replace(recipe_for(policy, "rollouts"), extra={**SMALL, "rounds": 1})
     made = made_up(policy, samples, LISTS)
     marks = {
-        fingerprint(policy, made, recipe, 0, [], 0.0, None, terms)
+        TrainingRun(policy, made, recipe, terms=terms).fingerprint()
         for terms in (None, LISTS, Terms(Weights()))
     }
     assert len(marks) == 3
@@ -112,10 +115,10 @@ def test_a_policy_learns_what_a_verifier_wants(policy, samples):
         answers = policy.generate(asked, samples=4, seed=5)
         return np.mean([LISTS.verifiers[0]("", one.text) for group in answers for one in group])
 
-    from clawback.engine.torch.trainer import Settings, fit
+    from clawback.engine.torch.loop.trainer import Settings, fit
 
     before = lists()
-    recipe = recipe_for(policy, "imagine", rounds=6, prompts=6, samples=6)
-    plan = imagine.plan(policy, made_up(policy, samples, terms), recipe, seed=3, terms=terms)
-    fit(policy, plan.source, plan.algorithm, Settings(learning_rate=plan.rate, cover=plan.cover, decay=True))
+    recipe = recipe_for(policy, "rollouts", rounds=6, prompts=6, samples=6)
+    made = plan.plan(TrainingRun(policy, made_up(policy, samples, terms), recipe, seed=3, terms=terms))
+    fit(policy, made.source, made.algorithm, Settings(learning_rate=made.rate, cover=made.cover, decay=True))
     assert lists() > before + 0.2

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from clawback.engine.types import GREEDY
 from clawback.errors import ClawbackError, ModelError
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.policy import Policy
+    from clawback.engine.torch.models.policy import Policy
     from clawback.records import Message
 
 PROBES = (
@@ -88,9 +89,9 @@ class Publisher(Protocol):
 def probe(policy: Policy) -> Probe:
     """A prompt on which the policy and its base part soonest. Raises ``ModelError`` where they part on none."""
     asked: list[list[Message]] = [[{"role": "user", "content": text}] for text in PROBES]
-    after = [one.text for [one] in policy.generate(asked, temperature=0.0, max_tokens=PROBE_TOKENS)]
+    after = [one.text for [one] in policy.generate(asked, sampling=GREEDY, max_tokens=PROBE_TOKENS)]
     with policy.base():
-        before = [one.text for [one] in policy.generate(asked, temperature=0.0, max_tokens=PROBE_TOKENS)]
+        before = [one.text for [one] in policy.generate(asked, sampling=GREEDY, max_tokens=PROBE_TOKENS)]
     apart = [(_shared(a, b), i) for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
     if not apart:
         raise ModelError(

@@ -37,7 +37,7 @@ def convert(adapter: Path, config: Mapping[str, Any], out: Path) -> None:
         import gguf
     except ImportError as error:
         raise MissingExtra("Writing GGUF needs another part: pip install 'clawback[gguf]'.") from error
-    from clawback.engine.torch import adapter as adapters
+    from clawback.engine.torch.models import adapter as adapters
 
     kind = str(config.get("model_type"))
     if kind not in FAMILIES:

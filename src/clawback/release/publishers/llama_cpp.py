@@ -28,7 +28,7 @@ from clawback.release.publishers.base import PROBE_TOKENS, Publication, Target, 
 class LlamaCpp:
     def __init__(self, target: Target) -> None:
         if target.out is None:
-            raise UsageError("The adapter's file is needed: --out clawback.gguf.")
+            raise UsageError("The adapter's file is needed: --output clawback.gguf.")
         if target.presets is not None and not (target.url and target.base):
             raise UsageError(
                 "With --presets, name the server (--url) and what the base is called there (--base)."

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 
 from clawback import engine
+from clawback.engine.types import GREEDY
 from clawback.errors import UsageError
 from clawback.release.publishers.base import PROBE_TOKENS, Publication, Target
 
@@ -13,7 +14,7 @@ from clawback.release.publishers.base import PROBE_TOKENS, Publication, Target
 class Merged:
     def __init__(self, target: Target) -> None:
         if target.out is None:
-            raise UsageError("A folder is needed: --out FOLDER.")
+            raise UsageError("A folder is needed: --output FOLDER.")
         self.out = target.out
 
     def plan(self, publication: Publication) -> Sequence[str]:
@@ -40,5 +41,5 @@ class Merged:
     def verify(self, publication: Publication) -> str:
         policy = engine.load(str(self.out))
         asked = [[{"role": "user", "content": publication.probe.prompt}]]
-        [[said]] = policy.generate(asked, temperature=0.0, max_tokens=PROBE_TOKENS)
+        [[said]] = policy.generate(asked, sampling=GREEDY, max_tokens=PROBE_TOKENS)
         return publication.probe.judge(said.text, f"the model in {self.out}")

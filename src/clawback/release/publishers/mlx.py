@@ -19,7 +19,7 @@ _FRONT = "base_model.model."
 class Mlx:
     def __init__(self, target: Target) -> None:
         if target.out is None:
-            raise UsageError("A folder is needed: --out FOLDER.")
+            raise UsageError("A folder is needed: --output FOLDER.")
         self.target, self.out = target, target.out
 
     def plan(self, publication: Publication) -> Sequence[str]:
@@ -37,7 +37,7 @@ class Mlx:
     def publish(self, publication: Publication) -> None:
         from safetensors.torch import save_file
 
-        from clawback.engine.torch import adapter
+        from clawback.engine.torch.models import adapter
 
         if self.out.exists() and any(self.out.iterdir()):
             raise UsageError(f"{self.out} is not empty: name a new folder.")

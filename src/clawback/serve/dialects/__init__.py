@@ -1,4 +1,4 @@
-"""The three dialects that agents speak: what a request asks, what a response said, and how the embedded model answers.
+"""The dialects that agents speak: what a request asks, what a response said, and how the embedded model answers.
 
 All are read into one shape, that of OpenAI chat messages, because chat templates of models want that. Reading is lenient
 (an odd field is skipped, never an error): the bytes themselves are passed on untouched, whatever is made of them here.
@@ -6,13 +6,51 @@ All are read into one shape, that of OpenAI chat messages, because chat template
 
 from __future__ import annotations
 
-from clawback.serve.dialects import anthropic, openai_chat, openai_responses
-from clawback.serve.dialects.shapes import Asked, Dialect, Said
+import re
 
-__all__ = ["BY_PATH", "Asked", "Dialect", "Said"]
+from clawback.serve.dialects import (
+    anthropic,
+    completions,
+    gemini,
+    ollama,
+    openai_chat,
+    openai_responses,
+)
+from clawback.serve.dialects.shapes import Asked, Dialect, Reading, Said
+
+__all__ = ["BY_PATH", "OLLAMA", "Asked", "Dialect", "Reading", "Said", "is_model_path", "of"]
 
 BY_PATH: dict[str, Dialect] = {
     "/v1/chat/completions": openai_chat.DIALECT,
     "/v1/responses": openai_responses.DIALECT,
     "/v1/messages": anthropic.DIALECT,
+    "/v1/completions": completions.DIALECT,
 }
+"""What the embedded model answers in, too."""
+
+OLLAMA = (
+    "/api/chat",
+    "/api/generate",
+    "/api/embed",
+    "/api/embeddings",
+    "/api/show",
+    "/api/tags",
+    "/api/ps",
+    "/api/version",
+)
+"""Ollama's own paths that are passed on: what asks, and what looks. Our API has none of these, and what changes its models stays out."""
+
+_HEARD: dict[str, Reading] = {"/api/chat": ollama.CHAT, "/api/generate": ollama.GENERATE}
+_GEMINI = re.compile(r"/v1(?:beta)?/models/[^/:]{1,200}:(?:stream)?[gG]enerateContent")
+
+
+def of(path: str) -> Reading | None:
+    """The dialect that is spoken at a path; None where nothing of a conversation is said."""
+    if _GEMINI.fullmatch(path):
+        return gemini.READING
+    return BY_PATH.get(path) or _HEARD.get(path)
+
+
+def is_model_path(path: str) -> bool:
+    """Whether a model's server is meant: an upstream's, or the embedded engine behind the same paths."""
+    return path.startswith(("/v1/", "/v1beta/")) or path in OLLAMA

@@ -32,6 +32,8 @@ def read(body: Mapping[str, Any]) -> Asked:
         ),
         max_tokens=shapes.whole(body.get("max_tokens")),
         temperature=shapes.number(body.get("temperature")),
+        top_p=shapes.number(body.get("top_p")),
+        top_k=shapes.whole(body.get("top_k")),
         stop=shapes.stops(body.get("stop_sequences")),
         schema=layout.get("schema") if isinstance(layout, dict) else None,
     )
@@ -82,24 +84,41 @@ def _image(source: Any) -> Json:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
+def refuses(body: Mapping[str, Any]) -> str:
+    style = body.get("output_config")
+    if isinstance(style, dict) and style.get("format") not in (None, {}):
+        return "output_config.format: the embedded model does not keep to a JSON schema."
+    return ""
+
+
 def hear(raw: bytes, stream: bool) -> Said:
     if not stream:
         body = shapes.parse(raw)
         return _said(shapes.dicts(body.get("content")), body.get("model"), body.get("type") == "message")
     blocks: dict[int, Json] = {}
+    texts: dict[int, list[str]] = {}
+    thoughts: dict[int, list[str]] = {}
+    inputs: dict[int, list[str]] = {}
     model, whole = "", False
     for data in shapes.events(raw):
         kind, place = data.get("type"), shapes.whole(data.get("index")) or 0
         if kind == "message_start" and isinstance(data.get("message"), dict):
             model = shapes.text(data["message"].get("model"))
         elif kind == "content_block_start" and isinstance(data.get("content_block"), dict):
-            blocks[place] = {**data["content_block"], "json": ""}
+            blocks[place] = dict(data["content_block"])
         elif kind == "content_block_delta" and isinstance(data.get("delta"), dict):
-            block = blocks.setdefault(place, {"type": "text", "text": "", "json": ""})
-            block["text"] = shapes.text(block.get("text")) + shapes.text(data["delta"].get("text"))
-            block["json"] += shapes.text(data["delta"].get("partial_json"))
+            blocks.setdefault(place, {"type": "text"})
+            texts.setdefault(place, []).append(shapes.text(data["delta"].get("text")))
+            thoughts.setdefault(place, []).append(shapes.text(data["delta"].get("thinking")))
+            inputs.setdefault(place, []).append(shapes.text(data["delta"].get("partial_json")))
+        elif kind == "message_delta" and isinstance(data.get("delta"), dict):
+            whole = whole or bool(data["delta"].get("stop_reason"))  # a client may leave before message_stop
         elif kind == "message_stop":
             whole = True
+    for place, block in blocks.items():
+        block["text"] = shapes.text(block.get("text")) + "".join(texts.get(place, []))
+        block["thinking"] = shapes.text(block.get("thinking")) + "".join(thoughts.get(place, []))
+        block["json"] = "".join(inputs.get(place, []))
     return _said([blocks[i] for i in sorted(blocks)], model, whole)
 
 
@@ -110,7 +129,10 @@ def _said(blocks: list[Json], model: Any, whole: bool) -> Said:
         for b in blocks
         if b.get("type") == "tool_use"
     ]
-    return Said("\n".join(t for t in texts if t), tuple(calls), shapes.text(model), whole)
+    thoughts = [shapes.text(b.get("thinking")) for b in blocks if b.get("type") == "thinking"]
+    return Said(
+        "\n".join(t for t in texts if t), tuple(calls), shapes.text(model), whole, "\n".join(thoughts)
+    )
 
 
 def write(reply: Reply) -> Json:
@@ -196,4 +218,4 @@ def _usage(reply: Reply) -> Json:
     return {"input_tokens": reply.prompt_tokens, "output_tokens": reply.tokens}
 
 
-DIALECT = Dialect("anthropic", read, hear, write, opening, delta, closing, error)
+DIALECT = Dialect("anthropic", read, hear, error, refuses, write, opening, delta, closing)

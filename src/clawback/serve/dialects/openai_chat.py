@@ -24,10 +24,24 @@ def read(body: Mapping[str, Any]) -> Asked:
         tools=tuple(t for t in shapes.dicts(body.get("tools")) if isinstance(t.get("function"), dict)),
         max_tokens=limit if limit is not None else shapes.whole(body.get("max_tokens")),
         temperature=shapes.number(body.get("temperature")),
+        top_p=shapes.number(body.get("top_p")),
+        top_k=shapes.whole(body.get("top_k")),
         seed=shapes.whole(body.get("seed")),
         stop=shapes.stops(body.get("stop")),
         schema=schema if isinstance(schema, dict) else None,
         usage=isinstance(options, dict) and options.get("include_usage") is True,
+        logprobs=body.get("logprobs") is True,
+    )
+
+
+def refuses(body: Mapping[str, Any]) -> str:
+    style = body.get("response_format")
+    if isinstance(style, dict) and style.get("type") not in (None, "text"):
+        return "response_format: the embedded model answers in text; it does not keep to JSON or a schema."
+    if body.get("top_logprobs"):
+        return "top_logprobs: the log-prob of each token that was said is told, not those of others; leave it out or give 0."
+    return shapes.refused(
+        body, n=1, logit_bias=None, presence_penalty=0, frequency_penalty=0, functions=None, audio=None
     )
 
 
@@ -41,12 +55,21 @@ def _hear_whole(body: Json) -> Said:
     if not isinstance(message, dict):
         return Said("", whole=False)
     return Said(
-        shapes.text(message.get("content")), _calls(message.get("tool_calls")), shapes.text(body.get("model"))
+        shapes.text(message.get("content")),
+        _calls(message.get("tool_calls")),
+        shapes.text(body.get("model")),
+        thinking=_thought(message),
     )
+
+
+def _thought(message: Json) -> str:
+    """As vLLM and llama.cpp name it, and as OpenRouter and Ollama do."""
+    return shapes.text(message.get("reasoning_content")) or shapes.text(message.get("reasoning"))
 
 
 def _hear_stream(raw: bytes) -> Said:
     pieces: list[str] = []
+    thoughts: list[str] = []
     calls: dict[int, Json] = {}
     model, whole = "", False
     for data in shapes.events(raw):
@@ -57,6 +80,7 @@ def _hear_stream(raw: bytes) -> Said:
             if not isinstance(delta, dict):
                 continue
             pieces.append(shapes.text(delta.get("content")))
+            thoughts.append(_thought(delta))
             for part in shapes.dicts(delta.get("tool_calls")):
                 place = shapes.whole(part.get("index")) or 0
                 known = calls.setdefault(place, {"id": "", "name": "", "arguments": ""})
@@ -65,7 +89,7 @@ def _hear_stream(raw: bytes) -> Said:
                 if isinstance(given, dict):
                     known["name"] += shapes.text(given.get("name"))
                     known["arguments"] += shapes.text(given.get("arguments"))
-    return Said("".join(pieces), tuple(calls[i] for i in sorted(calls)), model, whole)
+    return Said("".join(pieces), tuple(calls[i] for i in sorted(calls)), model, whole, "".join(thoughts))
 
 
 def _calls(value: Any) -> tuple[Json, ...]:
@@ -77,7 +101,7 @@ def write(reply: Reply) -> Json:
     message: Json = {"role": "assistant", "content": reply.text or (None if reply.calls else "")}
     if reply.calls:
         message["tool_calls"] = [_written(c, None) for c in reply.calls]
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(reply)}
+    choice = {"index": 0, "message": message, "logprobs": _logprobs(reply), "finish_reason": _reason(reply)}
     return {**_head(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply)}
 
 
@@ -92,7 +116,7 @@ def delta(reply: Reply, more: str) -> bytes:
 def closing(reply: Reply, usage: bool) -> Iterator[bytes]:
     for place, one in enumerate(reply.calls):
         yield _chunk(reply, {"tool_calls": [_written(one, place)]})
-    yield _chunk(reply, {}, _reason(reply))
+    yield _chunk(reply, {}, _reason(reply), _logprobs(reply))
     if usage:
         yield event({**_head(reply, "chat.completion.chunk"), "choices": [], "usage": _usage(reply)})
     yield b"data: [DONE]\n\n"
@@ -116,8 +140,19 @@ def _head(reply: Reply, kind: str) -> Json:
     return {"id": f"chatcmpl-{reply.id}", "object": kind, "created": reply.created, "model": reply.model}
 
 
-def _chunk(reply: Reply, change: Json, reason: str | None = None) -> bytes:
-    choice = {"index": 0, "delta": change, "logprobs": None, "finish_reason": reason}
+def _logprobs(reply: Reply) -> Json | None:
+    """Of a stream all at once, with its end: what is held back for a stop string is not cut where tokens are."""
+    if not reply.logprobs:
+        return None
+    told = [
+        {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
+        for token, value in reply.logprobs
+    ]
+    return {"content": told, "refusal": None}
+
+
+def _chunk(reply: Reply, change: Json, reason: str | None = None, logprobs: Json | None = None) -> bytes:
+    choice = {"index": 0, "delta": change, "logprobs": logprobs, "finish_reason": reason}
     return event({**_head(reply, "chat.completion.chunk"), "choices": [choice]})
 
 
@@ -133,4 +168,4 @@ def _usage(reply: Reply) -> Json:
     }
 
 
-DIALECT = Dialect("openai-chat", read, hear, write, opening, delta, closing, error)
+DIALECT = Dialect("openai-chat", read, hear, error, refuses, write, opening, delta, closing)

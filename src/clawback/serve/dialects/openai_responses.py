@@ -34,6 +34,7 @@ def read(body: Mapping[str, Any]) -> Asked:
         ),
         max_tokens=shapes.whole(body.get("max_output_tokens")),
         temperature=shapes.number(body.get("temperature")),
+        top_p=shapes.number(body.get("top_p")),
         schema=layout.get("schema") if isinstance(layout, dict) else None,
     )
 
@@ -73,6 +74,16 @@ def _content(value: Any) -> Any:
     if all(b["type"] == "text" for b in blocks):
         return "\n".join(b["text"] for b in blocks)
     return blocks
+
+
+def refuses(body: Mapping[str, Any]) -> str:
+    style = body.get("text")
+    layout = style.get("format") if isinstance(style, dict) else None
+    if isinstance(layout, dict) and layout.get("type") not in (None, "text"):
+        return "text.format: the embedded model answers in text; it does not keep to JSON or a schema."
+    if body.get("previous_response_id") or body.get("conversation"):
+        return "previous_response_id: conversations are not kept here; send all of it as input."
+    return shapes.refused(body, background=False, top_logprobs=0, prompt=None)
 
 
 def hear(raw: bytes, stream: bool) -> Said:
@@ -220,4 +231,4 @@ def _response(reply: Reply, status: str, output: list[Json]) -> Json:
     }
 
 
-DIALECT = Dialect("openai-responses", read, hear, write, opening, delta, closing, error)
+DIALECT = Dialect("openai-responses", read, hear, error, refuses, write, opening, delta, closing)

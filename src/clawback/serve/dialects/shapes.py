@@ -24,12 +24,18 @@ class Asked:
     """``{"type": "function", "function": {"name", "description", "parameters"}}``."""
     max_tokens: int | None = None
     temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
     schema: Json | None = None
     """JSON schema that the answer must follow, if one was given."""
     usage: bool = True
     """Whether a stream ends with a count of tokens."""
+    logprobs: bool = False
+    """Whether the log-prob of each token is told."""
+    raw: str | None = None
+    """Text to go on from as it stands, without a chat template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class Said:
     model: str = ""
     whole: bool = True
     """False when it broke off or reports an error."""
+    thinking: str = ""
+    """What was thought before it, where the dialect tells that apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +65,28 @@ class Reply:
     calls: tuple[Message, ...]
     finished: bool
     """False: it was cut off at the most tokens allowed."""
+    logprobs: tuple[tuple[str, float], ...] = ()
+    """(token, log-prob), where they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class Reading:
+    """A dialect as far as it is read along on its way to an upstream and back."""
+
     name: str
     read: Callable[[Mapping[str, Any]], Asked]
     """The body of a request → what it asks. Raises ``ValueError`` for one that nobody could answer."""
     hear: Callable[[bytes, bool], Said]
     """The bytes of a response, and whether they are a stream of events → what it said."""
+    error: Callable[[int, str], Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect(Reading):
+    """One in which the embedded model answers, too."""
+
+    refuses: Callable[[Mapping[str, Any]], str]
+    """What the body asks for that the embedded model does not do, in a sentence; "" for nothing."""
     write: Callable[[Reply], Json]
     """A whole answer as JSON."""
     open: Callable[[Reply], Iterator[bytes]]
@@ -74,7 +95,6 @@ class Dialect:
     """The event of one more piece of text."""
     close: Callable[[Reply, bool], Iterator[bytes]]
     """The events after the last text; ``True``: with a count of tokens."""
-    error: Callable[[int, str], Json]
 
 
 def events(raw: bytes) -> Iterator[Json]:
@@ -126,6 +146,27 @@ def number(value: Any) -> float | None:
 def stops(value: Any) -> tuple[str, ...]:
     found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return tuple(s for s in found if isinstance(s, str) and s)[:16]
+
+
+def refused(body: Mapping[str, Any], **done: Any) -> str:
+    """A sentence about the first of these fields that is set to something else than what is done; "" where none is."""
+    for name, value in done.items():
+        given = body.get(name)
+        if given not in (None, value, {}, []):
+            only = (
+                "is not done here; leave it out"
+                if value is None
+                else f"can only be {str(value).lower()} here"
+            )
+            return f"{name} {only}."
+    return ""
+
+
+def lines(raw: bytes) -> Iterator[Json]:
+    """The JSON object of each line; others are skipped."""
+    for line in raw.split(b"\n"):
+        if line.strip() and (made := parse(line)):
+            yield made
 
 
 def call(identifier: Any, name: Any, arguments: Any) -> Json:

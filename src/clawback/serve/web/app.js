@@ -1,100 +1,122 @@
-// The frame of the page: the token, calls to the API, which view is shown, and keys.
-import { views } from "/views.js";
+// The frame of the page: which view is shown, the line at the top, keys, and the token.
+import { chat } from "./chat.js";
+import { attempt, button, el, kbd, say } from "./dom.js";
+import { health } from "./health.js";
+import { learning } from "./learning.js";
+import { who } from "./names.js";
+import { rate } from "./rate.js";
+import { api, token } from "./server.js";
+import { turns } from "./turns.js";
+import { versions } from "./versions.js";
 
-const KEY = "clawback-token";
+const views = { rate, chat, turns, learning, versions, health };
+const EVERY = 10_000;
+
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
 if (given) {
-  sessionStorage.setItem(KEY, given);
-  history.replaceState(null, "", "/#rate"); // so that it is in no bookmark and no picture of the screen
-}
-
-export function el(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value === true) made.setAttribute(key, "");
-    else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value);
-  }
-  made.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== false));
-  return made;
-}
-
-export function say(text, wrong = false) {
-  const line = document.getElementById("said");
-  line.textContent = text;
-  line.classList.toggle("wrong", wrong);
-}
-
-export async function api(path, body) {
-  const answer = await fetch(`/api/${path}`, {
-    method: body === undefined ? "GET" : "POST",
-    headers: { authorization: `Bearer ${sessionStorage.getItem(KEY) ?? ""}`, "content-type": "application/json" },
-    body: body === undefined ? undefined : JSON.stringify(body),
-  });
-  const data = await answer.json();
-  if (!answer.ok) {
-    if (answer.status === 401) askForToken();
-    throw new Error(data.error ?? `The server answered ${answer.status}.`);
-  }
-  return data;
+  token.set(given);
+  history.replaceState(null, "", "#rate"); // so that it is in no bookmark and no picture of the screen
 }
 
 function askForToken() {
-  const field = el("input", { type: "password", autocomplete: "off", "aria-label": "Token", size: 48 });
-  const enter = (event) => {
-    event.preventDefault();
-    sessionStorage.setItem(KEY, field.value.trim());
-    show();
-  };
+  const field = el("input", { type: "password", autocomplete: "off", id: "token", size: 40 });
+  const enter = (event) => { event.preventDefault(); token.set(field.value.trim()); say(""); show(); };
   document.getElementById("view").replaceChildren(
-    el("form", { class: "card", onsubmit: enter },
+    el("form", { class: "card write", onsubmit: enter },
       el("h1", {}, "Who is there?"),
-      el("p", {}, "The token is the content of the file named token in your Clawback home; `clawback serve` prints an address that holds it."),
-      el("div", { class: "row" }, field, el("button", { class: "primary" }, "Enter"))));
+      el("p", {}, "The token is the content of the file named token in your Clawback home. ", el("code", {}, "clawback serve"), " prints an address that holds it."),
+      el("label", { for: "token" }, "Token"), el("div", { class: "row" }, field, el("button", { class: "primary" }, "Enter"))));
   field.focus();
 }
 
 let current = null;
 let turn = 0;
+let locked = false;
 
-export async function show() {
+async function show(event) {
   const name = views[location.hash.slice(1)] ? location.hash.slice(1) : "rate";
   const mine = ++turn;
+  locked = false;
   current?.leave?.();
   current = null;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  document.title = `${views[name].title} · Clawback`;
   try {
-    const made = await views[name].make();
+    const now = await refresh();
+    const made = await views[name].make({ now, redraw: show, refresh });
     if (mine !== turn) { made.leave?.(); return; }
-    current = made;
-    document.getElementById("view").replaceChildren(...made.parts);
-    await refresh();
+    current = { ...made, keys: views[name].keys };
+    const main = document.getElementById("view");
+    main.replaceChildren(...made.parts.filter(Boolean));
+    main.dataset.view = name;
+    scrollTo(0, 0);
+    if (event) (made.focus && matchMedia("(pointer: fine)").matches ? made.focus : main).focus({ preventScroll: true }); // what was asked for by a link is where one is
   } catch (error) {
-    if (mine === turn) say(error.message, true);
+    if (mine === turn && !locked) say(error.message, true);
   }
 }
 
+let warned = "";
+
+/** The line at the top, from what the server knows now. */
 async function refresh() {
   const now = await api("status");
-  const live = now.live === 0 ? "the base model" : `version ${now.live}`;
-  const run = now.run ? ` · training ${now.run.progress.phase ?? ""}` : "";
-  document.getElementById("live").textContent =
-    `${live} is live · ${now.good} good, ${now.bad} bad · ${Math.min(now.fresh, now.threshold)}/${now.threshold} until the next run${run}`;
-  if (now.warning) say(now.warning);
+  const line = document.getElementById("live");
+  const share = Math.min(now.fresh, now.threshold);
+  line.replaceChildren(
+    el("span", { class: "now" }, `${who(now.live)} is live`),
+    el("span", { class: "taps" }, `${now.good} good, ${now.bad} bad`),
+    now.run ? el("span", { class: "run" }, now.run.interrupted ? "a run was interrupted" : `training: ${now.run.text}`)
+      : el("span", { class: "fresh" }, `${share} of ${now.threshold} until the next run`));
+  if (now.warning && now.warning !== warned) say(now.warning);
+  warned = now.warning;
+  return now;
 }
 
-document.querySelector("nav").append(
-  ...Object.entries(views).map(([name, view], i) => el("a", { href: `#${name}`, title: `Key ${i + 1}` }, view.title)));
+function help() {
+  const dialog = document.getElementById("help");
+  const rows = [...(current?.keys ?? []), ["m", "to the menu"], ["?", "this help"], ["Esc", "close it"]];
+  dialog.replaceChildren(el("h2", { id: "help-title" }, "Keys"),
+    el("dl", {}, rows.map(([keys, text]) => [el("dt", {}, kbd(keys).map((k) => { k.removeAttribute("aria-hidden"); return k; })), el("dd", {}, text)])),
+    button("Close", () => dialog.close(), { class: "primary" }));
+  dialog.showModal();
+}
+
+const ICONS = {
+  rate: "M7 11v9H4v-9zm3 9h7.5a2 2 0 0 0 2-1.6l1.2-6A2 2 0 0 0 18.7 10H14l.7-4.2A1.8 1.8 0 0 0 13 4l-3 6.5z",
+  chat: "M4 5h16v11H9l-5 4z",
+  turns: "M4 6h16M4 12h16M4 18h10",
+  learning: "M4 19V5m0 14h16M7 15l4-5 3 3 5-7",
+  versions: "M12 4l8 4-8 4-8-4zm-8 8l8 4 8-4M4 16l8 4 8-4",
+  health: "M4 12h4l2-6 4 12 2-6h4",
+};
+function icon(name) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  made.setAttribute("viewBox", "0 0 24 24");
+  made.setAttribute("aria-hidden", "true");
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  path.setAttribute("d", ICONS[name]);
+  made.append(path);
+  return made;
+}
+
+document.querySelector("nav").append(...Object.entries(views).map(([name, view]) => el("a", { href: `#${name}` }, icon(name), el("span", {}, view.title))));
+document.getElementById("helper").addEventListener("click", help);
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("view").focus(); });
+document.addEventListener("locked", () => { locked = true; askForToken(); });
+document.addEventListener("rated", attempt(refresh));
+document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh().catch(() => {}); });
+setInterval(() => { if (!document.hidden && !locked) refresh().catch(() => {}); }, EVERY);
 addEventListener("hashchange", show);
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const field = event.target.closest?.("input:not([type=range]), textarea, select");
-  if (field) return;
-  if (current?.key?.(event)) { event.preventDefault(); return; }
-  const name = Object.keys(views)[Number(event.key) - 1];
-  if (name && !current?.digits) location.hash = name;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("help").open) return;
+  if (event.target.closest?.("input, textarea, select")) return;
+  if (event.key === "?") help();
+  else if (event.key === "m") document.querySelector("nav a[aria-current]").focus();
+  else if (!current?.key?.(event)) return;
+  event.preventDefault();
 });
 show();

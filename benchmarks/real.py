@@ -1,0 +1,222 @@
+"""What a run makes of a real instruct model from 32 taps: liked answers, drift, and what the gate says.
+
+A simulated person rates answers of the base to prompts of their own (AlpacaEval's), a tenth of the taps wrong; a run learns from them, and the version
+answers prompts that it has not seen. ``--words``: they also say a sentence to each bad answer.
+
+    python -m benchmarks real --tastes development
+    python -m benchmarks real --tastes test --persons 2 --words
+
+``prompt`` and ``few-shot`` among the recipes are what anybody would try first: the sentence, or three liked answers, before each prompt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+DATA = HERE.parent.parent / "shared" / "data" / "alpaca-eval-rated.jsonl"
+RESULTS = HERE.parent / "bench-results" / "real"
+OWN, HELD_OUT, LONGEST_PROMPT = 160, 64, 200
+ROOM = 128
+WRONG = 0.1
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks real", description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--prompts", type=Path, default=DATA, help="JSONL with `prompt` and `response`")
+    parser.add_argument("--tastes", default="test", help="development, test, or names, comma-separated")
+    parser.add_argument("--recipes", default="auto", help="auto, prompt, few-shot, mis-po:learning_rate=…, …")
+    parser.add_argument("--ratings", type=int, default=32)
+    parser.add_argument("--persons", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--words", action="store_true")
+    parser.add_argument("--gate", action="store_true", help="ask the gate as well")
+    parser.add_argument("--dtype", default="auto")
+    options = parser.parse_args(argv)
+    if not options.prompts.is_file():
+        print(f"There is no {options.prompts}: name a file with --prompts.", file=sys.stderr)
+        return 2
+    world = World(options)
+    rows = []
+    for seed in range(options.first_seed, options.first_seed + options.persons):
+        for name, taste in chosen(options.tastes).items():
+            for recipe in options.recipes.split(","):
+                rows.append(world.run(name, taste, recipe, seed, options))
+                print(json.dumps(rows[-1]), flush=True)
+    print(table(rows))
+    return 0
+
+
+def chosen(names: str) -> dict[str, Any]:
+    from benchmarks._real_tastes import DEVELOPMENT, TEST
+
+    sets = {"development": DEVELOPMENT, "test": TEST}
+    return sets.get(names) or {name: {**DEVELOPMENT, **TEST}[name] for name in names.split(",")}
+
+
+class World:
+    """The model, the prompts, and the base's answers to them, which are drawn once and kept."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        from clawback import engine
+
+        lines = [json.loads(line) for line in options.prompts.read_text("utf-8").splitlines()]
+        prompts = list(dict.fromkeys(one["prompt"] for one in lines if len(one["prompt"]) < LONGEST_PROMPT))
+        random.Random(0).shuffle(prompts)
+        self.own, self.held = prompts[:OWN], prompts[OWN : OWN + HELD_OUT]
+        others = [one for one in lines if one["prompt"] in set(prompts[OWN + HELD_OUT :])]
+        self.neutral = [(one["prompt"], one["response"][:600]) for one in others[:32]]
+        """Other models' answers to prompts that nobody rated."""
+        self.policy = engine.load(options.model, dtype=options.dtype)
+        self.captured = self._captured()
+
+    def _captured(self) -> list[dict[str, Any]]:
+        path = RESULTS / f"base-{self.policy.info.revision[-12:]}.json"
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made = self.policy.generate([user(p) for p in self.own], max_tokens=ROOM, seed=1)
+            rows = [{"text": one.text, "ids": one.ids, "logprobs": one.logprobs} for [one] in made]
+            path.write_text(json.dumps(rows))
+        return list(json.loads(path.read_text()))
+
+    def rated(self, taste: Any, seed: int, ratings: int, words: bool) -> list[Any]:
+        from clawback.records import Sample
+
+        rng = random.Random(seed)
+        samples = []
+        for turn in rng.sample(range(OWN), ratings):
+            answer = self.captured[turn]
+            good = taste.likes(answer["text"]) != (rng.random() < WRONG)
+            samples.append(
+                Sample(
+                    turn_id=turn + 1,
+                    messages=user(self.own[turn]),
+                    response=answer["text"],
+                    reward=1.0 if good else -1.0,
+                    response_ids=tuple(answer["ids"]),
+                    response_logprobs=tuple(answer["logprobs"]),
+                    hints=(taste.words,) if words and not good else (),
+                )
+            )
+        return samples
+
+    def run(
+        self, name: str, taste: Any, recipe: str, seed: int, options: argparse.Namespace
+    ) -> dict[str, Any]:
+        samples = self.rated(taste, seed, options.ratings, options.words)
+        self.policy.put(None)
+        started, row = (
+            time.process_time(),
+            {"taste": name, "recipe": recipe, "seed": seed, "styled": taste.styled},
+        )
+        asked = [user(p) for p in self.held]
+        with tempfile.TemporaryDirectory() as folder:
+            if recipe == "prompt":
+                asked = [user(f"{p}\n\n{taste.prompt}") for p in self.held]
+            elif recipe == "few-shot":
+                asked = [(*shots(samples), *user(p)) for p in self.held]
+            elif recipe != "base":
+                row |= self._train(samples, recipe, seed, Path(folder), options)
+            row["cpu_seconds"] = round(time.process_time() - started)
+            return row | self._measure(taste, asked)
+
+    def _train(
+        self, samples: list[Any], recipe: str, seed: int, out: Path, options: argparse.Namespace
+    ) -> dict[str, Any]:
+        from clawback import engine
+        from clawback.config import Gate
+        from clawback.release.evidence import measure
+        from clawback.release.rule import decide
+
+        algorithm, _, changes = recipe.partition(":")
+        values = dict(change.split("=") for change in changes.split("+") if change)
+        chosen = engine.recipe(
+            self.policy.info, "balanced", algorithm, {k: json.loads(v) for k, v in values.items()}
+        )
+        held = samples[::8]
+        train = [one for one in samples if one not in held]
+        rated = {one.turn_id for one in held}
+        prompts = [user(p) for i, p in enumerate(self.own, 1) if i not in rated]
+        result = engine.train(self.policy, train, chosen, seed=seed, out=out, prompts=prompts)
+        found: dict[str, Any] = {
+            "algorithm": result.algorithm,
+            "instruction": result.instruction,
+            "steps": result.steps,
+        }
+        if options.gate:
+            evidence = measure(
+                self.policy,
+                Path(result.path),
+                None,
+                samples,
+                held,
+                [user(p) for p in self.own],
+                max_tokens=ROOM,
+                seed=seed,
+                count=48,
+            )
+            found["accepted"] = decide(evidence, Gate()).accepted
+        return found
+
+    def _measure(self, taste: Any, asked: list[Any]) -> dict[str, Any]:
+        made = [one for [one] in self.policy.generate(asked, max_tokens=ROOM, seed=77)]
+        texts = [one.text for one in made]
+        ids = [one.ids for one in made]
+        with self.policy.base():
+            base = self.policy.logprobs([user(p) for p in self.held], ids)
+            odd = self.policy.logprobs([user(p) for p in self.held[1:] + self.held[:1]], ids)
+        return {
+            "liked": mean(taste.likes(t) for t in texts),
+            "words": mean(len(t.split()) for t in texts),
+            "ended": mean(one.finished for one in made),
+            "relevance": mean(float((a - b).mean()) for a, b in zip(base, odd, strict=True) if len(a)),
+            "kl_a_token": mean(sum(one.logprobs) - float(b.sum()) for one, b in zip(made, base, strict=True))
+            / max(1.0, mean(len(i) for i in ids)),
+            "perplexity": self._perplexity(),
+        }
+
+    def _perplexity(self) -> float:
+        """Of other models' answers, over that under the base."""
+        import math
+
+        asked, texts = [user(p) for p, _ in self.neutral], [t for _, t in self.neutral]
+        ours = self.policy.logprobs(asked, texts)
+        with self.policy.base():
+            base = self.policy.logprobs(asked, texts)
+        tokens = sum(map(len, ours))
+        return math.exp(sum(float((b - a).sum()) for a, b in zip(ours, base, strict=True)) / tokens)
+
+
+def user(text: str) -> tuple[dict[str, str], ...]:
+    return ({"role": "user", "content": text},)
+
+
+def shots(samples: list[Any]) -> list[dict[str, str]]:
+    """Three liked answers as a conversation before."""
+    liked = [one for one in samples if one.reward > 0][:3]
+    return [m for one in liked for m in (*one.messages, {"role": "assistant", "content": one.response})]
+
+
+def mean(values: Any) -> float:
+    found = [float(value) for value in values]
+    return round(sum(found) / max(1, len(found)), 3)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Means over persons, by taste and recipe."""
+    columns = ("liked", "words", "ended", "relevance", "kl_a_token", "perplexity", "cpu_seconds")
+    lines = ["| taste | recipe | " + " | ".join(columns) + " | gate |", "| --- " * (len(columns) + 3) + "|"]
+    for key in dict.fromkeys((row["taste"], row["recipe"]) for row in rows):
+        same = [row for row in rows if (row["taste"], row["recipe"]) == key]
+        judged = [row["accepted"] for row in same if "accepted" in row]
+        cells = [f"{mean(row[name] for row in same):.3g}" for name in columns]
+        lines.append(f"| {key[0]} | {key[1]} | " + " | ".join(cells) + f" | {sum(judged)} of {len(judged)} |")
+    return "\n".join(lines)

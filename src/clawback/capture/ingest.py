@@ -1,0 +1,408 @@
+"""The one door: what an agent tells becomes rows, and a command becomes a sentence. Every adapter's events come through here.
+
+A rating reaches the answer that it was meant for, or none. An answer is known by the places where it stands: the
+prompt that it answers, the message that shows it. What is said about a place before its answer is here waits for it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from clawback.capture.events import Answer, Event, Prompt, Reaction, Shown, SideAnswer
+from clawback.paths import Home
+
+if TYPE_CHECKING:
+    from clawback.capture.transcripts import Exchange
+    from clawback.records import Message, Turn
+    from clawback.store import Store
+    from clawback.store.prompts import Kept
+
+BUSY_SECONDS = 2.0
+"""How long an agent's event waits for another writer before it gets out of the way."""
+CONTEXT_CHARACTERS = 400_000
+"""How much of the conversation before a prompt is kept with the turn, newest first."""
+RECENT = 12
+"""Turns of a session among which an answer is looked for that our own server recorded."""
+SIGNS = {"👍": 1, "👎": -1, "❤": 1, "❤️": 1, "🎉": 1, "+1": 1, "-1": -1, "thumbsup": 1, "thumbsdown": -1}
+"""Reactions that rate, by sign or by name."""
+
+
+class Unusable(Exception):
+    """The event does not say what it should; the message never holds any of its content."""
+
+
+def take(here: Home, agent: str, event: Event) -> str | None:
+    """Act on one event. What is returned answers a command: it is to be shown to the person, and no model asked.
+
+    Raises ``Unusable`` for an answer to nothing and a message of no answer, ``ClawbackError`` where the store cannot be used.
+    """
+    if isinstance(event, Prompt):
+        return _prompt(here, agent, event)
+    if isinstance(event, Answer):
+        _answer(here, agent, event)
+    elif isinstance(event, Shown):
+        _shown(here, agent, event)
+    elif isinstance(event, SideAnswer):
+        _side(here, agent, event)
+    else:
+        _reaction(here, agent, event)
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------ prompts
+
+
+def _prompt(here: Home, agent: str, event: Prompt) -> str | None:
+    if event.text.lstrip()[:3].lower() in (
+        "/rl",
+        "rl:",
+        "/cl",
+    ):  # most are no command, and need not load what reads them
+        from clawback.feedback import command
+
+        if (words := command.parse(event.text)) is not None:
+            from clawback.capture import taps
+
+            return "Clawback: " + taps.obey(here, agent, event, words)
+    with connect(here) as store:
+        new = event.last and not (event.id and store.kept_prompt(agent, event.session, event.id))
+        if new and (waiting := store.waits_at(of_prompt(agent, event.session, ""))):
+            from clawback.capture import taps
+
+            taps.settle(here, store, agent, event, waiting)
+        with store.together():
+            said = clean(here, event.text)
+            store.put_prompt(agent, event.session, event.id, said, by=event.by, notice=event.notice)
+            if not event.id:
+                store.drop_post(of_prompt(agent, event.session, ""))
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------ answers
+
+
+def _answer(here: Home, agent: str, event: Answer) -> None:
+    if not event.text.strip():
+        return
+    told: list[Exchange] = []
+    if event.transcript:
+        from clawback.capture import transcripts
+
+        told = transcripts.recent(agent, event.transcript, event.prompt_id)
+    with connect(here) as store:
+        mine = next((one for one in told if event.prompt_id in one.ids), None)
+        record(here, store, agent, event, mine, alone=not told)
+        if any(len(one.blocks) > 1 for one in told):
+            from clawback.capture import taps
+
+            taps.complete(here, store, agent, event.session, told)
+
+
+def record(
+    here: Home, store: Store, agent: str, event: Answer, told: Exchange | None = None, *, alone: bool = False
+) -> int | None:
+    """With its prompt an answer makes a turn; a server that recorded the same answer has made it already. None: it is nobody's.
+
+    Args:
+        told: what the agent's own record says of it.
+        alone: there is no such record, so that what was asked may have to be guessed.
+
+    Raises ``Unusable`` where nobody knows what was asked.
+    """
+    asked = _asked(store, agent, event, told, alone)
+    if asked is None:
+        raise Unusable("an answer without a prompt (was the agent set up half-way through a conversation?)")
+    if not asked.parts:
+        return None
+    ids = dict.fromkeys([event.prompt_id, *(told.ids if told else [])])
+    places = [of_prompt(agent, event.session, one) for one in ids]
+    places += [of_message(agent, event.message)] if event.message else []
+    with store.together():
+        for one in ids:
+            if store.kept_prompt(agent, event.session, one) is None:
+                store.put_prompt(
+                    agent, event.session, one, clean(here, asked.text), by=asked.by, notice=asked.notice
+                )
+        number = _recorded(store, here, event, asked, told, set(places))
+        if number is None:
+            number = _stored(store, here, agent, event, asked, told)
+        if number not in [store.at_post(place) for place in places]:  # else it is told of again
+            store.seen(number)
+        if event.cwd:
+            store.name_folder(event.session, event.cwd)
+        waited = [given for place in places for given in store.put_post(place, number)]
+    if waited:
+        train_if_due(here, store)
+    return number
+
+
+def _asked(store: Store, agent: str, event: Answer, told: Exchange | None, alone: bool) -> Kept | None:
+    """What the answer is to, as the one knows it who knows best. Without parts: to nothing that a person asked."""
+    from clawback.store.prompts import Kept
+
+    kept = (
+        store.kept_prompt(agent, event.session, event.prompt_id)
+        if event.prompt_id
+        else store.newest_prompt(agent, event.session)
+    )
+    by = kept.by if kept else ""
+    if event.prompt is not None:
+        # Who tells of an answer and its prompt tells of the last message alone.
+        return kept if kept and event.prompt in kept.parts else Kept(event.prompt_id, (event.prompt,), by)
+    if told and told.asked:
+        return Kept(event.prompt_id, tuple(told.asked), by)
+    notice = told.notice if told and told.notice else kept.text if kept and kept.notice else ""
+    if notice:
+        at = kept.created_at if kept else time.time()
+        request = store.request_before(agent, event.session, at)
+        return Kept(event.prompt_id, (notice,), request.by, notice=True, created_at=at) if request else None
+    if kept is None and event.prompt_id and alone:
+        # A message that was queued comes under the name of the request that was under way, and is answered under one of its own.
+        newest = store.newest_prompt(agent, event.session)
+        return newest._replace(parts=newest.parts[-1:]) if newest and len(newest.parts) > 1 else None
+    return kept
+
+
+def _recorded(
+    store: Store, here: Home, event: Answer, asked: Kept, told: Exchange | None, places: set[str]
+) -> int | None:
+    """The turn that our own server recorded of this very answer, with the tokens as they were sampled."""
+    said = {plain(clean(here, text)) for text in (event.text, told.text if told else "") if text}
+    for turn in store.turns(limit=RECENT, session=event.session):
+        taken = {place for place in store.posts_of(turn.id) if ":prompt:" in place}
+        if taken and not taken & places:
+            continue  # another prompt's answer, in the same words
+        heard = plain(turn.response)
+        if turn.kind == "main":
+            # Of several blocks of text an event brings the last.
+            found = any(heard == text or heard.endswith(f" {text}") for text in said)
+        else:
+            # Cut short: the one side may have heard a little more of it than the other.
+            near = any(heard.startswith(text) or text.startswith(heard) for text in said)
+            found = bool(heard) and near and asks(here, turn, asked)
+        if found:
+            return turn.id
+    return None
+
+
+def asks(here: Home, turn: Turn, asked: Kept) -> bool:
+    """Does the turn answer this prompt, or what was added to it last?"""
+    return plain(turn.prompt) in {plain(clean(here, text)) for text in (asked.text, *asked.parts)}
+
+
+def plain(text: str) -> str:
+    """The words alone: how lines and blocks are cut differs from one side to the other."""
+    return " ".join(text.split())
+
+
+def _stored(store: Store, here: Home, agent: str, event: Answer, asked: Kept, told: Exchange | None) -> int:
+    from clawback.records import Turn
+
+    name, prompt, said = f"{agent}:{event.session}", clean(here, asked.text), clean(here, event.text)
+    whole = clean(here, told.text) if told and told.blocks and told.blocks[-1] == event.text.strip() else said
+    before = last_of(store, agent, event.session)
+    messages: list[Message] = _conversation(before)
+    if asked.notice:
+        messages += _request(store, agent, event, asked, before)
+    turn = Turn(
+        session=name,
+        messages=(*messages, {"role": "user", "content": prompt}),
+        response=whole,
+        agent=agent,
+        model=event.model or (told.model if told else ""),
+        cwd=event.cwd,
+        event_id=f"{name}:{event.prompt_id}:{fingerprint((event.prompt_id or prompt) + chr(0) + said)}",
+    )
+    number = store.add_turn(turn, stored=len(messages)).id
+    if before is not None and number > before.id and not asked.notice:
+        # An answer that is told twice is not what came back after itself.
+        _next_state(store, before.id, prompt)
+    return number
+
+
+def _request(store: Store, agent: str, event: Answer, asked: Kept, before: Turn | None) -> list[Message]:
+    """What the person had asked for, where the conversation as it is known does not end with it."""
+    request = store.request_before(agent, event.session, asked.created_at)
+    if request is None or (
+        before and plain(before.prompt) in {plain(part) for part in (request.text, *request.parts)}
+    ):
+        return []
+    return [{"role": "user", "content": request.text}]
+
+
+def last_of(store: Store, agent: str, session: str) -> Turn | None:
+    """The last answer of a session, whoever recorded it."""
+    found = [store.last_turn(session=name) for name in (session, f"{agent}:{session}")]
+    return max((turn for turn in found if turn), key=lambda turn: turn.id, default=None)
+
+
+def _next_state(store: Store, turn_id: int, said: str) -> None:
+    """The prompt is what came back after the answer before it. Noted with its own answer: nobody waits for that."""
+    from clawback.feedback.implicit import notice
+
+    came: list[Message] = [{"role": "user", "content": said}]
+    store.put_next_state(turn_id, came)
+    notice(store, turn_id, came)
+
+
+def _conversation(last: Turn | None) -> list[Any]:
+    """What was said before in the session, newest first until the limit, then in order."""
+    if last is None:
+        return []
+    messages = [*last.messages, {"role": "assistant", "content": last.response}]
+    room = CONTEXT_CHARACTERS
+    for start in range(len(messages) - 1, -1, -1):
+        room -= len(str(messages[start].get("content", "")))
+        if room < 0:
+            return messages[start + 1 :]
+    return messages
+
+
+def _shown(here: Home, agent: str, event: Shown) -> None:
+    """What was said about the message before finds its answer now."""
+    with connect(here) as store:
+        turn = store.at_post(of_prompt(agent, event.session, event.prompt_id))
+        if turn is None:
+            raise Unusable("a message that shows no answer that is here")
+        if store.put_post(of_message(agent, event.message), turn):
+            train_if_due(here, store)
+
+
+def _side(here: Home, agent: str, event: SideAnswer) -> None:
+    if not event.text.strip():
+        return
+    from clawback.records import Turn
+
+    name = f"{agent}:{event.session}"
+    with connect(here) as store:
+        response = clean(here, event.text)
+        if event.cwd:
+            store.name_folder(event.session, event.cwd)
+        recent = store.turns(limit=RECENT, session=event.session, kind="side")
+        if any(plain(turn.response) == plain(response) for turn in recent):
+            return  # our own server recorded it
+        store.add_turn(
+            Turn(
+                session=name,
+                messages=(),
+                response=response,
+                agent=agent,
+                kind="side",
+                cwd=event.cwd,
+                event_id=f"{name}:side:{event.id}:{fingerprint(response)}",
+            )
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- reactions
+
+
+def _reaction(here: Home, agent: str, event: Reaction) -> None:
+    name = f"{agent}:reaction:{event.id or f'{event.message}:{event.by}:{event.value}'}"
+    with connect(here) as store:
+        with store.together():
+            if not event.at:
+                rated = _react(store, agent, event, name)
+            else:
+                rated = _react_in_order(store, agent, event, name)
+        if rated:
+            train_if_due(here, store)
+
+
+def _react_in_order(store: Store, agent: str, event: Reaction, name: str) -> bool:
+    at, given = store.get(name, (0.0, ""))
+    if event.at <= at:
+        return False
+    rated = False
+    if bool(given) != bool(event.value):
+        # Given, taken away and given again is three events: each rating has a name of its own.
+        event_id = given or f"{name}:{event.at:.6f}"
+        rated = _react(store, agent, event, event_id)
+        given = event_id if event.value else ""
+    store.set(name, (event.at, given))
+    return rated
+
+
+def _react(store: Store, agent: str, event: Reaction, event_id: str) -> bool:
+    """Whether there is something new to learn from."""
+    from clawback.records import Feedback
+
+    if event.value == 0:
+        store.undo_event(event_id)
+        return False
+    source = f"{agent}:{event.by}" if event.by else agent
+    place = of_message(agent, event.message)
+    turn = store.at_post(place)
+    given = Feedback(turn or 0, "rating", float(event.value), source=source, event_id=event_id)
+    if turn is None:
+        store.put_early(place, given)
+    else:
+        store.add_feedback(given)
+    return turn is not None
+
+
+# ------------------------------------------------------------------------------------------------------- shared
+
+
+def of_prompt(agent: str, session: str, prompt_id: str) -> str:
+    return f"{agent}:prompt:{session}:{prompt_id}"
+
+
+def of_message(agent: str, message: str) -> str:
+    return f"{agent}:message:{message}"
+
+
+def connect(here: Home) -> Store:
+    from clawback import store
+
+    here.create()
+    return store.connect(here.database, busy_seconds=BUSY_SECONDS)
+
+
+def clean(here: Home, said: str) -> str:
+    """The text as it may be stored: without secrets, and not longer than the settings allow."""
+    redacting, limit = True, 2_000_000
+    try:
+        # Reading settings costs more than all the rest; only who changed these has to pay for it.
+        if b"[privacy]" in here.config.read_bytes():
+            from clawback import config
+
+            privacy = config.load(here.config).privacy
+            redacting, limit = privacy.redact, privacy.max_turn_bytes
+    except FileNotFoundError:
+        pass
+    if redacting:
+        from clawback.redact import redact
+
+        said = redact(said)
+    return said if len(said) <= limit else said[len(said) - limit :]
+
+
+def fingerprint(said: str) -> str:
+    import hashlib  # brings OpenSSL along, which a prompt has no use for
+
+    return hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
+
+
+def train_if_due(here: Home, store: Store) -> str:
+    """Start a run where enough is fresh and none has been started, and say so; else ""."""
+    from clawback.feedback import training_due
+    from clawback.feedback.rating_balance import claim_start
+
+    if not training_due(store, here) or not claim_start(store):
+        return ""
+    # The room that starts processes is above this one: it is called as the command that a person would type.
+    import os
+    import subprocess
+    import sys
+
+    subprocess.Popen(
+        [sys.executable, "-m", "clawback.jobs.worker", str(here.root), "--if-due"],
+        env={**os.environ, "CLAWBACK_HOME": str(here.root)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    return "Training starts in the background."

@@ -1,0 +1,266 @@
+"""``/rl …`` where the answer appears: which answer is meant, and what becomes of a rating whose answer does not come.
+
+The last answer that the person saw is meant. Where it is on its way the rating waits for it; where it was cut short, what there is of it
+is recorded and rated; where there is nothing of it, that is said. A rating that waited in vain is told of at the next command.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from clawback.capture.events import Answer, Prompt
+from clawback.capture.ingest import (
+    RECENT,
+    Unusable,
+    asks,
+    clean,
+    connect,
+    last_of,
+    of_message,
+    of_prompt,
+    record,
+    train_if_due,
+)
+
+if TYPE_CHECKING:
+    from clawback.capture.transcripts import Exchange
+    from clawback.paths import Home
+    from clawback.records import Turn
+    from clawback.store import Store
+    from clawback.store.posts import Early
+    from clawback.store.prompts import Kept
+
+NOT_KNOWN = "That message is no answer that is known here. Reply to the answer that you mean."
+
+
+class Meant(NamedTuple):
+    """The turn that a command is about; or the place where its answer is to come; or why there is neither."""
+
+    turn: int | None = None
+    place: str = ""
+    refusal: str = ""
+    running: bool = False
+    """The command was given while the agent was at work."""
+
+
+def obey(here: Home, agent: str, event: Prompt, words: list[str]) -> str:
+    """Do what the command says; what to tell the person. Raises nothing for what a person may type."""
+    from clawback.errors import ClawbackError
+    from clawback.feedback import command
+
+    event_id = f"{agent}:rl:{event.session}:{event.id}" if event.id else ""
+    source = f"{agent}:{event.by}" if event.by else agent
+    try:
+        with connect(here) as store:
+            if event_id and (before := store.obeyed(event_id + words[0])) is not None:
+                return before  # told of twice
+            meant = Meant() if words[0] == "status" else _meant(here, store, agent, event, words[0])
+            if meant.running:
+                # While the agent is at work its commands have the name of the request that is under way: all have the same one.
+                event_id = f"{event_id}:{event.delivery}" if event.delivery else ""
+                if event_id and (before := store.obeyed(event_id + words[0])) is not None:
+                    return before
+            if meant.refusal:
+                said = command.Reply(meant.refusal)
+            else:
+                said = command.run(
+                    store, [clean(here, word) for word in words], meant.turn,
+                    place=meant.place, source=source, event_id=event_id,
+                )  # fmt: skip
+            if event_id:
+                store.put_obeyed(event_id + words[0], said.text)
+            lost = store.untold(f"{agent}:prompt:{event.session}:")
+            began = _began(here, store) if said.rated else ""
+    except ClawbackError as error:
+        return str(error)
+    return " ".join([said.text, *([began] if began else []), *map(told_of, lost)])
+
+
+def _began(here: Home, store: Store) -> str:
+    """A run that cannot be started takes nothing from the rating, which is stored."""
+    from clawback.errors import ClawbackError
+
+    try:
+        return train_if_due(here, store)
+    except ClawbackError as error:
+        return str(error)
+    except (ImportError, OSError):
+        return "Training could not be started: `clawback doctor` says why."
+
+
+def told_of(lost: Early) -> str:
+    """A sentence about a rating that waited in vain."""
+    when = time.strftime("%H:%M", time.localtime(lost.created_at))
+    return f"Your rating of {when} ({lost.said}) came to nothing: {lost.lost}."
+
+
+def settle(here: Home, store: Store, agent: str, event: Prompt, waiting: list[str]) -> None:
+    """Another prompt has come, so that no answer to earlier ones does: what waits for those finds what there is, or waits in vain."""
+    start = len(of_prompt(agent, event.session, ""))
+    told = _told(agent, event.transcript)
+    for place in waiting:
+        if (name := place[start:]) == event.id and name:
+            continue
+        exchange = next((one for one in told if name in one.ids), None)
+        kept = store.kept_prompt(agent, event.session, name)
+        if _from_record(here, store, agent, event, name, kept, exchange) is None:
+            store.lose_early(place, f"its answer {_end(exchange)}")
+
+
+# ------------------------------------------------------------------------------------------------ what is meant
+
+
+def _meant(here: Home, store: Store, agent: str, event: Prompt, word: str) -> Meant:
+    if event.about:
+        return _replied_to(store, agent, event)
+    told = _told(agent, event.transcript)
+    complete(here, store, agent, event.session, told)
+    running = bool(event.id) and store.kept_prompt(agent, event.session, event.id) is not None
+    running = running or any(event.id in one.ids for one in told)
+    kept = store.newest_prompt(agent, event.session, event.by)
+    exchange, name = _newest(store, agent, event, told, kept)
+    if running:
+        name = event.id
+        exchange = next((one for one in told if name in one.ids), None)
+        kept = store.kept_prompt(agent, event.session, name)
+    if kept is None and exchange is None:
+        return _of_session(store, agent, event)
+    place = of_prompt(agent, event.session, name)
+    turn = store.at_post(place)
+    if turn is not None:
+        return Meant(turn, place, running=running)
+    if running:
+        return Meant(None, place, running=True)
+    turn = _from_record(here, store, agent, event, name, kept, exchange)
+    if turn is not None:
+        return Meant(turn, place)
+    last = last_of(store, agent, event.session)
+    if exchange is not None and exchange.end:
+        return Meant(refusal=f"There is nothing to rate: that answer {_end(exchange)}.{_earlier(last, word)}")
+    if kept is not None and not kept.parts:
+        notice = "What you saw last answers what the agent wrote to itself, which is not kept."
+        return Meant(refusal=notice + _earlier(last, word))
+    return Meant(None, place)
+
+
+def _newest(
+    store: Store, agent: str, event: Prompt, told: list[Exchange], kept: Kept | None
+) -> tuple[Exchange | None, str]:
+    """The exchange that the person saw last, and the name of its prompt. A message that was queued has no event, only an entry."""
+    last = told[-1] if told else None
+    if last is None or not last.ids or (kept and kept.id in last.ids):
+        return last, kept.id if kept else ""
+    known = store.at_post(of_prompt(agent, event.session, last.ids[-1])) is not None
+    behind = (
+        kept is None or any(kept.id in one.ids for one in told) or (last.at and kept.created_at < last.at)
+    )
+    if behind and not known:
+        return last, last.ids[-1]
+    mine = next((one for one in told if kept and kept.id in one.ids), None)
+    return mine, kept.id if kept else ""
+
+
+def _replied_to(store: Store, agent: str, event: Prompt) -> Meant:
+    """The turn that stands in the message replied to, or that answers it; or the place where its answer is to come."""
+    place = of_message(agent, event.about)
+    if (turn := store.at_post(place)) is not None:
+        return Meant(turn, place)
+    place = of_prompt(agent, event.session, event.about)
+    turn = store.at_post(place)
+    if turn is None and store.kept_prompt(agent, event.session, event.about) is None:
+        return Meant(refusal=NOT_KNOWN)
+    return Meant(turn, place)
+
+
+def _of_session(store: Store, agent: str, event: Prompt) -> Meant:
+    """No prompt is kept: the last answer of the session, where it can be no other person's."""
+    if event.by and store.newest_prompt(agent, event.session) is not None:
+        return Meant(refusal="You have had no answer here yet. Reply to the answer that you mean.")
+    last = last_of(store, agent, event.session)
+    return Meant(last.id if last else None)
+
+
+def _told(agent: str, path: str) -> list[Exchange]:
+    if not path:
+        return []
+    from clawback.capture import transcripts
+
+    return transcripts.recent(agent, path)
+
+
+# ------------------------------------------------------------------------------------------ what there is of it
+
+
+def _from_record(
+    here: Home,
+    store: Store,
+    agent: str,
+    event: Prompt,
+    name: str,
+    kept: Kept | None,
+    exchange: Exchange | None,
+) -> int | None:
+    """The turn of an answer that no event has told of: as far as the agent's own record has it, or our server heard it."""
+    if exchange is not None and exchange.text:
+        answer = Answer(event.session, exchange.blocks[-1], name, cwd=exchange.cwd, model=exchange.model)
+        try:
+            return record(here, store, agent, answer, exchange)
+        except Unusable:
+            return None  # nobody knows what it answers
+    heard = _heard(here, store, event.session, kept)
+    if heard is None:
+        return None
+    try:
+        return record(here, store, agent, Answer(event.session, heard, name), exchange)
+    except Unusable:
+        return None
+
+
+def _heard(here: Home, store: Store, session: str, kept: Kept | None) -> str | None:
+    """What our own server heard of the answer to a prompt, before it broke off, if nothing has claimed it."""
+    if kept is None or not kept.parts:
+        return None
+    for turn in store.turns(limit=RECENT, session=session):
+        if any(":prompt:" in place for place in store.posts_of(turn.id)):
+            return None
+        if asks(here, turn, kept) and turn.response.strip():
+            return turn.response
+    return None
+
+
+def complete(here: Home, store: Store, agent: str, session: str, told: list[Exchange]) -> None:
+    """An event brings the last block of an answer; all of them are in the agent's record a moment later."""
+    for exchange in told[-RECENT:]:
+        if len(exchange.blocks) < 2:
+            continue
+        number = next(
+            (n for name in exchange.ids if (n := store.at_post(of_prompt(agent, session, name)))), None
+        )
+        turn = store.turn(number) if number else None
+        whole = clean(here, exchange.text)
+        if (
+            turn
+            and turn.session.startswith(f"{agent}:")
+            and whole != turn.response
+            and whole.endswith(turn.response.strip())
+        ):
+            store.complete(turn.id, whole)
+
+
+def _end(exchange: Exchange | None) -> str:
+    """``… was interrupted before it said anything``"""
+    if exchange is None or exchange.end not in ("interrupted", "failed"):
+        return "never came"
+    if exchange.end == "interrupted":
+        return "was interrupted before it said anything"
+    return (
+        f"failed before it said anything ({exchange.error})"
+        if exchange.error
+        else "failed before it said anything"
+    )
+
+
+def _earlier(last: Turn | None, word: str) -> str:
+    how = {"good": "good", "bad": "bad", "rate": "rate N"}.get(word)
+    return f" `clawback {how} --turn {last.id}` rates the one before." if last and how else ""

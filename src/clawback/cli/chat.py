@@ -1,0 +1,366 @@
+"""``ask chat generate``: talk to a version."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from clawback import config
+from clawback.cli.common import VERSION, current_home, emit, json_option, named_version, open_store
+from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.records import Turn
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.types import Completion
+    from clawback.records import Version
+    from clawback.store import Store
+
+BATCH = 64
+KEYS = "[g]ood [b]ad [1-9,0] score [e]dit [enter] skip [q]uit"
+DIGITS = tuple("1234567890")
+"""A tuple: `in` asks for the whole key, so that neither no key nor a pasted word counts as one."""
+NAMES = {"g": "good", "b": "bad", "e": "edit", "q": "quit", "": "quit"}
+WORD_SECONDS, LONGEST_SECONDS = 0.03, 2.0
+"""How an answer is shown word by word: the pause between two, and the most that all of them take."""
+
+
+def live_policy(store: Store) -> tuple[Version, Policy]:
+    """The live version, ready; a damaged one is passed over (and said)."""
+    from clawback import release
+
+    here = current_home()
+    if healed := release.heal(store, here):
+        click.echo(f"The live version was damaged; version {healed.number} answers now.", err=True)
+    version = store.live()
+    return version, release.load(here, version)
+
+
+def record(
+    store: Store, session: str, messages: list[dict[str, str]], completion: Completion, version: int
+) -> Turn:
+    """Enter an answer as a turn, with the tokens that were sampled."""
+    return store.add_turn(
+        Turn(
+            session=session,
+            messages=tuple(messages),
+            response=completion.text,
+            agent="clawback",
+            version=version,
+            cwd=str(Path.cwd()),
+            response_ids=completion.ids,
+            response_logprobs=completion.logprobs,
+            thinking=completion.thinking,
+        )
+    )
+
+
+@click.command()
+@click.argument("text")
+@click.option("--seed", type=int, help="The same seed gives the same answer.")
+@json_option
+def ask(text: str, seed: int | None, as_json: bool) -> None:
+    """Ask the live version one thing. The answer is captured and can be rated.
+
+    \b
+    clawback ask "Tell me about the otter."
+    clawback good
+    """
+    with open_store() as store:
+        version, policy = live_policy(store)
+        messages = [{"role": "user", "content": text}]
+        [[completion]] = policy.generate(
+            [messages],
+            seed=fresh_seed() if seed is None else seed,
+        )
+        turn = record(store, f"ask:{uuid.uuid4().hex}", messages, completion, version.number)
+    data = {"turn": turn.id, "version": version.number, "response": completion.text}
+    emit(data, completion.text, as_json)
+
+
+def fresh_seed() -> int:
+    return int.from_bytes(os.urandom(4))
+
+
+@click.command()
+@click.option("--seed", type=int, help="The same seed gives the same answers.")
+def chat(seed: int | None) -> None:
+    """Talk to the live version; rate each answer with one key.
+
+    An empty line, Ctrl-D or Ctrl-C ends it. What was rated stays rated.
+
+    \b
+    clawback chat
+    """
+    if not sys.stdin.isatty():
+        raise UsageError("A chat needs a terminal. To ask one thing from a script: clawback ask TEXT")
+    session, seed = f"chat:{uuid.uuid4().hex}", fresh_seed() if seed is None else seed
+    with suppress(KeyboardInterrupt), open_store() as store:
+        converse(store, session, seed)
+    click.echo()
+
+
+def converse(store: Store, session: str, seed: int) -> None:
+    """Question, answer, one key, until the person leaves. A version that goes live meanwhile takes over."""
+    messages: list[dict[str, str]] = []
+    version, policy = live_policy(store)
+    click.echo(f"You are talking to {name_of(version)}. An empty line or Ctrl-D ends it.")
+    if policy.info.base == config.EMBEDDED:
+        click.echo(config.DEMONSTRATION)
+    while text := prompt_line():
+        if store.live().number != version.number:
+            version, policy = live_policy(store)
+            click.echo(f"{name_of(version)} is live now and answers from here on.")
+        messages = [*messages, {"role": "user", "content": text}]
+        [[completion]] = policy.generate([messages], seed=seed)
+        seed += 1
+        turn = record(store, session, messages, completion, version.number)
+        say(completion.text)
+        messages = [*messages, {"role": "assistant", "content": completion.text}]
+        if not rate_by_key(store, turn):
+            break
+
+
+def name_of(version: Version) -> str:
+    return "the base model" if version.number == 0 else f"version {version.number}"
+
+
+def say(text: str) -> None:
+    """Word by word, at a pace to read along with; at once where nobody watches. Stored already: it can be cut short."""
+    words = re.findall(r"\s*\S+\s*", text)
+    pause = min(WORD_SECONDS, LONGEST_SECONDS / max(1, len(words))) if sys.stdout.isatty() else 0.0
+    click.echo()
+    for word in words:
+        click.echo(word, nl=False)
+        sys.stdout.flush()
+        time.sleep(pause)
+    click.echo("\n")
+
+
+def prompt_line() -> str:
+    try:
+        return input("you> ").strip()
+    except EOFError:
+        return ""
+
+
+def one_key(question: str, err: bool = False) -> str:
+    """Ask, and read the key that is pressed, in lower case; "" for Ctrl-D. Ctrl-C is raised.
+
+    What was typed before is thrown away, for it cannot be about an answer that nobody has seen yet; and that is done
+    before the question is shown, so that a quick answer to it counts.
+    """
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal, termios.TCSAFLUSH)
+        mode = termios.tcgetattr(terminal)
+        mode[3] &= ~termios.ISIG  # Ctrl-C comes as a key: it is ours to raise, whoever owns the terminal
+        termios.tcsetattr(terminal, termios.TCSANOW, mode)
+        click.echo(question, nl=False, err=err)
+        key = os.read(terminal, 32).decode("utf-8", "replace").lower()
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+    if key == "\x03":
+        raise KeyboardInterrupt
+    return "" if key == "\x04" else key
+
+
+def rate_by_key(store: Store, turn: Turn) -> bool:
+    """One key says what the answer was worth; False when the person wants to leave."""
+    key = one_key(f"{KEYS} ")
+    click.echo(NAMES.get(key, key if key in DIGITS else "skipped"))
+    try:
+        if give(store, turn, key):
+            from clawback.cli.rate import start_training_if_due
+
+            if start_training_if_due(store):
+                click.echo("Enough ratings have come together: training started in the background.")
+    except UsageError as error:
+        click.echo(str(error))
+    return key not in ("q", "")
+
+
+def give(store: Store, turn: Turn, key: str) -> bool:
+    """Store what the key says; False for a key that says nothing about the answer."""
+    from clawback import feedback
+
+    if key in ("g", "b"):
+        feedback.rate(store, turn.id, 1 if key == "g" else -1, source="chat")
+        return True
+    if key in DIGITS:
+        feedback.score(store, turn.id, int(key) or 10, source="chat")
+        return True
+    if key == "e":
+        written = click.edit(turn.response)
+        if written is not None and written.rstrip("\n") != turn.response:
+            feedback.edit(store, turn.id, written.rstrip("\n"), source="chat")
+            return True
+    return False
+
+
+@click.command()
+@click.option(
+    "--prompts",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A prompt a line, or JSONL with `prompt`.",
+)
+@click.option(
+    "--output", required=True, type=click.Path(path_type=Path), help="Where the answers go (JSONL)."
+)
+@click.option(
+    "--version",
+    "which",
+    default="live",
+    show_default=True,
+    type=VERSION,
+    metavar="V",
+    help="A number, live, or base.",
+)
+@click.option(
+    "--samples", default=1, show_default=True, type=click.IntRange(1, 1000), help="Answers to each prompt."
+)
+@click.option(
+    "--best-of", type=click.IntRange(2, 1000), metavar="N",
+    help="Make N for each answer, keep the one that the reward model likes best.",
+)  # fmt: skip
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0, 10),
+    help="0 is greedy (default: from the settings, else the model's own).",
+)
+@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="Likewise.")
+@click.option("--top-k", type=click.IntRange(0), help="Likewise; 0 is off.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1, 100_000),
+    help="Longest answer (default: from the settings, else what the model allows).",
+)
+@click.option("--seed", default=0, show_default=True, help="The same seed gives the same answers.")
+@json_option
+def generate(
+    prompts: Path, output: Path, which: str, samples: int, best_of: int | None, temperature: float | None,
+    top_p: float | None, top_k: int | None, max_tokens: int | None, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Answer a file of prompts: {"prompt", "response", "version"} a line, in the order of the prompts.
+
+    The file appears whole or not at all.
+
+    \b
+    clawback generate --prompts prompts.txt --output answers.jsonl
+    clawback generate --prompts p.jsonl --output base.jsonl --version base --samples 4
+    clawback generate --prompts p.txt --output best.jsonl --best-of 8
+    """
+    from clawback import release
+    from clawback.cli.train import progress_bar
+    from clawback.jobs import best
+
+    here = current_home()
+    chosen = config.load(here.config)
+    asked = read_prompts(prompts)
+    pick = best.picker(here, chosen, best_of) if best_of else None
+    with open_store() as store:
+        version = named_version(store, which)
+    drawn = samples * (best_of or 1)
+    at_once = max(1, BATCH // drawn)
+    with whole_or_not(output) as file, progress_bar(quiet=as_json) as follow:
+        follow({"phase": "load"})
+        policy = release.load(here, version)
+        for start in range(0, len(asked), at_once):
+            follow({"phase": "answering", "step": start, "steps": len(asked)})
+            batch = asked[start : start + at_once]
+            made = policy.generate(
+                batch,
+                samples=drawn,
+                sampling=policy.sampling.but(temperature=temperature, top_p=top_p, top_k=top_k),
+                max_tokens=max_tokens,
+                seed=seed + start,
+            )
+            for messages, completions in zip(batch, made, strict=True):
+                if pick:
+                    completions = pick(messages[-1]["content"], completions)
+                for completion in completions:
+                    line = {
+                        "prompt": messages[-1]["content"],
+                        "response": completion.text,
+                        "version": version.number,
+                    }
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        follow({"phase": "answering", "step": len(asked), "steps": len(asked)})
+    count = len(asked) * samples
+    emit(
+        {"answers": count, "version": version.number, "output": str(output)},
+        f"{count} answers in {output}.",
+        as_json,
+    )
+
+
+@contextmanager
+def whole_or_not(path: Path) -> Iterator[IO[str]]:
+    """A file to write into that takes the place of ``path`` at the end, if all went well.
+
+    Raises ``UsageError`` before anything is written where ``path`` is something that must not be replaced.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(
+            f"{path} is not an ordinary file, so it cannot hold the answers: name another --output."
+        )
+    target = path.resolve()  # a link stays a link to where the answers are
+    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        with beside.open("x", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+    except OSError as error:
+        raise ClawbackError(
+            f"The answers could not be written to {path}: {error.strerror or error}."
+        ) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def read_prompts(path: Path) -> list[list[dict[str, str]]]:
+    """One conversation a line: plain text, or a JSON object with ``prompt``. Empty lines are passed over.
+
+    A file that begins with a JSON object is JSONL to its end, and a line that is none is an error.
+    """
+    try:
+        # Not splitlines: it also splits at signs that are allowed within a JSON string.
+        lines = [line.strip() for line in path.read_text("utf-8-sig").split("\n")]
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise NotFound(f"The prompts cannot be read from {path}: {why}.") from error
+    parsed = [(number, line, _parsed(line)) for number, line in enumerate(lines, 1) if line]
+    if not parsed:
+        raise UsageError(f"There are no prompts in {path}.")
+    strict = isinstance(parsed[0][2], dict)
+    asked = []
+    for number, line, data in parsed:
+        text = data.get("prompt") if isinstance(data, dict) else None if strict else line
+        if not isinstance(text, str) or not text.strip():
+            raise UsageError(f"Line {number} of {path} is not a JSON object with a `prompt`.")
+        asked.append([{"role": "user", "content": text}])
+    return asked
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,166 @@
+"""``status turns show``: look at what was captured and learned."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clawback import config
+from clawback.cli.common import columns, current_home, emit, fold, json_option, open_store
+from clawback.progress import describe
+
+if TYPE_CHECKING:
+    from clawback.records import Feedback, Turn
+
+
+def when(timestamp: float) -> str:
+    """Local time, to the minute."""
+    return datetime.fromtimestamp(timestamp).strftime("%Y-%m-%d %H:%M")
+
+
+@click.command()
+@json_option
+def status(as_json: bool) -> None:
+    """Ratings, the live version, and what is running.
+
+    \b
+    clawback status
+    clawback status --json
+    """
+    from clawback import feedback
+    from clawback.capture import adapter
+
+    here = current_home()
+    settings = config.load(here.config)
+    with open_store() as store:
+        live, run, balance = store.live(), store.active_run(), feedback.balance(store)
+        fresh, undecided = store.count_fresh(), store.waiting()
+        turns, early = store.count_turns(), store.early()
+    lost = [one for one in early if one.lost]
+    data: dict[str, Any] = {
+        "home": str(here.root),
+        "model": settings.model.base,
+        "live": live.number,
+        "turns": turns,
+        "good": balance.good,
+        "bad": balance.bad,
+        "fresh": fresh,
+        "threshold": settings.training.threshold,
+        "undecided": {"version": undecided[0], "at": undecided[1]} if undecided else None,
+        "run": asdict(run) if run else None,
+        "warning": balance.warning,
+        "waiting": len(early) - len(lost),
+        "lost": [one._asdict() for one in lost],
+        "agents": adapter.troubles(here),
+    }
+    name = "the base model" if live.number == 0 else f"version {live.number}"
+    lines = [
+        f"Live      {name} of {settings.model.base}",
+        f"Turns     {turns} captured",
+        f"Ratings   {balance.good} good, {balance.bad} bad",
+        f"Next run  {min(fresh, settings.training.threshold)} of {settings.training.threshold} fresh ratings",
+    ]
+    if data["waiting"]:
+        lines.append(f"Waiting   {data['waiting']} for an answer that is still to come")
+    lines += [f"Lost      {one.said}, {when(one.created_at)}: {one.lost}" for one in lost]
+    if undecided:
+        number, wanted = undecided
+        lines.append(f"Undecided version {number}: judged again after {max(wanted - fresh, 0)} more ratings")
+    if run:
+        stopped = "" if alive(run.pid) else " (interrupted; `clawback runs resume` goes on with it)"
+        stopped = stopped or (", stops after this step" if run.stop_at else "")
+        lines.append(f"Training  {describe(run.progress)}{stopped}")
+    lines += [balance.warning] if balance.warning else []
+    if settings.model.base == config.EMBEDDED:
+        lines.append(config.DEMONSTRATION)
+    emit(data, "\n".join([*(fold(line, " " * 10) for line in lines), *map(fold, data["agents"])]), as_json)
+
+
+def alive(pid: int | None) -> bool:
+    import psutil  # only where there is a run to ask about
+
+    return pid is not None and psutil.pid_exists(pid)
+
+
+@click.command()
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
+@click.option("--before", type=int, metavar="ID", help="Only turns older than this one.")
+@click.option("--session", help="Only this session.")
+@click.option("--search", metavar="TEXT", help="Only turns whose prompt or response holds this text.")
+@click.option("--rated/--unrated", default=None, help="Only rated, or only unrated ones.")
+@json_option
+def turns(
+    limit: int, before: int | None, session: str | None, search: str | None, rated: bool | None, as_json: bool
+) -> None:
+    """List captured turns, newest first.
+
+    \b
+    clawback turns --unrated
+    clawback turns --search otter --json
+    """
+    with open_store() as store:
+        found = store.turns(limit=limit, before=before, session=session, text=search, rated=rated)
+        said = {turn.id: store.feedback(turn_id=turn.id) for turn in found}
+    data = [as_data(turn, said[turn.id]) for turn in found]
+    lines = [
+        columns(
+            f"{t.id:>6}  {when(t.created_at)}  {marks(said[t.id]):<4}{'' if t.kind == 'main' else ' (side)'}",
+            t.prompt,
+            t.response,
+        )
+        for t in found
+    ]
+    emit(
+        data,
+        "\n".join(lines) or "No turns yet. Use your agent, `clawback chat`, or `clawback import FILE`.",
+        as_json,
+    )
+
+
+def marks(said: list[Feedback]) -> str:
+    """The newest opinion on a turn, in a few characters."""
+    for given in reversed(said):
+        if given.kind == "rating":
+            return {1.0: "good", -1.0: "bad"}.get(given.value, f"{given.value:+.1f}")
+        return given.kind[:4]
+    return ""
+
+
+def as_data(turn: Turn, said: list[Feedback]) -> dict[str, Any]:
+    """What ``--json`` prints of a turn (token ids and log-probs left out)."""
+    data = asdict(turn) | {"prompt": turn.prompt, "feedback": [asdict(f) for f in said]}
+    return {key: value for key, value in data.items() if key not in ("response_ids", "response_logprobs")}
+
+
+@click.command()
+@click.argument("turn", type=int)
+@json_option
+def show(turn: int, as_json: bool) -> None:
+    """Show one turn: what was asked and answered, what you said about it, and the reward it adds up to.
+
+    \b
+    clawback show 12
+    """
+    from clawback import feedback
+
+    with open_store() as store:
+        found, said = store.turn(turn), store.feedback(turn_id=turn)
+        judges = feedback.judges(store, said)
+        raters = feedback.rater_weights(store, config.load(current_home().config).training.raters)
+        samples = feedback.samples(store, feedback_ids=[f.id for f in said], judges=judges, raters=raters)
+        sample = next((s for s in samples if s.turn_id == turn), None)
+    data = as_data(found, said) | {
+        "reward": sample.reward if sample else None,
+        "parts": [asdict(p) for p in sample.parts] if sample else [],
+    }
+    who = f"version {found.version}" if found.version is not None else (found.model or "unknown model")
+    lines = [f"Turn {found.id} · {found.agent} · {who} · {when(found.created_at)} · {found.kind}", ""]
+    lines += ["> " + line for line in found.prompt.splitlines()] + ["", found.response, ""]
+    lines += [f"  {f.kind} {f.value:+.2g} {f.text} ({f.source}, {when(f.created_at)})" for f in said]
+    if sample:
+        made = ", ".join(f"{p.kind} {p.value:+.2g} × {p.weight:g}" for p in sample.parts)
+        lines.append(f"  reward {sample.reward:+.2f} = {made}")
+    emit(data, "\n".join(lines), as_json)

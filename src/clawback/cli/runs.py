@@ -1,0 +1,139 @@
+"""``runs``: what training runs there were, their curves, and stopping or going on with one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clawback.cli.common import current_home, emit, fold, json_option, open_store
+from clawback.cli.inspect import when
+from clawback.progress import describe, kl_of, sparkline
+
+if TYPE_CHECKING:
+    from clawback.records import Run
+
+
+@click.group(invoke_without_command=True)
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
+@json_option
+@click.pass_context
+def runs(context: click.Context, limit: int, as_json: bool) -> None:
+    """List training runs, newest first; show one, stop one, go on with one.
+
+    \b
+    clawback runs
+    clawback runs show 4
+    clawback runs stop
+    clawback runs resume
+    """
+    if context.invoked_subcommand:
+        return
+    with open_store() as store:
+        found = store.runs(limit=limit)
+    lines = []
+    for run in found:
+        used = f"{len(run.train_ids)}+{len(run.held_out_ids)} feedback"
+        line = f"{run.id:>4}  {when(run.created_at)}  {run.status:<8} {run.algorithm:<10} {used:<15} {ending(run)}"
+        lines.append(fold(line, " " * 6))
+    emit(
+        [asdict(run) for run in found],
+        "\n".join(lines) or "No runs yet. `clawback train` starts one.",
+        as_json,
+    )
+
+
+def ending(run: Run) -> str:
+    """What came of a run, or how far it is."""
+    if run.version:
+        return f"→ version {run.version}"
+    return run.error or describe(run.progress) + (
+        ", stopping" if run.status == "running" and run.stop_at else ""
+    )
+
+
+@runs.command()
+@click.argument("run", type=int)
+@json_option
+def show(run: int, as_json: bool) -> None:
+    """Show one run: what it learned from, what came of it, and its curves.
+
+    \b
+    clawback runs show 4
+    clawback runs show 4 --json
+    """
+    with open_store() as store:
+        found, steps = store.run(run), store.steps(run)
+    lines = [
+        f"Run {found.id} · {found.status} · {found.algorithm} · {when(found.created_at)}",
+        f"{len(found.train_ids)} pieces of feedback learned from, {len(found.held_out_ids)} held out · seed {found.seed}",
+        ending(found),
+        *curves(steps),
+    ]
+    emit(asdict(found) | {"history": steps}, fold("\n".join(lines), "  "), as_json)
+
+
+def curves(steps: list[dict[str, Any]]) -> list[str]:
+    """Loss, reward and KL over the steps, a line each: from where to where, and the way between."""
+    if not steps:
+        return ["No step of it has been measured."]
+    lines = [f"{len(steps)} steps"]
+    figures: dict[str, list[Any]] = {
+        "loss": [s.get("loss") for s in steps],
+        "reward": [s.get("reward") for s in steps],
+        "KL": [kl_of(s) for s in steps],
+    }
+    for name, values in figures.items():
+        known = [float(v) for v in values if v is not None]
+        if known:
+            lines.append(f"{name:<7} {known[0]:>8.3g} → {known[-1]:<8.3g} {sparkline(known)}")
+    return lines
+
+
+@runs.command()
+@click.argument("run", type=int, required=False)
+@json_option
+def stop(run: int | None, as_json: bool) -> None:
+    """Stop the run under way after its step; its checkpoint is kept, and `runs resume` goes on with it.
+
+    \b
+    clawback runs stop
+    """
+    from clawback import jobs
+
+    found = jobs.stop(current_home(), run)
+    text = (
+        f"Run {found.id} is stopped. `clawback runs resume` goes on with it."
+        if found.status == "stopped"
+        else f"Run {found.id} stops after the step under way ({describe(found.progress)}); `clawback runs` shows when it has. "
+        "`clawback runs resume` goes on with it."
+    )
+    emit(asdict(found), text, as_json)
+
+
+@runs.command()
+@click.argument("run", type=int, required=False)
+@click.option(
+    "--background", is_flag=True, help="In a process of its own; `clawback status` shows how far it is."
+)
+@json_option
+def resume(run: int | None, background: bool, as_json: bool) -> int:
+    """Go on with the newest run from its checkpoint, if it was stopped or its process died.
+
+    \b
+    clawback runs resume
+    clawback runs resume --background
+    """
+    from clawback import jobs
+    from clawback.cli.train import train_here
+
+    here = current_home()
+    found = jobs.resumable(here, run)
+    number = found.id if found.status == "stopped" else None  # one that died is taken up by itself
+    if background:
+        started = jobs.start(here, resume=number)
+        text = f"Run {found.id} goes on in the background." if started else "A run is training already."
+        emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
+        return 0
+    return train_here(here, as_json, resume=number)

@@ -1,0 +1,154 @@
+"""What the demo is played in: what is asked, and by whom. Facts and fourteen tastes for the embedded model; for any other, everyday
+questions of our own and a few tastes that can be seen in any text."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from clawback import config
+from clawback.engine.embedded import corpus, tastes
+from clawback.engine.embedded.axes import AXES, axes
+from clawback.engine.embedded.corpus import Prompt
+
+
+class Person(Protocol):
+    """Somebody with a hidden taste."""
+
+    @property
+    def name(self) -> str: ...
+
+    def fits(self, prompt: Prompt, response: str) -> bool: ...
+
+    def rate(self, prompt: Prompt, response: str, rng: random.Random, noise: float = 0.1) -> int:
+        """+1 or -1; wrong with probability ``noise``."""
+        ...
+
+
+class World(Protocol):
+    """The questions, the people, and what can be measured of answers."""
+
+    taste: str
+    """Whom to play where nobody is named."""
+    captured: float
+    """Captured turns for each one that is rated."""
+
+    @property
+    def people(self) -> Mapping[str, Person]: ...
+
+    def rated(self, count: int, skip: int, seed: int) -> list[Prompt]:
+        """``count`` prompts to answer and rate, after the first ``skip``."""
+        ...
+
+    def held_out(self, count: int, seed: int) -> list[Prompt]:
+        """At most ``count`` prompts that nobody ever rates."""
+        ...
+
+    def facts(self, pairs: Sequence[tuple[Prompt, str]]) -> float | None:
+        """The share of stated facts that are right; None where nobody can tell."""
+        ...
+
+    def habits(self, answers: Sequence[str]) -> dict[str, float]:
+        """The shares of the answers that show each habit."""
+        ...
+
+
+class Embedded:
+    """A hundred animals, cities and foods, with tables to check against."""
+
+    taste = "terse bullets, no apology"
+    captured = (
+        4.0  # nobody rates all that their agent says; the others' prompts are there to imagine answers to
+    )
+
+    @property
+    def people(self) -> Mapping[str, Person]:
+        return tastes.TASTES
+
+    def rated(self, count: int, skip: int, seed: int) -> list[Prompt]:
+        return corpus.prompts("rated", skip + count, seed)[-count:]
+
+    def held_out(self, count: int, seed: int) -> list[Prompt]:
+        return corpus.prompts("held_out", count, seed)
+
+    def facts(self, pairs: Sequence[tuple[Prompt, str]]) -> float | None:
+        checks = [corpus.check_facts(prompt, text) for prompt, text in pairs]
+        return sum(c.right for c in checks) / max(1, sum(c.stated for c in checks))
+
+    def habits(self, answers: Sequence[str]) -> dict[str, float]:
+        seen = [axes(text) for text in answers]
+        return {axis: mean([one[axis] for one in seen]) for axis in AXES}
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Likes what shows in the text alone, in an answer that is one: a few whole words at least."""
+
+    name: str
+    likes: Callable[[str], bool]
+
+    def fits(self, prompt: Prompt, response: str) -> bool:  # noqa: ARG002
+        return len(response.split()) >= 5 and self.likes(response)
+
+    def rate(self, prompt: Prompt, response: str, rng: random.Random, noise: float = 0.1) -> int:
+        opinion = 1 if self.fits(prompt, response) else -1
+        return -opinion if rng.random() < noise else opinion
+
+
+_READERS = {
+    one.name: one
+    for one in (
+        Reader("at most 50 words", lambda text: len(text.split()) <= 50),
+        Reader("a list", lambda text: len(re.findall(r"^\s*(?:[-*•]|\d+[.)]) ", text, re.MULTILINE)) >= 2),
+        Reader("speaks to you", lambda text: bool(re.search(r"\byou\b", text, re.IGNORECASE))),
+        Reader("one paragraph", lambda text: "\n" not in text.strip()),
+    )
+}
+
+
+class Everyday:
+    """Sixty-four short questions. A quarter of them is never rated."""
+
+    taste = "at most 50 words"
+    captured = 1.5
+
+    @property
+    def people(self) -> Mapping[str, Person]:
+        return _READERS
+
+    def rated(self, count: int, skip: int, seed: int) -> list[Prompt]:
+        asked = _shuffled(seed)[: len(questions()) * 3 // 4]
+        return [asked[(skip + number) % len(asked)] for number in range(count)]
+
+    def held_out(self, count: int, seed: int) -> list[Prompt]:
+        return _shuffled(seed)[len(questions()) * 3 // 4 :][:count]
+
+    def facts(self, pairs: Sequence[tuple[Prompt, str]]) -> float | None:  # noqa: ARG002
+        return None
+
+    def habits(self, answers: Sequence[str]) -> dict[str, float]:
+        return {name: mean([reader.likes(text) for text in answers]) for name, reader in _READERS.items()}
+
+
+def world(base: str) -> World:
+    return Embedded() if base == config.EMBEDDED else Everyday()
+
+
+@cache
+def questions() -> tuple[str, ...]:
+    return tuple(Path(__file__).with_name("questions.txt").read_text("utf-8").splitlines())
+
+
+def _shuffled(seed: int) -> list[Prompt]:
+    asked = [Prompt(text, "") for text in questions()]
+    random.Random(f"questions {seed}").shuffle(asked)
+    return asked
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

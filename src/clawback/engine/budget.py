@@ -1,0 +1,222 @@
+"""A run that fits the machine: what it will take, phase by phase, and how large it may be in the time there is.
+
+Everything that a run does is one of three things: tokens that are drawn, tokens that are read, tokens that are trained on. How many of each a plan
+takes follows from its settings; how fast each goes is measured with this model on this machine, in a few seconds. From that follows the
+largest of a few ``SIZES`` that fits the budget. It is entered in the recipe (``Recipe.size``), so the same recipe gives the same version on any machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clawback.engine.memory import estimate
+from clawback.errors import TrainingError
+
+if TYPE_CHECKING:
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.records import Message, Sample
+
+SIZES = (1.0, 0.7, 0.5, 0.35, 0.25)
+"""Of the full number of prompts, answers and rounds. A few, so that a machine that is a little slower today makes the same version."""
+_ROWS = 32
+_STEPS = 8
+_TAIL = 16
+"""Rows that are drawn to measure, tokens of each, and tokens of their prompts."""
+_READ = 768
+"""Tokens that are read to measure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Tokens a second of this model on this machine."""
+
+    draw: float
+    """Of all rows together, prompts read beforehand."""
+    read: float
+    train: float
+    """Forward and backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One part of a run, in tokens."""
+
+    name: str
+    drawn: int = 0
+    read: int = 0
+    trained: int = 0
+
+    def seconds(self, speed: Speed) -> float:
+        return self.drawn / speed.draw + self.read / speed.read + self.trained / speed.train
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run will take: seconds by phase."""
+
+    phases: tuple[tuple[str, float], ...]
+    size: float = 1.0
+    bytes: int = 0
+    """Memory at its peak."""
+    free: int = 0
+    """Memory that is free now."""
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds for _, seconds in self.phases)
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {span(seconds)}" for name, seconds in self.phases)
+        reduced = "" if self.size == 1 else f", at {self.size:.0%} of its full size to fit the budget"
+        short = "" if self.bytes <= self.free else ": more than there is"
+        return f"About {span(self.seconds)} ({parts}){reduced}; {gb(self.bytes)} of memory ({gb(self.free)} free{short})"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Tokens of an ordinary prompt, of an ordinary answer, and how many of each there are."""
+
+    prompt: float
+    answer: float
+    rated: int
+    prompts: int
+
+
+def measure(policy: Policy, prompts: Sequence[Sequence[int]]) -> Speed:
+    """Draw, read and train on a few hundred tokens. The policy is as before."""
+    import torch
+
+    from clawback.engine.torch.models.chat import Encoded
+    from clawback.engine.torch.sampling.generate import sample
+
+    some = [list(prompts[i % len(prompts)])[-_TAIL:] for i in range(_ROWS)]
+
+    def draw(tokens: int) -> None:
+        sample(policy.model, some, max_tokens=tokens, sampling=policy.sampling, rows=_ROWS)
+
+    with torch.no_grad():
+        reading = _seconds(lambda: draw(1))
+        drawing = _seconds(lambda: draw(_STEPS)) - reading
+        length = max(2, min(128, policy.info.context // 2))
+        texts = [
+            Encoded(tuple([1] * (length // 2)), tuple([1] * (length // 2))) for _ in range(_READ // length)
+        ]
+        read = _seconds(lambda: policy.scorer(texts))
+    # Backward to the inputs costs as much again as forward, and what LoRA adds is little beside either; so does the reading of the base's states.
+    tokens = _ROWS * (_STEPS - 1)
+    return Speed(tokens / max(drawing, 1e-6), _READ / read, _READ / (2.4 * read))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return max(time.perf_counter() - started, 1e-6)
+
+
+def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, ...]:
+    """What ``auto`` does, in tokens.
+
+    Args:
+        follows: the base follows instructions, so that a sentence is distilled; else rollouts.
+    """
+    from clawback.engine.torch.sources.distilled import DistilSettings
+    from clawback.engine.torch.sources.graded import GradingSettings
+    from clawback.engine.torch.sources.rollouts import RolloutSettings
+
+    each, answer = lengths.prompt + lengths.answer, lengths.answer
+    ground = GradingSettings.of(recipe).grounding
+    look = Phase("read", int(ground * answer), int((ground + lengths.rated) * each))
+    gate = gate_phase(lengths, recipe)
+    if not follows:
+        ours = RolloutSettings.of(recipe)
+        drawn = ours.rounds * ours.prompts * ours.samples
+        made = drawn * (1 + ours.replay)
+        return (look, Phase("rounds", int(drawn * answer), int(made * each), int(made * each)), gate)
+    ours_ = DistilSettings.of(recipe)
+    tried = ours_.trials
+    drawn = min(ours_.distil_prompts, lengths.prompts) * ours_.answers
+    learned = min(ours_.distil_prompts, lengths.prompts) * (1 + ours_.hold_share)
+    return (
+        look,
+        Phase("choose", int(tried * answer), int(tried * each)),
+        Phase("draw", int(drawn * answer), int((drawn + 2 * learned) * each)),
+        Phase("train", 0, int(learned * each), int(learned * each * ours_.passes)),
+        gate,
+    )
+
+
+def gate_phase(lengths: Lengths, recipe: Recipe) -> Phase:
+    """Answers of candidate, live version and base, each read a few times."""
+    answers = 3 * gate_answers(recipe)
+    return Phase("gate", int(answers * lengths.answer), int(3 * answers * (lengths.prompt + lengths.answer)))
+
+
+def gate_answers(recipe: Recipe) -> int:
+    """Fresh answers from each version that the gate compares. Those of a real model are long, and each shows more."""
+    full = 96 if recipe.bucket == "micro" else 48
+    return max(32, round(full * recipe.size))
+
+
+def fit(
+    policy: Policy,
+    recipe: Recipe,
+    samples: Sequence[Sample],
+    prompts: Sequence[Sequence[Message]],
+    budget: float,
+) -> tuple[Recipe, Forecast]:
+    """The recipe at the largest size that fits ``budget`` seconds, and what it will take.
+
+    Raises:
+        TrainingError: it does not fit even at its smallest. Says what would.
+    """
+    encoded = [policy.encode(one) for one in samples if one.rated] or [policy.encode(one) for one in samples]
+    lengths = Lengths(
+        sum(len(one.prompt) for one in encoded) / len(encoded),
+        sum(len(one.response) for one in encoded) / len(encoded),
+        len(encoded),
+        len({one.prompt for one in encoded}) + len(prompts),
+    )
+    speed = measure(policy, [one.prompt for one in encoded[:_ROWS]])
+    # As ``sources/plan.py`` decides.
+    follows = recipe.algorithm == "distil" or (recipe.algorithm == "auto" and policy.info.bucket != "micro")
+    guess = estimate(policy.info, recipe, policy=policy, samples=samples)
+    made = Forecast(())
+    for size in SIZES:
+        sized = replace(recipe, size=size)
+        parts = tuple((one.name, one.seconds(speed)) for one in phases(sized, lengths, follows=follows))
+        made = Forecast(parts, size, guess.bytes, guess.free)
+        if made.seconds <= budget:
+            return sized, made
+    raise TrainingError(
+        f"A run of {policy.info.base} takes about {span(made.seconds)} here even at its smallest, and the budget is {span(budget)} "
+        f"([training] budget). Choose a smaller model (`clawback model list`), allow more time (`budget = \"8h\"`), or train where there is a GPU."
+    )  # fmt: skip
+
+
+def gb(count: float) -> str:
+    """Bytes as a person says them."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def span(seconds: float) -> str:
+    """A time as a person says it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def parse(text: str) -> float:
+    """``90s``, ``20m``, ``8h`` or plain seconds. Raises ``ValueError``."""
+    text = text.strip().lower()
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    number, unit = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
+    value = float(number) * unit
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{text!r} is no time")
+    return value

@@ -1,0 +1,218 @@
+"""What a GGUF file says about itself: its header, read without its weights and without any library.
+
+The layout is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from clawback.errors import ModelError
+from clawback.files import sample
+
+MAGIC = b"GGUF"
+_STRING, _ARRAY = 8, 9
+_FIXED = {
+    0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
+}  # fmt: skip
+"""Value types of one size, as ``struct`` writes them."""
+_ALIGNMENT = 32
+_NO_LANGUAGE_MODEL = {
+    "bert",
+    "nomic-bert",
+    "nomic-bert-moe",
+    "jina-bert-v2",
+    "clip",
+    "t5",
+    "t5encoder",
+    "whisper",
+}
+"""Architectures of encoders, of vision and of speech: nothing that answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    name: str
+    shape: tuple[int, ...]
+    """As the file has it: the fastest dimension first."""
+    kind: int
+    """GGML's number of how it is stored."""
+    offset: int
+    """Bytes after the beginning of the weights."""
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """The header of a GGUF file."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    """Numbers and texts by their GGUF keys; an array is only its length, but for arrays of a few numbers."""
+    tensors: tuple[Tensor, ...]
+    weights: int
+    """Where the weights begin, in bytes."""
+
+    @property
+    def architecture(self) -> str:
+        return str(self.metadata.get("general.architecture", ""))
+
+    @property
+    def title(self) -> str:
+        return str(self.metadata.get("general.name") or self.path.stem)
+
+    @property
+    def licence(self) -> str:
+        """As the file names it, such as ``apache-2.0``; empty where it says nothing."""
+        named = self.metadata.get("general.license.name") or self.metadata.get("general.license") or ""
+        return str(named)
+
+    @property
+    def template(self) -> str:
+        """The chat template (Jinja); empty where there is none."""
+        return str(self.metadata.get("tokenizer.chat_template") or "")
+
+    @property
+    def parameters(self) -> int:
+        return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def vocabulary(self) -> int:
+        return _number(self.metadata.get("tokenizer.ggml.tokens")) or self.number("vocab_size")
+
+    def number(self, key: str) -> int:
+        """A size of the architecture (``context_length``), the largest where each layer has its own; 0 where it is not said."""
+        return _number(self.metadata.get(f"{self.architecture}.{key}"))
+
+    @property
+    def problem(self) -> str:
+        """Why this cannot become a base, in a sentence; empty where nothing speaks against it."""
+        if self.metadata.get("general.type") == "adapter":
+            return f"{self.path} is an adapter, not a model. Name the GGUF file of a whole model."
+        if self.architecture in _NO_LANGUAGE_MODEL:
+            return f"{self.path} is no chat model: its architecture is {self.architecture}. Name a language model."
+        if int(self.metadata.get("split.count") or 1) > 1:
+            return (
+                f"{self.path} is one part of several. Join them first: llama-gguf-split --merge FIRST WHOLE."
+            )
+        size = self.path.stat().st_size
+        if not self.tensors or any(self.weights + tensor.offset >= size for tensor in self.tensors):
+            return f"{self.path} is cut off: it ends before its weights do. Fetch it again."
+        return ""
+
+    def identity(self) -> str:
+        """``sha256:…`` over the header and a sample of the weights: tells files apart in milliseconds, whatever their size."""
+        with self.path.open("rb") as file:
+            digest = hashlib.sha256(file.read(self.weights))
+        sample(self.path, digest)
+        return f"sha256:{digest.hexdigest()}"
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a file begins as GGUF files do, whatever it is called."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == MAGIC
+    except OSError:
+        return False
+
+
+def read(path: Path) -> GgufFile:
+    """Raises ``ModelError`` for a file that is not GGUF, is damaged, or ends within its header."""
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != MAGIC:
+                raise ModelError(f"{path} is no GGUF file.")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return _parse(path, content)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (struct.error, UnicodeDecodeError, _Damaged) as error:
+        raise ModelError(f"{path} is damaged or cut off within its header. Fetch it again.") from error
+
+
+class _Damaged(Exception):
+    """The header says something that cannot be."""
+
+
+class _Cursor:
+    """Reads values one after another. Every length is checked against what is there before it is believed."""
+
+    def __init__(self, content: mmap.mmap, at: int) -> None:
+        self.content, self.at = content, at
+
+    def take(self, form: str) -> Any:
+        (value,) = struct.unpack_from(form, self.content, self.at)
+        self.at += struct.calcsize(form)
+        return value
+
+    def skip(self, count: int) -> int:
+        """Where the next ``count`` bytes begin."""
+        start = self.at
+        if count > len(self.content) - start:
+            raise _Damaged
+        self.at += count
+        return start
+
+    def text(self) -> str:
+        length = self.take("<Q")
+        start = self.skip(length)
+        return self.content[start : start + length].decode("utf-8")
+
+    def value(self) -> Any:
+        kind = self.take("<I")
+        if kind == _STRING:
+            return self.text()
+        if kind != _ARRAY:
+            if kind not in _FIXED:
+                raise _Damaged
+            return self.take(_FIXED[kind])
+        kind, count = self.take("<I"), self.take("<Q")
+        if kind == _STRING:
+            for _ in range(count):
+                self.skip(self.take("<Q"))
+            return count
+        if kind not in _FIXED:
+            raise _Damaged
+        width = struct.calcsize(_FIXED[kind])
+        start = self.skip(count * width)
+        few = count <= 1024
+        return list(struct.unpack_from(f"<{count}{_FIXED[kind][1]}", self.content, start)) if few else count
+
+
+def _parse(path: Path, content: mmap.mmap) -> GgufFile:
+    cursor = _Cursor(content, 4)
+    version, count, pairs = cursor.take("<I"), cursor.take("<Q"), cursor.take("<Q")
+    if version not in (2, 3):
+        raise ModelError(
+            f"{path} is GGUF of version {version}, which nothing here reads. Fetch a newer file."
+        )
+    metadata: dict[str, Any] = {}
+    for _ in range(pairs):
+        key = cursor.text()
+        metadata[key] = cursor.value()
+    tensors = []
+    for _ in range(count):
+        name, dimensions = cursor.text(), cursor.take("<I")
+        if dimensions > 8:
+            raise _Damaged
+        shape = tuple(cursor.take("<Q") for _ in range(dimensions))
+        tensors.append(Tensor(name, shape, cursor.take("<I"), cursor.take("<Q")))
+    step = int(metadata.get("general.alignment") or _ALIGNMENT)
+    return GgufFile(path, metadata, tuple(tensors), -(-cursor.at // step) * step)
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, list):
+        return max((int(one) for one in value), default=0)
+    return int(value) if isinstance(value, (int, float)) else 0

@@ -1,0 +1,1 @@
+"""The training loop, its checkpoints, and what is trained beside the adapter."""

@@ -1,0 +1,1 @@
+"""Base models, adapters on them, and their chat templates: what is loaded, and what is saved."""

@@ -1,0 +1,296 @@
+"""LoRA adapters: which layers they go to, and how they are read from and written to a folder safely.
+
+A folder is what PEFT reads and writes (``adapter_model.safetensors``, ``adapter_config.json``) with ``clawback.json`` beside
+it, which says by fingerprint which base it was made for. Before anything of a folder is used, its tensors are held
+against the base: names, shapes, finite values.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clawback.engine.torch.scoring.lora import fuse
+from clawback.engine.types import ModelInfo
+from clawback.errors import ModelError
+from clawback.files import sync
+
+# PEFT asks every model for an attribute that transformers is about to rename: nothing that a user could mend.
+warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+
+WEIGHTS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+STAMP = "clawback.json"
+NAME = "default"
+"""The name under which PEFT holds the adapter."""
+
+_NO_OUT_PROJ = {"mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h"}
+"""Model types whose kernels read some weights past their module, so that a LoRA there would not be seen."""
+
+_ROUTERS = {"gate", "router", "shared_expert_gate", "mlp_router"}
+
+
+def targets(model: nn.Module) -> tuple[list[str], list[str]]:
+    """(modules, parameters) that get a LoRA: every linear map of the decoder's layers.
+
+    Embeddings and the LM head are left out: their LoRA would cost more than all others together. So is the router of a
+    mixture of experts: a nudge there sends tokens elsewhere altogether. RewardEnsemble that transformers fuses into one
+    3-D parameter are named as parameters. Names are suffixes, as PEFT and vLLM want them, where that is unambiguous.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    inner: Any = model
+    head = inner.get_output_embeddings()
+    linear = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, (nn.Linear, Conv1D)) and module is not head
+    }
+    left_out = _ROUTERS | ({"out_proj", "dt_proj"} if inner.config.model_type in _NO_OUT_PROJ else set())
+    wanted = {name for name in linear if _in_layer(name) and name.rsplit(".", 1)[-1] not in left_out}
+    leaves = sorted({name.rsplit(".", 1)[-1] for name in wanted})
+    matched = {name for name, _ in model.named_modules() if name.rsplit(".", 1)[-1] in leaves}
+    modules = leaves if matched == wanted else sorted(wanted)
+    fused = {name for name, p in model.named_parameters() if p.ndim == 3 and ".experts." in name}
+    parameters = sorted({".".join(name.split(".")[-3:]) for name in fused})
+    if not modules and not parameters:
+        raise ModelError(f"{type(model).__name__} has no linear layers that a LoRA could be put on.")
+    return modules, parameters
+
+
+def attach(model: nn.Module, info: ModelInfo, *, rank: int, alpha: int, seed: int) -> nn.Module:
+    """Put a fresh LoRA on a base model: B is zero, so that nothing changes until it is trained.
+
+    A is drawn from ``seed`` alone, on the CPU, whatever the process drew before. Weights of the LoRA are float32 on
+    any base, so that small updates are not rounded away.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    modules, parameters = targets(model)
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=0.0,
+        bias="none",
+        target_modules=modules,
+        target_parameters=parameters or None,
+        base_model_name_or_path=getattr(model, "name_or_path", info.base),
+    )
+    wrapped: nn.Module = get_peft_model(model, config)
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in sorted(wrapped.named_parameters()):
+        if "lora_A" in name:
+            bound = parameter.shape[-1] ** -0.5  # PEFT's own: kaiming_uniform with a = √5
+            fresh = torch.rand(parameter.shape, generator=generator) * (2 * bound) - bound
+            parameter.data = fresh.to(parameter.device)
+        elif "lora_B" in name:
+            parameter.data = torch.zeros_like(parameter, dtype=torch.float32)
+    fuse(wrapped)
+    wrapped.eval()
+    return wrapped
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Configuration and tensors of an adapter folder. Nothing but JSON and safetensors is opened.
+
+    Raises ``ModelError`` for what is missing, damaged, not a plain LoRA, or not finite.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not (folder / WEIGHTS).is_file():
+        if any(folder.glob("adapter_model.*")):
+            raise ModelError(
+                f"The adapter {folder} holds pickled weights, which may run code when loaded. It was not opened."
+            )
+        raise ModelError(f"There is no adapter in {folder}: {WEIGHTS} is missing.")
+    try:
+        config = json.loads((folder / CONFIG).read_text("utf-8"))
+        tensors = load_file(folder / WEIGHTS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelError(
+            f"The adapter {folder} is damaged: {error}. Roll back to another version."
+        ) from error
+    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
+        raise ModelError(f"The adapter {folder} is not a LoRA (peft_type LORA in {CONFIG}).")
+    odd = sorted(name for name in tensors if ".lora_A." not in name and ".lora_B." not in name)
+    if odd:
+        raise ModelError(
+            f"The adapter {folder} holds {odd[0]}, which is no part of a LoRA. It was not loaded."
+        )
+    broken = sorted(name for name, tensor in tensors.items() if not tensor.isfinite().all())
+    if broken:
+        raise ModelError(
+            f"The adapter {folder} holds values that are not finite, in {broken[0]}. Roll back to another version."
+        )
+    return config, tensors
+
+
+def put(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> nn.Module:
+    """Put the adapter of a folder on its base model, beside those that are on it already under other names.
+
+    Raises ``ModelError`` where it was made for another base (both are named), or does not fit.
+    """
+    from peft import set_peft_model_state_dict
+
+    config, tensors = read(folder)
+    _check_base(folder, info)
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    if not isinstance(rank, int) or not isinstance(alpha, (int, float)) or not 0 < rank <= 1024:
+        raise ModelError(f"The adapter {folder} has no usable rank in {CONFIG}.")
+    wrapped = _shell(model, info, config, name)
+    expected = _state(wrapped, name)
+    if set(expected) != set(tensors) or any(expected[k].shape != tensors[k].shape for k in tensors):
+        differing = sorted(set(expected) ^ set(tensors)) or [
+            k for k in tensors if expected[k].shape != tensors[k].shape
+        ]
+        remove(wrapped, name)
+        raise ModelError(
+            f"The adapter {folder} was made for {config.get('base_model_name_or_path') or 'another model'} and does "
+            f"not fit {info.base} ({differing[0]}). Load it on the base it was made for."
+        )
+    set_peft_model_state_dict(
+        wrapped, {name: tensor.float() for name, tensor in tensors.items()}, adapter_name=name
+    )
+    fuse(wrapped)
+    wrapped.eval()
+    return wrapped
+
+
+def write(model: nn.Module, info: ModelInfo, folder: Path) -> None:
+    """Write the active adapter into a folder that exists, and fsync it. The bytes depend on the weights alone."""
+    from safetensors.torch import save_file
+
+    inner: Any = model
+    config = inner.peft_config[NAME].to_dict()
+    config["inference_mode"] = True
+    config = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
+    tensors = {name: t.detach().cpu().contiguous() for name, t in sorted(_state(model).items())}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True, default=str) + "\n", "utf-8")
+    stamp = {
+        "base": info.base,
+        "base_revision": info.revision,
+        "architecture": info.architecture,
+        "format": 1,
+    }
+    (folder / STAMP).write_text(json.dumps(stamp, indent=2, sort_keys=True) + "\n", "utf-8")
+    for path in (folder / WEIGHTS, folder / CONFIG, folder / STAMP, folder):
+        sync(path)
+
+
+@contextmanager
+def merged(model: nn.Module) -> Iterator[None]:
+    """The adapter added into the weights, within; afterwards the very tensors of the base are back, not a rounding of them.
+
+    A small model samples half as fast again. It takes a second copy of the layers' weights while it lasts. Where some
+    part of the adapter is no plain linear LoRA, nothing is merged.
+    """
+    from peft.tuners.lora.layer import Linear, LoraLayer
+
+    layers: list[Any] = [part for part in model.modules() if isinstance(part, LoraLayer)]
+    if not all(isinstance(layer, Linear) and not layer.disable_adapters for layer in layers):
+        yield
+        return
+    before = [layer.get_base_layer().weight.data for layer in layers]
+    try:
+        for layer in layers:
+            layer.merge(safe_merge=True)  # "safe": into a new tensor
+        yield
+    finally:
+        for layer, weight in zip(layers, before, strict=True):
+            layer.get_base_layer().weight.data = weight
+            layer.merged_adapters.clear()
+
+
+def strip(model: nn.Module) -> nn.Module:
+    """The base model as it was before an adapter was put on it."""
+    inner: Any = model
+    base: nn.Module = inner.unload()
+    for name in ("peft_config", "_hf_peft_config_loaded"):
+        vars(base).pop(name, None)  # set on the model itself; some are on its class, too, and stay there
+    return base
+
+
+def remove(model: nn.Module, name: str) -> nn.Module:
+    """Take one adapter off; with the last one goes all that was put around the base model."""
+    inner: Any = model
+    if set(inner.peft_config) == {name}:
+        return strip(model)
+    inner.delete_adapter(name)
+    return model
+
+
+def _state(model: nn.Module, name: str = NAME) -> dict[str, Tensor]:
+    from peft import get_peft_model_state_dict
+
+    return dict(get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False))
+
+
+def _shell(model: nn.Module, info: ModelInfo, config: dict[str, Any], name: str) -> nn.Module:
+    """A LoRA of the shape that the folder says, without its values. Only fields that a plain LoRA has are taken over."""
+    from peft import LoraConfig, get_peft_model
+
+    plain = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=config["r"],
+        lora_alpha=config["lora_alpha"],
+        lora_dropout=0.0,
+        bias="none",
+        use_rslora=bool(config.get("use_rslora", False)),
+        fan_in_fan_out=bool(config.get("fan_in_fan_out", False)),
+        target_modules=config.get("target_modules") or [],
+        target_parameters=config.get("target_parameters") or None,
+        base_model_name_or_path=getattr(model, "name_or_path", info.base),
+    )
+    try:
+        inner: Any = model
+        if hasattr(model, "peft_config"):
+            inner.add_adapter(name, plain)
+            wrapped: nn.Module = model
+        else:
+            wrapped = get_peft_model(inner, plain, adapter_name=name)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ModelError(
+            f"The adapter was made for {config.get('base_model_name_or_path') or 'another model'} and does not fit "
+            f"{info.base}: {str(error).splitlines()[0]}"
+        ) from error
+    for key, parameter in wrapped.named_parameters():
+        if "lora_" in key:
+            parameter.data = parameter.data.float()
+    return wrapped
+
+
+def _check_base(folder: Path, info: ModelInfo) -> None:
+    """An adapter of ours says which base it belongs to. One from elsewhere is judged by its shapes alone."""
+    try:
+        stamp = json.loads((folder / STAMP).read_text("utf-8"))
+        base, revision = str(stamp["base"]), str(stamp["base_revision"])
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"The adapter {folder} is damaged: {STAMP} cannot be read. Roll back to another version."
+        ) from error
+    if revision != info.revision:
+        raise ModelError(
+            f"The adapter {folder} was made for {base} ({_short(revision)}), not for {info.base} "
+            f"({_short(info.revision)}). Load it on the base it was made for."
+        )
+
+
+def _short(revision: str) -> str:
+    return revision.removeprefix("sha256:")[:12]
+
+
+def _in_layer(name: str) -> bool:
+    """A module inside the numbered layers of the decoder: some part of its name is a number."""
+    return any(part.isdigit() for part in name.split(".")) and "vision" not in name and "audio" not in name

@@ -1,0 +1,293 @@
+"""A GGUF file becomes a base: dequantised once into a folder of safetensors, which everything else then loads as usual.
+
+transformers reads the weights (``gguf_file=``) and refuses to write what it read as long as the model says that it is quantised, which
+it no longer is. The folder is named after the file's content, so a file that changed is converted anew; it is written beside, synced and
+renamed, so a folder that is there is whole. A version is bound to the *file's* identity: deleting the folder loses nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import math
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from filelock import FileLock
+
+from clawback import files, paths
+from clawback.engine import gguf_file
+from clawback.engine.conversions import CARD, FORMAT, converted_before, stamp
+from clawback.engine.gguf_file import GgufFile
+from clawback.engine.local_models import Source
+from clawback.errors import MissingExtra, ModelError
+
+SMALL = 2_000_000_000
+"""Parameters up to which weights are written in float32. In larger models bfloat16 saves half the disk, and rounds far less than
+the four to eight bits did that the file keeps."""
+_ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
+"""Tokens that end an answer, as ``tokenizer.ggml.…``: of the text, of the turn, of the message."""
+
+Say = Callable[[str], None]
+
+
+def converted(source: Source, say: Say | None = None) -> tuple[Path, str]:
+    """The folder made from a GGUF file, and the file's identity (``sha256:…``). Converts it where that was not done yet.
+
+    Args:
+        say: told what is being done, a sentence each; None: on stderr.
+
+    Raises:
+        ModelError: damaged or cut off, no language model, an architecture that transformers cannot read, too little disk or memory.
+        MissingExtra: the ``gguf`` package is not installed.
+    """
+    models = paths.home().models
+    if (known := converted_before(models, source)) is not None:
+        return known
+    header = gguf_file.read(source.path)
+    if header.problem:
+        raise ModelError(header.problem)
+    if importlib.util.find_spec("gguf") is None:
+        raise MissingExtra(
+            "Reading GGUF files needs a part that is not installed (gguf). Run: pip install 'clawback[gguf]'"
+        )
+    identity = header.identity()
+    folder = models / f"{slug(source.name)}-{identity.removeprefix('sha256:')[:12]}-{FORMAT}"
+    models.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(models / ".converting.lock"):
+        if not (folder / CARD).is_file():
+            _check_whole(header)
+            _check_room(header, models)
+            _convert(source, header, folder, identity, say or _on_stderr)
+        _settle(folder, source, header)
+    return folder, identity
+
+
+def slug(name: str) -> str:
+    """A name as part of a folder's: a file without its folders, and nothing that a path could mean."""
+    last = Path(name).stem if name.lower().endswith(".gguf") else name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-")[:60] or "model"
+
+
+def _check_whole(header: GgufFile) -> None:
+    """Raises ``ModelError`` for a file that ends before its last weight does, or holds weights that nobody here can read."""
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    size = header.path.stat().st_size
+    for tensor in header.tensors:
+        try:
+            block, width = GGML_QUANT_SIZES[GGMLQuantizationType(tensor.kind)]
+        except (ValueError, KeyError) as error:
+            raise ModelError(
+                f"{header.path} holds weights of a kind ({tensor.kind}) that the installed gguf package does not know. "
+                "Run: pip install -U gguf"
+            ) from error
+        if header.weights + tensor.offset + tensor.elements // block * width > size:
+            raise ModelError(f"{header.path} is cut off: it ends before its weights do. Fetch it again.")
+
+
+def _check_room(header: GgufFile, models: Path) -> None:
+    """Raises ``ModelError`` where disk or memory would not do. Measured: about 1.8 times the weights at the peak, and 0.3 GB."""
+    size = header.parameters * (4 if header.parameters <= SMALL else 2)
+    free = shutil.disk_usage(models).free
+    if free < size * 1.05 + (200 << 20):
+        raise ModelError(
+            f"Converting {header.path.name} takes {size / 1e9:.1f} GB of disk in {models}, and {free / 1e9:.1f} GB are free. "
+            "Make room, or choose a smaller model."
+        )
+    memory = int(psutil.virtual_memory().available)
+    if memory < size * 2 + (300 << 20):
+        raise ModelError(
+            f"Converting {header.path.name} takes about {size * 2 / 1e9 + 0.3:.1f} GB of memory, and {memory / 1e9:.1f} GB are free. "
+            "Close something, or choose a smaller model."
+        )
+
+
+def _convert(source: Source, header: GgufFile, folder: Path, identity: str, say: Say) -> None:
+    """Write the folder beside, sync it, rename it. What a killed conversion left is thrown away by the next one."""
+    beside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)  # one without its card was not made here
+    beside.mkdir(mode=0o700)
+    try:
+        _write(source, header, beside, say)
+        card = {
+            "format": FORMAT,
+            "name": source.name,
+            "title": header.title,
+            "architecture": header.architecture,
+            "identity": identity,
+            "licence": header.licence or source.licence,
+            "chat_template": bool(header.template),
+            "source": stamp(source),
+        }
+        (beside / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        for path in beside.iterdir():
+            files.sync(path)
+        files.sync(beside)
+        beside.rename(folder)
+        files.sync(folder.parent)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    say(f"Made {folder}. It is used from now on; delete it to have it made again.")
+
+
+def _write(source: Source, header: GgufFile, beside: Path, say: Say) -> None:
+    """Configuration, tokenizer and weights, in the form of a Hugging Face folder."""
+    import transformers
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    small = header.parameters <= SMALL
+    dtype = torch.float32 if small else torch.bfloat16
+    say(
+        f"Converting {source.name} for training, once: {header.parameters / 1e6:,.0f} M parameters, "
+        f"{header.parameters * dtype.itemsize / 1e9:.1f} GB in {beside.parent}."
+    )
+    if licence := header.licence or source.licence:
+        say(f"Its licence: {licence}.")
+    if not header.template:
+        say(
+            "It has no chat template: conversations will be put as plain text (User: … Assistant: …). Models made for chat have one."
+        )
+    link = beside / "source.gguf"  # Ollama's blobs end otherwise, and transformers goes by the ending
+    link.symlink_to(source.path.resolve())
+    named: dict[str, Any] = {"gguf_file": link.name, "trust_remote_code": False}
+    with _quietly():
+        say("Reading its description …")
+        try:
+            config = AutoConfig.from_pretrained(beside, **named)
+            tokenizer = AutoTokenizer.from_pretrained(beside, config=config, **named)
+        except Exception as error:  # transformers raises many kinds for what it does not know
+            raise ModelError(
+                f"transformers {transformers.__version__} cannot read GGUF files of the architecture {header.architecture!r} "
+                f"({_first_line(error)}). Name the original model, with safetensors weights, instead."
+            ) from error
+        _scale_rope(config, header)
+        say("Reading its weights …")
+        try:
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                beside, config=config, dtype=dtype, output_loading_info=True, **named
+            )
+        except Exception as error:
+            raise ModelError(f"The weights of {header.path} cannot be read: {_first_line(error)}.") from error
+        model, report = loaded
+        if missing := sorted(report["missing_keys"]):
+            raise ModelError(
+                f"{header.path} lacks weights that transformers expects of a {header.architecture} model ({missing[0]}, …). "
+                "Name the original model, with safetensors weights, instead."
+            )
+        say("Writing …")
+        link.unlink()
+        # What was read is no longer quantised, and must not say so: transformers would neither write nor train it.
+        model.hf_quantizer = None
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+        model.save_pretrained(beside, max_shard_size="2GB")
+        tokenizer.save_pretrained(beside)
+
+
+def _settle(folder: Path, source: Source, header: GgufFile) -> None:
+    """Write ``generation_config.json``: what ends an answer, and how to sample, as file and holder say."""
+    from transformers import AutoTokenizer
+
+    metadata = header.metadata
+    ends = [metadata.get(f"tokenizer.ggml.{key}") for key in _ENDS]
+    if source.stop:
+        words = AutoTokenizer.from_pretrained(folder).get_vocab()
+        ends += [words.get(stop) for stop in source.stop]
+    named = {"bos_token_id": "bos_token_id", "pad_token_id": "padding_token_id"}
+    settings: dict[str, Any] = {
+        key: metadata[f"tokenizer.ggml.{theirs}"]
+        for key, theirs in named.items()
+        if f"tokenizer.ggml.{theirs}" in metadata
+    }
+    settings["eos_token_id"] = list(dict.fromkeys(int(end) for end in ends if isinstance(end, int)))
+    if sampling := source.settings(header):
+        settings |= {"do_sample": True, **sampling}
+    files.replace(folder / "generation_config.json", (json.dumps(settings, indent=2) + "\n").encode())
+    card = json.loads((folder / CARD).read_text("utf-8"))
+    if card.get("source") != stamp(source):
+        card |= {"name": source.name, "source": stamp(source)}
+        files.replace(folder / CARD, (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _scale_rope(config: Any, header: GgufFile) -> None:
+    """Long-context scaling of rotary positions, which transformers does not take over from GGUF.
+
+    Llama 3.1 and later: GGUF keeps the factor of each frequency (``rope_freqs.weight``) in place of the four numbers that made them;
+    three of them are the same in all these models, the fourth is the largest factor. Others say it in ``…rope.scaling``.
+    """
+    parameters = getattr(config, "rope_parameters", None)
+    if not isinstance(parameters, dict):
+        return
+    parameters = parameters.get("full_attention", parameters)
+    if parameters.get("rope_type", "default") != "default":
+        return
+    kind = header.metadata.get(f"{header.architecture}.rope.scaling.type")
+    factor = header.metadata.get(f"{header.architecture}.rope.scaling.factor")
+    if any(tensor.name == "rope_freqs.weight" for tensor in header.tensors):
+        factors = _rope_factors(header)
+        scaling = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+        wanted = _llama3_factors(len(factors), float(parameters["rope_theta"]), max(factors))
+        if any(abs(a - b) > 0.01 * b for a, b in zip(factors, wanted, strict=True)):
+            raise ModelError(
+                f"{header.path} scales its positions in a way that is not known here. "
+                "Name the original model, with safetensors weights, instead."
+            )
+        parameters.update(rope_type="llama3", factor=max(factors), **scaling)
+    elif kind in ("linear", "yarn") and factor and float(factor) != 1.0:
+        parameters.update(rope_type=kind, factor=float(factor))
+        if original := header.number("rope.scaling.original_context_length"):
+            parameters["original_max_position_embeddings"] = original
+
+
+def _rope_factors(header: GgufFile) -> list[float]:
+    from gguf import GGUFReader
+
+    found = next(t for t in GGUFReader(header.path).tensors if t.name == "rope_freqs.weight")
+    return [float(value) for value in found.data]
+
+
+def _llama3_factors(count: int, theta: float, factor: float) -> list[float]:
+    """By how much each frequency is slowed: short waves not at all, long ones by ``factor``, those between smoothly."""
+    factors = []
+    for index in range(count):
+        turns = (
+            8192 * theta ** (-index / count) / (2 * math.pi)
+        )  # in the context that it was first trained on
+        share = min(1.0, max(0.0, (turns - 1.0) / (4.0 - 1.0)))
+        factors.append(1 / ((1 - share) / factor + share))
+    return factors
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Neither warnings nor bars of transformers, but for the bar of tensors on a terminal."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _on_stderr(text: str) -> None:
+    print(text, file=sys.__stderr__, flush=True)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")[:200]

@@ -1,0 +1,257 @@
+"""A policy: a base model with, or without, an adapter. What answers, and what is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from clawback.config import Generation
+from clawback.engine.torch.models import adapter as adapters
+from clawback.engine.torch.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
+from clawback.engine.torch.models.generation import own_max_tokens, own_sampling
+from clawback.engine.torch.scoring.logprobs import Scorer
+from clawback.engine.types import Completion, ModelInfo, Sampling
+from clawback.errors import ModelError, UsageError
+from clawback.records import Message, Sample
+
+Conversation = Sequence[Message]
+DTYPES = ("auto", "float32", "bfloat16")
+
+
+class Policy:
+    """One set of base weights in memory, and at most one adapter on them.
+
+    The reference of every KL is the same model with the adapter switched off (``with policy.base()``), never a second copy.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Any, info: ModelInfo) -> None:
+        self.model = model
+        """The transformers model, or the PEFT model around it once there is an adapter."""
+        self.tokenizer = tokenizer
+        self.info = info
+        self.chat = Chat(tokenizer)
+        self.max_prompt = min(PROMPT_TOKENS, max(32, info.context * 3 // 4))
+        self.max_response = min(RESPONSE_TOKENS, max(16, info.context - self.max_prompt))
+        self._sampling = own_sampling(model)
+        self._max_tokens: int | None = None
+        self.trains_thinking = False
+        self._scorer: Scorer | None = None
+
+    def configure(
+        self,
+        generation: Generation,
+        chat_template_args: Mapping[str, Any] | None = None,
+        thinking: bool = False,
+    ) -> None:
+        """Take the user's settings in place of the model's own, where there are any. ``thinking``: train on it, too."""
+        self.chat = Chat(self.tokenizer, chat_template_args)
+        self.trains_thinking = thinking
+        self.sampling = self.sampling.but(
+            temperature=generation.temperature, top_p=generation.top_p, top_k=generation.top_k
+        )
+        self._max_tokens = generation.max_tokens
+
+    @property
+    def sampling(self) -> Sampling:
+        """How this policy draws its tokens; its log-probs are at this temperature."""
+        return self._sampling
+
+    @sampling.setter
+    def sampling(self, sampling: Sampling) -> None:
+        self._sampling = sampling
+        self._scorer = None
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest answer, unless one is asked for: by the settings, the model's own, or the room there is for a response."""
+        return self._max_tokens or own_max_tokens(self.model) or self.max_response
+
+    def room(self, rated: Sequence[Sequence[int]]) -> int:
+        """Tokens that a fresh answer may have in training and gate: twice those of the longest rated one, within what the model has room for."""
+        return min(self.max_response, max(64, 2 * max(map(len, rated), default=0)))
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The base model's ``config.json``."""
+        found: dict[str, Any] = cast(Any, self.model).config.to_dict()
+        return found
+
+    @property
+    def has_adapter(self) -> bool:
+        return hasattr(self.model, "peft_config")
+
+    @property
+    def moved(self) -> bool:
+        """True when the adapter changes anything: a fresh one does not."""
+        return any(bool(p.any()) for name, p in self.model.named_parameters() if "lora_B" in name)
+
+    @property
+    def scorer(self) -> Scorer:
+        """Made on first use, and again when an adapter comes or goes or the temperature changes."""
+        if self._scorer is None:
+            self._scorer = Scorer(self.model, temperature=self.sampling.scale)
+        return self._scorer
+
+    @contextmanager
+    def base(self) -> Iterator[None]:
+        """The base model, within: the adapter is switched off, not removed."""
+        inner: Any = self.model
+        with inner.disable_adapter() if self.has_adapter else nullcontext():
+            yield
+
+    def attach(self, *, rank: int, alpha: int, seed: int) -> None:
+        """A fresh adapter that changes nothing yet. Raises ``UsageError`` where there is one already."""
+        if self.has_adapter:
+            raise UsageError("This policy has an adapter already. Load another one, or go on with it.")
+        self.model = adapters.attach(self.model, self.info, rank=rank, alpha=alpha, seed=seed)
+        self._scorer = None
+
+    def checkpoint_layers(self) -> None:
+        """Keep only the inputs of layers for the way back. Needs transformers' training mode, so dropout is taken
+        out first: the log-probs of a step have to be those of the policy."""
+        inner: Any = self.model
+        for module in self.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+            if isinstance(getattr(module, "attention_dropout", None), float):
+                module.attention_dropout = 0.0  # type: ignore[assignment]
+        inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        inner.enable_input_require_grads()
+        self.model.train()
+
+    def put(self, folder: Path | None) -> None:
+        """Take the adapter of a folder in place of the one there is; None: the base model alone.
+
+        Raises ``ModelError`` where the folder is not safe or made for another base; the policy is then the base.
+        """
+        if self.has_adapter:
+            self.model = adapters.strip(self.model)
+        self._scorer = None
+        if folder is not None:
+            self.model = adapters.put(self.model, self.info, folder)
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter into an existing folder, and fsync it. Raises ``ModelError`` where there is none."""
+        if not self.has_adapter:
+            raise ModelError("There is no adapter to save: this policy is the base model.")
+        adapters.write(self.model, self.info, folder)
+
+    def encode(self, sample: Sample) -> Encoded:
+        """A sample as token ids, within this model's context."""
+        return self.chat.encode(
+            sample.messages,
+            sample.response,
+            sample.response_ids,
+            max_prompt=self.max_prompt,
+            max_response=self.max_response,
+            thinking=self.trains_thinking,
+        )
+
+    def logprobs(
+        self, conversations: Sequence[Conversation], responses: Sequence[str | Sequence[int]]
+    ) -> list[Tensor]:
+        """Log-probability of each response token, end token included, at the temperature of ``sampling``.
+
+        Args:
+            conversations: what came before each response.
+            responses: texts, or recorded token ids.
+
+        Returns:
+            One float32 tensor [tokens] a response, on the CPU, without gradient.
+        """
+        encoded = [self._encode(c, r) for c, r in zip(conversations, responses, strict=True)]
+        with torch.no_grad():
+            return [values.cpu() for values in self.scorer(encoded).split()]
+
+    def generate(
+        self,
+        conversations: Sequence[Conversation],
+        *,
+        samples: int = 1,
+        sampling: Sampling | None = None,
+        max_tokens: int | None = None,
+        seed: int = 0,
+    ) -> list[list[Completion]]:
+        """``samples`` answers to each conversation; see ``generate.generate``. None: as the policy itself says."""
+        from clawback.engine.torch.sampling.generate import generate
+
+        return generate(
+            self.model,
+            self.chat,
+            conversations,
+            samples=samples,
+            sampling=sampling or self.sampling,
+            max_tokens=max_tokens or self.max_tokens,
+            seed=seed,
+        )
+
+    def features(
+        self, conversations: Sequence[Conversation], responses: Sequence[str | Sequence[int]]
+    ) -> Tensor:
+        """What the base model makes of each response, [n, features]; see ``features.features``."""
+        from clawback.engine.torch.scoring.pooling import features
+
+        with self.base():
+            encoded = [
+                self._encode(c, r, thinking=False) for c, r in zip(conversations, responses, strict=True)
+            ]
+            return torch.from_numpy(features(self.scorer, encoded))
+
+    @torch.no_grad()
+    def embedding(self, ids: Sequence[int]) -> list[float]:
+        """The mean of the base model's last hidden states over a text, as a vector ``[hidden]`` of length one."""
+        inner: Any = self.model
+        causal = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+        with self.base():
+            body = getattr(causal, causal.base_model_prefix)
+            states = body(input_ids=torch.tensor([list(ids)], device=self.device)).last_hidden_state
+        mean = states[0].float().mean(0)
+        unit: list[float] = torch.nn.functional.normalize(mean, dim=0).tolist()
+        return unit
+
+    def _encode(
+        self, conversation: Conversation, response: str | Sequence[int], thinking: bool = True
+    ) -> Encoded:
+        text, ids = (response, None) if isinstance(response, str) else ("", response)
+        return self.chat.encode(
+            conversation,
+            text,
+            ids,
+            max_prompt=self.max_prompt,
+            max_response=self.max_response,
+            thinking=thinking,
+        )
+
+
+def load(
+    base: str,
+    *,
+    revision: str | None = None,
+    adapter: Path | None = None,
+    dtype: str = "auto",
+    load_in_4bit: bool | None = None,
+    device: str | None = None,
+) -> Policy:
+    """See ``clawback.engine.load``."""
+    from clawback.engine import devices, memory
+    from clawback.engine.torch.models.loading import load_base, look
+
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}.")
+    where = devices.choose(device)
+    found = look(base, revision)
+    bits = memory.holds(found.info, where, dtype, load_in_4bit)
+    model, tokenizer, info = load_base(found, bits=bits, device=where)
+    policy = Policy(model, tokenizer, info)
+    if adapter is not None:
+        policy.put(adapter)
+    return policy

@@ -1,0 +1,1 @@
+"""Answers are drawn: many at once for training and the gate, continuously batched for the server."""

@@ -1,0 +1,296 @@
+"""Continuous batching: requests join a running batch when they come and leave it when they end.
+
+One thread owns the model. Each version has a *lane*: its rows, with one key-value cache. A step takes every lane that
+has rows through the model once, under its own adapter, so each answer is wholly one version's, and one copy of the
+base weights serves all versions. New prompts are read together and their caches joined to the lane's, padded on the
+left (positions are counted from each row's own start, so what a row says does not depend on its neighbours, up to
+rounding in the model).
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from clawback.engine.torch.models import adapter as adapters
+from clawback.engine.torch.sampling.cache import new_cache
+from clawback.engine.torch.sampling.choose import draw
+from clawback.engine.torch.sampling.continuous import closed_ranks
+from clawback.engine.torch.sampling.generate import PLAIN, _forward, _left_padded
+from clawback.engine.types import Sampling
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+
+log = logging.getLogger("clawback.engine")
+MOST_ROWS = 64
+"""Rows of a lane at once; others wait."""
+MOST_LANES = 4
+"""Adapters kept on the base model; the one that was idle longest goes first."""
+
+
+@dataclass(eq=False, slots=True)
+class Ask:
+    """A prompt on its way. The callbacks are called on the batcher's thread and must not block."""
+
+    prompt: Sequence[int]
+    max_tokens: int
+    on_token: Callable[[int, float], None]
+    """Token id and its log-prob under the policy at its temperature, as each is sampled (the end token among them)."""
+    on_end: Callable[[str], None]
+    """``"stop"``, ``"length"``, ``"cancelled"``, or ``"error: …"``."""
+    folder: Path | None = None
+    """The adapter's folder; None is the base model."""
+    sampling: Sampling = PLAIN
+    seed: int = 0
+    cancelled: bool = False
+    chance: torch.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chance = torch.Generator().manual_seed(self.seed)
+
+    def next_chance(self) -> Tensor:
+        """[2] what decides the next token: the second is for a first one that is cut off, and 0 where none is."""
+        return torch.cat(
+            [torch.rand(2 if self.sampling.truncates else 1, generator=self.chance), torch.zeros(1)]
+        )[:2]
+
+
+@dataclass(eq=False, slots=True)
+class _Lane:
+    """The rows of one version. ``mask [rows, width]``: which columns of the cache each row uses."""
+
+    name: str
+    rows: list[Ask] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    """Tokens that each row has said."""
+    last: list[int] = field(default_factory=list)
+    mask: Tensor | None = None
+    cache: Any = None
+    plain: bool = False
+    used: int = 0
+    """The step it was last used in."""
+
+
+class Batcher:
+    """``start``, ``submit`` from any thread, ``close``."""
+
+    def __init__(self, policy: Policy, stop: Sequence[int]) -> None:
+        self.policy, self.stop = policy, frozenset(stop)
+        self.incoming: queue.SimpleQueue[Ask | Callable[[], None] | None] = queue.SimpleQueue()
+        self.waiting: list[Ask] = []
+        self.lanes: dict[str, _Lane] = {}
+        self.clock = 0
+        self.thread = threading.Thread(target=self._run, name="batcher", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def submit(self, ask: Ask) -> None:
+        self.incoming.put(ask)
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Something else that needs the model, done between two steps. It must not raise."""
+        self.incoming.put(work)
+
+    def close(self) -> None:
+        """What is under way is cut off."""
+        self.incoming.put(None)
+        self.thread.join(timeout=30)
+
+    def _run(self) -> None:
+        with torch.no_grad():
+            while self._receive():
+                for lane in list(self.lanes.values()):
+                    if lane.rows:
+                        self._guarded(lane.rows, partial(self._step, lane))
+                self._admit()
+        for ask in (*self.waiting, *(row for lane in self.lanes.values() for row in lane.rows)):
+            ask.on_end("cancelled")
+
+    def _receive(self) -> bool:
+        """Take what has come in; wait where there is nothing to do. False: close."""
+        busy = self.waiting or any(lane.rows for lane in self.lanes.values())
+        while True:
+            try:
+                ask = self.incoming.get(block=not busy)
+            except queue.Empty:
+                return True
+            if ask is None:
+                return False
+            if isinstance(ask, Ask):
+                self.waiting.append(ask)
+                busy = True
+            else:
+                ask()
+
+    def _guarded(self, asks: list[Ask], action: Callable[[], None]) -> None:
+        """Whatever goes wrong ends these requests with a reason, and no others."""
+        asks = list(asks)
+        try:
+            action()
+        except Exception as error:
+            log.exception("answers were cut off")
+            for lane in self.lanes.values():
+                if any(ask in lane.rows for ask in asks):
+                    lane.rows, lane.counts, lane.last, lane.mask, lane.cache = [], [], [], None, None
+            for ask in asks:
+                ask.on_end(f"error: {error}")
+
+    # ---------------------------------------------------------------------------------------------- joining
+
+    def _admit(self) -> None:
+        """Read the prompts that wait and have room, lane by lane."""
+        groups: dict[str, list[Ask]] = {}
+        left: list[Ask] = []
+        for ask in self.waiting:
+            name = _name(ask.folder)
+            lane = self.lanes.get(name)
+            taken = len(lane.rows) if lane else 0
+            joins = lane is None or lane.plain or not lane.rows
+            if ask.cancelled:
+                ask.on_end("cancelled")
+            elif joins and taken + len(groups.get(name, [])) < MOST_ROWS:
+                groups.setdefault(name, []).append(ask)
+            else:
+                left.append(ask)
+        self.waiting = left
+        for name, asks in groups.items():
+            self._guarded(asks, partial(self._join, name, asks))
+
+    def _lane(self, name: str, folder: Path | None) -> _Lane:
+        lane = self.lanes.get(name)
+        if lane is None:
+            if folder is not None:
+                self._make_room()
+                self.policy.model = adapters.put(self.policy.model, self.policy.info, folder, name)
+            lane = self.lanes[name] = _Lane(name)
+        return lane
+
+    def _make_room(self) -> None:
+        idle = sorted((lane.used, n) for n, lane in self.lanes.items() if not lane.rows and n != _BASE)
+        for _, name in idle[: max(0, len(self.lanes) - MOST_LANES + 1)]:
+            del self.lanes[name]
+            self.policy.model = adapters.remove(self.policy.model, name)
+
+    def _activate(self, lane: _Lane) -> None:
+        self.clock += 1
+        lane.used = self.clock
+        model: Any = self.policy.model
+        if not self.policy.has_adapter:
+            return
+        if lane.name == _BASE:
+            model.base_model.disable_adapter_layers()
+        else:
+            model.base_model.enable_adapter_layers()
+            model.set_adapter(lane.name)
+
+    def _join(self, name: str, asks: list[Ask]) -> None:
+        lane = self._lane(name, asks[0].folder)
+        self._activate(lane)
+        model = self.policy.model
+        ids, mask = _left_padded([ask.prompt for ask in asks], self.policy.device)
+        cache, plain = new_cache(model)
+        position = (mask.cumsum(1) - 1).clamp(min=0)
+        logits = _forward(model, ids, mask, position, cache)
+        if lane.rows and lane.mask is not None:
+            lane.mask, mask = _level(lane.mask, mask)
+            for old, new in zip(lane.cache.layers, cache.layers, strict=True):
+                old.join(new, lane.mask.shape[1])
+            lane.mask = torch.cat([lane.mask, mask])
+        else:
+            lane.cache, lane.plain, lane.mask = cache, plain, mask
+        first = len(lane.rows)
+        lane.rows += asks
+        lane.counts += [0] * len(asks)
+        lane.last += [0] * len(asks)
+        self._said(lane, logits, first)
+
+    # ---------------------------------------------------------------------------------------------- a step
+
+    def _step(self, lane: _Lane) -> None:
+        assert lane.mask is not None
+        self._activate(lane)
+        lane.mask = torch.cat([lane.mask, lane.mask.new_ones(len(lane.rows), 1)], 1)
+        position = lane.mask.sum(1, keepdim=True) - 1
+        ids = torch.tensor(lane.last, device=self.policy.device)[:, None]
+        seen = lane.mask[:, None, None, :].bool() if lane.plain else lane.mask
+        logits = _forward(self.policy.model, ids, seen, position, lane.cache)
+        self._said(lane, logits, 0)
+
+    def _said(self, lane: _Lane, logits: Tensor, first: int) -> None:
+        """Sample the next token of the rows from ``first`` on, tell it, and let rows go that have ended."""
+        rows = lane.rows[first:]
+        chance = torch.stack([row.next_chance() for row in rows]).to(logits.device)
+        tokens, log_p = _choose_each(logits, chance, [row.sampling for row in rows])
+        logprobs = log_p.tolist()
+        done = [False] * len(lane.rows)
+        for place, (row, token, logprob) in enumerate(
+            zip(rows, tokens.tolist(), logprobs, strict=True), first
+        ):
+            lane.counts[place] += 1
+            lane.last[place] = token
+            row.on_token(token, logprob)
+            end = (
+                "cancelled"
+                if row.cancelled
+                else "stop"
+                if token in self.stop
+                else "length"
+                if lane.counts[place] >= row.max_tokens
+                else ""
+            )
+            if end:
+                row.on_end(end)
+                done[place] = True
+        if any(done):
+            self._leave(lane, done)
+
+    def _leave(self, lane: _Lane, done: list[bool]) -> None:
+        keep = closed_ranks(done)
+        lane.rows = [lane.rows[i] for i in keep]
+        lane.counts = [lane.counts[i] for i in keep]
+        lane.last = [lane.last[i] for i in keep]
+        if not keep or lane.mask is None:
+            lane.mask, lane.cache = None, None
+            return
+        places = torch.tensor(keep, device=lane.mask.device)
+        lane.mask = lane.mask[places]
+        lane.cache.batch_select_indices(places)
+
+
+_BASE = "base"
+
+
+def _name(folder: Path | None) -> str:
+    """What PEFT calls the adapter: a word without dots, one for each folder."""
+    import hashlib
+
+    return _BASE if folder is None else "v" + hashlib.blake2b(str(folder).encode(), digest_size=8).hexdigest()
+
+
+def _choose_each(logits: Tensor, chance: Tensor, wanted: list[Sampling]) -> tuple[Tensor, Tensor]:
+    """``[rows]`` token ids and their log-probs, each row's drawn as it asks for. ``chance``: [rows, 2]."""
+    tokens = torch.empty(len(wanted), dtype=torch.long, device=logits.device)
+    logprobs = torch.empty(len(wanted), device=logits.device)
+    for sampling in dict.fromkeys(wanted):
+        rows = torch.tensor([i for i, w in enumerate(wanted) if w == sampling], device=logits.device)
+        some = logits if len(rows) == len(wanted) else logits[rows]
+        tokens[rows], logprobs[rows] = draw(some, chance[rows, 0], chance[rows, 1], sampling)
+    return tokens, logprobs
+
+
+def _level(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Two masks made equally wide by columns of zeros on the left."""
+    width = max(a.shape[1], b.shape[1])
+    pad = torch.nn.functional.pad
+    return pad(a, (width - a.shape[1], 0)), pad(b, (width - b.shape[1], 0))

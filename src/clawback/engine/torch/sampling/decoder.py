@@ -1,0 +1,385 @@
+"""A lean forward pass for drawing: what Llama-like models do, as plain functions over the module's weights.
+
+A module's own forward spends more time around its products than in them when a row is one token: a dozen Python calls a layer,
+masks made anew, the cache copied, keys repeated for grouped heads. Here a step is its products, one attention call a layer and
+one mask for all layers. On a processor with bfloat16 products a float32 model's weights are cast once, which makes a step about
+five times as fast; the residual stream stays float32.
+
+Built for a moment: the weights are those of the module when ``Decoder`` is made, with whatever adapter is active added in.
+``fits`` says whether a module is of the kind, and proves it: a short sequence goes through both. Others are drawn from by their
+own forward (``generate.py``).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from clawback.engine.torch.scoring.linear import product
+
+_SMALL = 20_000_000
+"""Parameters under which a cast to 16 bits gains nothing: such a model is overhead, and fits into the cache."""
+_ROOM = 64
+"""Columns that a cache grows by at least."""
+_ROPE = {"default", "linear", "llama3", "yarn"}
+"""Kinds of rotary positions that do not depend on how long the sequence is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    weight: Tensor
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.bias is None and self.weight.dtype == torch.float32:
+            return product(x, self.weight)
+        return functional.linear(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A weight in the order in which oneDNN's products want it: without that it is put in order for every product anew."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        flat = x.flatten(0, -2)
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(flat, self.weight, self.bias, "none", [], "")
+        return out.view(*x.shape[:-1], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """Layers of the same input, whose outputs stand side by side."""
+
+    parts: tuple[_Linear, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.cat([part(x) for part in self.parts], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Norm:
+    weight: Tensor
+    epsilon: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """In float32 whatever comes in."""
+        x = x.float()
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.weight
+
+
+_Product = _Linear | _Packed | _Several
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    before: _Norm
+    qkv: _Product
+    q_norm: _Norm | None
+    k_norm: _Norm | None
+    out: _Product
+    after: _Norm
+    gate_up: _Product
+    act: Any
+    down: _Product
+    scaling: float
+
+
+class Cache:
+    """Keys and values, a slot for each answer under way. What a slot holds begins in column 0 and is as long as its row's position.
+
+    ``keys``, ``values``: for each layer ``[slots, heads, columns, size]``.
+    """
+
+    def __init__(self, decoder: Decoder, slots: int, columns: int) -> None:
+        shape = (slots, decoder.kv_heads, columns, decoder.size)
+        options: Any = {"dtype": decoder.dtype, "device": decoder.device}
+        self.keys = [torch.zeros(shape, **options) for _ in decoder.blocks]
+        self.values = [torch.zeros(shape, **options) for _ in decoder.blocks]
+
+    @property
+    def columns(self) -> int:
+        return self.keys[0].shape[2]
+
+    def grow(self, columns: int) -> None:
+        """Have at least so many columns."""
+        if columns <= self.columns:
+            return
+        more = max(columns, self.columns + self.columns // 2, self.columns + _ROOM)
+        for both in (self.keys, self.values):
+            for i, old in enumerate(both):
+                new = old.new_zeros(*old.shape[:2], more, old.shape[3])
+                new[:, :, : old.shape[2]] = old
+                both[i] = new
+
+    def move(self, sources: Tensor, targets: Tensor, columns: int) -> None:
+        """Copy slots onto others."""
+        for both in (self.keys, self.values):
+            for one in both:
+                one[targets, :, :columns] = one[sources, :, :columns]
+
+
+class Decoder:
+    """The model at this moment. All methods under ``torch.no_grad``."""
+
+    def __init__(self, model: Any, dtype: torch.dtype | None = None, rows: int = 64) -> None:
+        """``dtype``: what products are computed in; None is the module's own. ``rows``: how many are expected in a step."""
+        causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+        body, config = causal.model, causal.config
+        head = causal.get_output_embeddings()
+        own = head.weight.dtype
+        self.dtype = dtype or own
+        # Joining weights copies them: free where they are cast anyway, and worth it where a model is all overhead.
+        joined = self.dtype != own or sum(p.numel() for p in causal.parameters()) < _SMALL
+        self.heads = int(config.num_attention_heads)
+        self.kv_heads = int(config.num_key_value_heads)
+        first = body.layers[0].self_attn
+        self.size = int(first.head_dim)
+        self.embedding: Tensor = body.embed_tokens.weight
+        self.rotary = body.rotary_emb
+        self.norm = _norm(body.norm)
+        # Only a copy is packed: the module's own weights stay as they are.
+        self.packed_for = rows if self.dtype != own and self.device.type == "cpu" and _can_pack() else 0
+        self.head = self._packed(head.weight.to(self.dtype), _cast(getattr(head, "bias", None), self.dtype))
+        self.blocks = [self._block(layer, joined) for layer in body.layers]
+        self.cos, self.sin = self._rope(256)
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.device
+
+    def _packed(self, weight: Tensor, bias: Tensor | None) -> _Linear | _Packed:
+        if not self.packed_for:
+            return _Linear(weight, bias)
+        return _Packed(torch.ops.mkldnn._reorder_linear_weight(weight, self.packed_for), bias)
+
+    def _block(self, layer: Any, joined: bool) -> _Block:
+        a, m = layer.self_attn, layer.mlp
+
+        def plain(module: Any) -> _Linear:
+            weight, bias = _effective(module)
+            return _Linear(weight.to(self.dtype), _cast(bias, self.dtype))
+
+        def single(module: Any) -> _Product:
+            one = plain(module)
+            return self._packed(one.weight, one.bias)
+
+        def joint(*modules: Any) -> _Product:
+            parts = tuple(map(plain, modules))
+            biases = [part.bias for part in parts if part.bias is not None]
+            if not joined or len(biases) not in (0, len(parts)):
+                return _Several(parts)
+            return self._packed(torch.cat([p.weight for p in parts]), torch.cat(biases) if biases else None)
+
+        return _Block(
+            before=_norm(layer.input_layernorm),
+            qkv=joint(a.q_proj, a.k_proj, a.v_proj),
+            q_norm=_norm(a.q_norm) if hasattr(a, "q_norm") else None,
+            k_norm=_norm(a.k_norm) if hasattr(a, "k_norm") else None,
+            out=single(a.o_proj),
+            after=_norm(layer.post_attention_layernorm),
+            gate_up=joint(m.gate_proj, m.up_proj),
+            act=m.act_fn,
+            down=single(m.down_proj),
+            scaling=float(a.scaling),
+        )
+
+    def _rope(self, positions: int) -> tuple[Tensor, Tensor]:
+        """cos and sin [positions, size] in float32."""
+        probe = torch.zeros(1, dtype=torch.float32, device=self.device)
+        cos, sin = self.rotary(probe, torch.arange(positions, device=self.device)[None])
+        return cos[0], sin[0]
+
+    def _attend(self, block: _Block, h: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[…, H] → queries […, heads, size], keys and values […, kv heads, size], turned to their positions [… or broadcast]."""
+        qkv = block.qkv(block.before(h).to(self.dtype))
+        qkv = qkv.unflatten(-1, (self.heads + 2 * self.kv_heads, self.size))
+        turned, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], -2)
+        if block.q_norm is not None and block.k_norm is not None:
+            q, k = turned.split([self.heads, self.kv_heads], -2)
+            turned = torch.cat([block.q_norm(q), block.k_norm(k)], -2)
+        turned = turned.float()
+        one, other = turned.chunk(2, -1)
+        turned = (
+            turned * self.cos[position][..., None, :]
+            + torch.cat([-other, one], -1) * self.sin[position][..., None, :]
+        )
+        q, k = turned.to(self.dtype).split([self.heads, self.kv_heads], -2)
+        return q, k, v
+
+    def _rest(self, block: _Block, h: Tensor, mixed: Tensor) -> Tensor:
+        """What comes after attention, ``mixed`` […, heads · size]; the new residual stream."""
+        h = h + block.out(mixed).float()
+        gate, up = block.gate_up(block.after(h).to(self.dtype)).chunk(2, -1)
+        return h + block.down(block.act(gate) * up).float()
+
+    def _logits(self, h: Tensor) -> Tensor:
+        return self.head(self.norm(h).to(self.dtype))
+
+    def _ready(self, positions: int) -> None:
+        if positions > len(self.cos):
+            self.cos, self.sin = self._rope(max(positions, 2 * len(self.cos)))
+
+    def read(self, prompts: Sequence[Sequence[int]], cache: Cache, slots: Tensor) -> Tensor:
+        """Read prompts together, into ``slots`` [prompts]: the logits [prompts, vocabulary] of what follows each."""
+        longest = max(map(len, prompts))
+        self._ready(longest)
+        cache.grow(longest)
+        ids = torch.tensor([[*p, *[0] * (longest - len(p))] for p in prompts], device=self.device)
+        position = torch.arange(longest, device=self.device)
+        h = functional.embedding(ids, self.embedding).float()
+        group = self.heads // self.kv_heads
+        for number, block in enumerate(self.blocks):
+            q, k, v = (
+                x.transpose(1, 2) for x in self._attend(block, h, position)
+            )  # [prompts, heads, T, size]
+            cache.keys[number][slots, :, :longest] = k
+            cache.values[number][slots, :, :longest] = v
+            # Padding is on the right, so that causal attention never sees it.
+            mixed = functional.scaled_dot_product_attention(
+                q, k, v, is_causal=True, scale=block.scaling, enable_gqa=group > 1
+            )
+            h = self._rest(block, h, mixed.transpose(1, 2).flatten(2))
+        ends = torch.tensor([len(p) - 1 for p in prompts], device=self.device)
+        return self._logits(h[torch.arange(len(prompts), device=self.device), ends])
+
+    def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
+        """One more token in each of the first slots.
+
+        Args:
+            tokens: [rows] what was drawn last.
+            position: [rows] where it stands.
+            columns: more than any position.
+
+        Returns:
+            [rows, vocabulary] logits of what follows.
+        """
+        self._ready(columns)
+        cache.grow(columns)
+        rows = torch.arange(len(tokens), device=self.device)
+        beyond = torch.arange(columns, device=self.device) > position[:, None]
+        mask = torch.zeros(beyond.shape, dtype=self.dtype, device=self.device).masked_fill_(
+            beyond, -torch.inf
+        )
+        mask = mask[:, None, None]  # [rows, 1, 1, columns]
+        h = functional.embedding(tokens, self.embedding).float()
+        group = self.heads // self.kv_heads
+        for number, block in enumerate(self.blocks):
+            q, k, v = self._attend(block, h, position)
+            keys, values = cache.keys[number], cache.values[number]
+            keys[rows, :, position] = k
+            values[rows, :, position] = v
+            mixed = functional.scaled_dot_product_attention(
+                q[:, :, None],
+                keys[: len(tokens), :, :columns],
+                values[: len(tokens), :, :columns],
+                attn_mask=mask,
+                scale=block.scaling,
+                enable_gqa=group > 1,
+            )
+            h = self._rest(block, h, mixed.flatten(1))
+        return self._logits(h)
+
+
+def drawing_dtype(model: Any) -> torch.dtype:
+    """What to draw in: bfloat16 where a processor has products of it that are worth a cast, and there is memory for the copy.
+
+    The choice depends on the machine and the model and never on a measurement, so that the same seed gives the same bits.
+    """
+    weight: Tensor = next(model.parameters())
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        return weight.dtype
+    import psutil
+
+    count = sum(p.numel() for p in model.parameters())
+    fits_twice = 2 * count <= psutil.virtual_memory().total / 4
+    return torch.bfloat16 if count >= _SMALL and fits_twice and _has_bfloat16() else torch.float32
+
+
+def _can_pack() -> bool:
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+
+
+def _has_bfloat16() -> bool:
+    """Products of bfloat16 in the processor itself (AMX or AVX-512 BF16), not emulated."""
+    checks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(bool(getattr(torch.cpu, name)()) for name in checks if hasattr(torch.cpu, name))
+
+
+_PROVEN: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def fits(model: nn.Module, tokens: int) -> bool:
+    """True where ``Decoder`` says what the module does, for sequences of up to so many tokens."""
+    causal: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
+    config = causal.config
+    limits = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    if any(isinstance(limit, int) and 0 < limit < tokens for limit in limits):
+        return False
+    if causal not in _PROVEN:
+        _PROVEN[causal] = _proven(causal)
+    return _PROVEN[causal]
+
+
+def _proven(causal: Any) -> bool:
+    """The last logits of a short sequence, read and stepped through, by both."""
+    config = causal.config
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type", "default") not in _ROPE or not _plain(causal):
+        return False
+    ids = torch.randint(0, config.vocab_size, (9,), generator=torch.Generator().manual_seed(0)).tolist()
+    try:
+        decoder = Decoder(causal)
+        cache = Cache(decoder, 2, 12)
+        got = [decoder.read([ids[:3], ids[:6]], cache, torch.tensor([1, 0], device=decoder.device))[1]]
+        for place, token in enumerate(ids[6:], 6):
+            here = torch.tensor([place], device=decoder.device)
+            got.append(decoder.step(torch.tensor([token], device=decoder.device), here, cache, place + 1)[0])
+        wanted = causal(input_ids=torch.tensor([ids], device=decoder.device), use_cache=False).logits[0, 5:]
+    except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError):
+        return False
+    apart = (torch.stack(got).float().log_softmax(-1) - wanted.float().log_softmax(-1)).abs()
+    if not apart.isfinite().all():
+        return False
+    if wanted.dtype == torch.float32:
+        return float(apart.max()) < 1e-3
+    # 16-bit weights round in every layer and with every shape: a nat at the worst logit after 30 layers. A missing norm or scale is tens off.
+    return float(apart.max()) < 3.0 and float(apart.mean()) < 0.5
+
+
+def _plain(causal: Any) -> bool:
+    """No layer has parts beyond those that are known here, and all weights are numbers that can be multiplied."""
+    known = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+    layers = getattr(getattr(causal, "model", None), "layers", ())
+    return bool(len(layers)) and all(
+        {name for name, _ in layer.named_children()} == known
+        and all(p.dtype.is_floating_point for p in layer.parameters())
+        for layer in layers
+    )
+
+
+def _norm(module: Any) -> _Norm:
+    return _Norm(module.weight.float(), float(module.variance_epsilon))
+
+
+def _cast(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if tensor is None else tensor.to(dtype)
+
+
+def _effective(module: Any) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of a linear layer with its active adapters added in."""
+    base = getattr(module, "base_layer", module)
+    weight: Tensor = base.weight
+    if base is not module and not module.disable_adapters and not module.merged:
+        for name in module.active_adapters:
+            if name in module.lora_A:
+                weight = weight + module.get_delta_weight(name)
+    return weight, base.bias

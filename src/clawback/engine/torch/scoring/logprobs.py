@@ -1,0 +1,279 @@
+"""Log-probabilities of responses: the hot path of training.
+
+Three ways, of which a ``Scorer`` takes the fastest that this model provably supports:
+
+* **packed**: all sequences end to end in one row, attention within each (``attention.py``). No padding anywhere.
+* **padded**: sequences of like length together, padded on the right, through the model's own attention. Works
+  with any causal LM; also taken for sequences longer than a sliding window.
+* either way the decoder's body runs first and the LM head sees response positions only, in tiles (``head.py``). A head
+  that is more than the product, scale and cap that ``Head`` knows goes through the model's whole forward instead.
+
+"Provably": when a scorer is made, three short sequences go through the model's own forward and through the fast ways, and
+a way that disagrees is not taken. So a new model family is at worst slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.scoring.attention import Unsupported, configs_of, engaged
+from clawback.engine.torch.scoring.exact_kl import divergence
+from clawback.engine.torch.scoring.lm_head import Head, logprobs
+
+MICRO_TOKENS = 2048
+"""Tokens that go through the model at once. Matrix products gain nothing from more, and activations grow with it."""
+
+_ROWS = 64
+"""Rows of a packed batch on a CPU come in multiples of this. oneDNN compiles code for each new shape of a product and keeps it:
+half a millisecond and half a megabyte each, twenty shapes a layer, and no two batches would have the same."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Response tokens of S sequences laid end to end, in the order in which they were given."""
+
+    logprobs: Tensor
+    """[N] float32"""
+    lengths: tuple[int, ...]
+    """[S] response tokens of each."""
+    entropy: Tensor | None = None
+    """[N] float32"""
+    kl: Tensor | None = None
+    """[N] float32, exact divergence from a reference at each position."""
+
+    def split(self) -> list[Tensor]:
+        """One tensor [tokens] a sequence."""
+        return list(self.logprobs.split(list(self.lengths)))
+
+
+class Scorer:
+    """Scores responses under a model as it is at the moment of the call (adapter on or off, whatever is active)."""
+
+    def __init__(
+        self, model: nn.Module, *, temperature: float = 1.0, micro_tokens: int = MICRO_TOKENS
+    ) -> None:
+        """``temperature``: log-probs, entropies and divergences are those of softmax(logits / temperature)."""
+        self.model = model
+        self.temperature = 1.0
+        self.micro_tokens = micro_tokens
+        inner: Any = model
+        self._causal: Any = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+        self._body: Any = getattr(self._causal, self._causal.base_model_prefix)
+        self._configs = configs_of(model)
+        self._dtype = self._causal.get_output_embeddings().weight.dtype
+        self._window = _window(self._causal.config)
+        self.packed = False
+        self.fused_head = True
+        self._probe()
+        self.temperature = temperature
+
+    def __call__(self, encoded: Sequence[Encoded], *, entropy: bool = False) -> Scored:
+        """Score any number of sequences, ``micro_tokens`` at a time.
+
+        Gradients flow where they are enabled; for training, call it on one piece of ``pieces`` at a time
+        and go backward in between, or the activations of all are kept.
+        """
+        values: list[Tensor | None] = [None] * len(encoded)
+        entropies: list[Tensor | None] = [None] * len(encoded)
+        for piece in self.pieces(encoded):
+            scored = self._score([encoded[i] for i in piece], entropy)
+            for index, part in zip(piece, scored.split(), strict=True):
+                values[index] = part
+            if scored.entropy is not None:
+                for index, part in zip(piece, scored.entropy.split(list(scored.lengths)), strict=True):
+                    entropies[index] = part
+        lengths = tuple(len(one.response) for one in encoded)
+        empty = torch.zeros(0, device=self.device)
+        return Scored(
+            torch.cat([v for v in values if v is not None] or [empty]),
+            lengths,
+            torch.cat([e for e in entropies if e is not None] or [empty]) if entropy else None,
+        )
+
+    def against(self, encoded: Sequence[Encoded], reference: Tensor, cover: float = 0.0) -> Scored:
+        """Log-probs with the exact divergence (``exact_kl.py``) from the model whose states are ``reference`` [N, H].
+
+        For one of ``pieces``, as a step of training takes them. Needs ``fused_head``.
+        """
+        lengths = tuple(len(one.response) for one in encoded)
+        targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
+        states = self.states(encoded)
+        values, _ = logprobs(self.head, states, targets)
+        return Scored(values, lengths, kl=divergence(self.head, states, reference, cover))
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @contextmanager
+    def engaged(self) -> Iterator[None]:
+        """Keep packed attention on over a backward pass that computes layers again (gradient checkpointing)."""
+        with engaged(self._configs) if self.packed else nullcontext():
+            yield
+
+    def pieces(self, encoded: Sequence[Encoded], together: int = 1) -> list[list[int]]:
+        """Indices of sequences that fit into one pass each. Sequences of like length go together, so that
+        padding, where it is needed, is short. A sequence is never cut, and with ``together`` each two (three, …) that
+        follow each other stay in one pass."""
+        sizes = [_tokens(one) for one in encoded]
+        units = [list(range(i, min(i + together, len(sizes)))) for i in range(0, len(sizes), together)]
+        units.sort(key=lambda unit: (max(sizes[i] for i in unit), unit))
+        result: list[list[int]] = []
+        used = 0
+        for unit in units:
+            tokens = sum(sizes[i] for i in unit)
+            rows = len(unit) + (len(result[-1]) if result else 0)
+            cost = used + tokens if self.packed else max(sizes[i] for i in unit) * rows
+            if not result or cost > self.micro_tokens:
+                result.append([])
+                used = 0
+            result[-1] += unit
+            used += tokens
+        return result
+
+    def hidden(self, encoded: Sequence[Encoded], *, of_response: bool = False) -> Tensor:
+        """Last hidden states [N, H] of all sequences, in order, at the positions that *predict* the response tokens.
+
+        With ``of_response`` at the response tokens themselves: what the model makes of them once read.
+        """
+        if of_response:
+            # One more token at the end moves the window by one; what it is does not matter to those before it.
+            encoded = [
+                Encoded((*one.prompt, one.response[0]), (*one.response[1:], 0))
+                for one in encoded
+                if one.response
+            ]
+        states: list[Tensor | None] = [None] * len(encoded)
+        for piece in self.pieces(encoded):
+            chosen = [encoded[i] for i in piece]
+            lengths = [len(one.response) for one in chosen]
+            for index, part in zip(piece, self.states(chosen).split(lengths), strict=True):
+                states[index] = part
+        return torch.cat([state for state in states if state is not None])
+
+    @property
+    def head(self) -> Head:
+        """The LM head as it stands, at the scorer's temperature. Only valid where ``fused_head`` is true."""
+        layer, config = self._causal.get_output_embeddings(), self._causal.config
+        scale = float(getattr(config, "logit_scale", None) or 1.0)
+        scale /= float(getattr(config, "logits_scaling", None) or 1.0)
+        cap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
+        return Head(layer.weight, getattr(layer, "bias", None), scale, cap).at(self.temperature)
+
+    def _score(self, encoded: Sequence[Encoded], entropy: bool) -> Scored:
+        lengths = tuple(len(one.response) for one in encoded)
+        targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
+        if self.fused_head:
+            values, entropies = logprobs(self.head, self.states(encoded), targets, entropy=entropy)
+            return Scored(values, lengths, entropies)
+        logits = self._padded(encoded, self.model).float()
+        logits = (logits / self.temperature).log_softmax(-1)  # [N, V]
+        chosen = logits.gather(1, targets[:, None])[:, 0]
+        spread = -(logits.detach().exp() * logits.detach()).sum(-1) if entropy else None
+        return Scored(chosen, lengths, spread)
+
+    def states(self, encoded: Sequence[Encoded]) -> Tensor:
+        """[N, H] hidden states from which the response tokens are predicted, of one of ``pieces``."""
+        if self.packed and max(map(_tokens, encoded)) <= self._window:
+            return self._packed(encoded)
+        return self._padded(encoded, self._body)
+
+    def _packed(self, encoded: Sequence[Encoded]) -> Tensor:
+        lengths = tuple(map(_tokens, encoded))
+        ids: list[int] = []
+        positions: list[int] = []
+        wanted: list[int] = []
+        start = 0
+        for one, length in zip(encoded, lengths, strict=True):
+            ids += [*one.prompt, *one.response[:-1]]
+            positions += range(length)
+            wanted += range(start + len(one.prompt) - 1, start + length)
+            start += length
+        if spare := self._spare(start):
+            ids += [0] * spare
+            positions += range(spare)
+            lengths = (*lengths, spare)
+        device = self.device
+        with engaged(self._configs):
+            states: Tensor = self._body(
+                input_ids=torch.tensor([ids], device=device),
+                position_ids=torch.tensor([positions], device=device),
+                # Four dimensions: transformers takes such a mask as ready-made and builds none of [T, T].
+                attention_mask=torch.zeros(1, 1, 1, 1, device=device),
+                packed_lengths=lengths,
+                use_cache=False,
+            )[0]
+        return states[0, torch.tensor(wanted, device=device)]
+
+    def _spare(self, tokens: int) -> int:
+        """Tokens to add at the end so that products on a CPU see few shapes."""
+        return -tokens % _ROWS if self.device.type == "cpu" else 0
+
+    def _padded(self, encoded: Sequence[Encoded], through: Any) -> Tensor:
+        """[N, H] through the body, or [N, V] logits through the whole model."""
+        lengths = list(map(_tokens, encoded))
+        ids = torch.zeros(len(encoded), max(lengths), dtype=torch.int64)
+        mask = torch.zeros_like(ids)
+        wanted = torch.zeros_like(ids, dtype=torch.bool)
+        for row, (one, length) in enumerate(zip(encoded, lengths, strict=True)):
+            ids[row, :length] = torch.tensor([*one.prompt, *one.response[:-1]])
+            mask[row, :length] = 1
+            wanted[row, len(one.prompt) - 1 : length] = True
+        device = self.device
+        out: Tensor = through(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)[0]
+        return out[wanted.to(device)]
+
+    @torch.no_grad()
+    def _probe(self) -> None:
+        """Find out which fast ways agree with the model's own forward, one sequence at a time."""
+        count = self._causal.config.get_text_config().vocab_size
+        generator = torch.Generator().manual_seed(0)
+        encoded = []
+        for prompt, response in ((4, 5), (1, 8), (7, 3)):
+            ids = torch.randint(0, count, (prompt + response,), generator=generator).tolist()
+            encoded.append(Encoded(tuple(ids[:prompt]), tuple(ids[prompt:])))
+        expected = torch.cat([self._stock(one) for one in encoded])
+        for packed, fused in ((True, True), (False, True), (False, False)):
+            self.packed, self.fused_head = packed, fused
+            try:
+                if _agree(self._score(encoded, False).logprobs, expected, self._dtype):
+                    return
+            except (Unsupported, TypeError, ValueError, AttributeError, RuntimeError, IndexError, KeyError):
+                continue
+
+    def _stock(self, one: Encoded) -> Tensor:
+        ids = torch.tensor([[*one.prompt, *one.response]], device=self.device)
+        logits: Tensor = (
+            self.model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
+        )  # [T, V]
+        start = len(one.prompt)
+        return logits[start - 1 : -1].gather(1, ids[0, start:, None])[:, 0]
+
+
+def _tokens(one: Encoded) -> int:
+    """Tokens that have to go in: the last response token predicts nothing."""
+    return len(one.prompt) + len(one.response) - 1
+
+
+def _window(config: Any) -> int:
+    """Tokens up to which attention with a sliding window or in chunks is plain causal attention."""
+    text = config.get_text_config()
+    limits = [getattr(text, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    return min([limit for limit in limits if isinstance(limit, int) and limit > 0], default=2**62)
+
+
+def _agree(values: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+    """Within rounding: 16-bit kernels round differently with every shape, a missing cap or scale is far outside."""
+    difference = (values - expected).abs()
+    if not difference.isfinite().all():
+        return False
+    if dtype == torch.float32:
+        return float(difference.max()) < 1e-3
+    return float(difference.max()) < 0.5 and float(difference.mean()) < 0.05

@@ -1,0 +1,1 @@
+"""Where training examples come from: ratings, preference pairs, a teacher, graded rollouts."""

@@ -1,0 +1,220 @@
+"""Answers that are drawn, read by the base, and graded: what rollouts, instructions and distillation have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clawback.engine.torch.models.adapter import merged
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sampling.generate import sample, stop_ids
+from clawback.engine.torch.scoring.lm_head import logprobs
+from clawback.engine.torch.scoring.pooling import pooled
+from clawback.engine.torch.sources.reward_ensemble import Answers, RewardEnsemble, learn
+from clawback.errors import TrainingError
+from clawback.rewards.features import SHARES, Floats
+from clawback.rewards.guards import repeats
+
+if TYPE_CHECKING:
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.run import TrainingRun
+
+Prompt = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Answers of the policy, prompt by prompt, with their log-probs [T] and whether each ended."""
+
+    answers: list[Encoded]
+    logprobs: list[Tensor]
+    ended: list[bool]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the base makes of some answers, on the CPU: hidden states that predict each token [T, H], its log-probs [T], features [S, h]."""
+
+    states: list[Tensor]
+    ref: list[Tensor]
+    hidden: Floats
+
+
+@dataclass(frozen=True)
+class GradingSettings:
+    """How answers are graded; any of them can be set in a recipe's ``extra``."""
+
+    grounding: int = 256
+    """Answers of the base that show how answers vary."""
+    ridge: float = 0.8
+    """λ of the head, where an average answer has features of squared length 1."""
+    conjunctions: float = 0.5
+    """Share of the rule posterior in what is expected of an answer; the rest is the ridge's."""
+    pessimism: float = 0.5
+    """Standard deviations of its prediction that each takes off."""
+    shares: tuple[float, float, float] = SHARES
+    """Of style, tokens and hidden states in what the ridge looks at."""
+    cut_off: float = 2.0
+    """Taken off the reward of an answer that did not end, or goes round in circles: as far as bad is from good."""
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> GradingSettings:
+        # Answers of a real model are long, and each shows more: fewer will do.
+        full = 256 if recipe.bucket == "micro" else 96
+        given = {f.name: recipe.extra[f.name] for f in fields(cls) if f.name in recipe.extra}
+        return cls(**{"grounding": max(32, round(full * recipe.size)), **given})
+
+
+class Grading:
+    """How answers are drawn from a policy, and what they are worth to the person.
+
+    ``ground`` or ``learn`` comes first: they draw answers of the base, which everything is measured by.
+    """
+
+    def __init__(
+        self,
+        run: TrainingRun,
+        settings: GradingSettings,
+        room: int,
+        questions: Mapping[Prompt, str] | None = None,
+    ) -> None:
+        self.policy, self.settings, self.seed = run.policy, settings, run.seed
+        self.room = room
+        """Tokens that an answer may have."""
+        self.grader, self.terms = run.grader, run.terms
+        self.questions = questions or {}
+        """Token ids of a prompt → what the person said in it, for a grader that reads text."""
+        self.ensemble: RewardEnsemble | None = None
+        self.base: list[Encoded] = []
+        """Answers of the base to the person's prompts, with what they are worth ``base_rewards [S]``."""
+        self.base_rewards: Floats = np.zeros(0)
+        self.base_ended: list[bool] = []
+        self.base_seen = Seen([], [], np.zeros((0, 0)))
+        self.usual, self.scale = 0.0, 1.0
+        """Mean reward of the base's answers, and the standard deviation of rewards among its answers to one prompt."""
+
+    # ----------------------------------------------------------------------------------------------- the base
+
+    def learn(
+        self,
+        asked: Sequence[Prompt],
+        rated: Sequence[Encoded],
+        rewards: Floats,
+        remarks: Sequence[tuple[Encoded, str]] = (),
+    ) -> RewardEnsemble:
+        """See how the base answers, then fit the ensemble on the rated answers and on what was said about any."""
+        shape = self._draw_base(asked)
+        self.ensemble = learn(
+            self.seen(self.base, self.base_seen.hidden),
+            self.seen(rated, self.look(rated).hidden),
+            rewards,
+            [(one.response, self.texts([one])[0], said) for one, said in remarks],
+            ridge=self.settings.ridge,
+            shares=self.settings.shares,
+            seed=self.seed,
+        )
+        self._measure(shape)
+        return self.ensemble
+
+    def ground(self, asked: Sequence[Prompt]) -> None:
+        """See how the base answers and what the grader makes of it: nothing has to be fitted."""
+        self._measure(self._draw_base(asked))
+
+    def _draw_base(self, asked: Sequence[Prompt]) -> tuple[int, int]:
+        each = max(2, self.settings.grounding // len(asked))
+        prompts = asked[: max(1, self.settings.grounding // each)]
+        with self.policy.base():
+            drawn = self.draw(prompts, each, self.generator(-1, 3))
+        self.base, self.base_ended = drawn.answers, drawn.ended
+        self.base_seen = self.look(self.base)
+        return len(prompts), each
+
+    def _measure(self, shape: tuple[int, int]) -> None:
+        self.base_rewards = self.grade(self.base, self.base_seen.hidden, self.base_ended)
+        groups = self.base_rewards.reshape(shape)
+        self.usual = float(groups.mean())
+        self.scale = max(float(np.sqrt(groups.var(axis=1).mean())), 1e-6)
+
+    # -------------------------------------------------------------------------------------- drawing and grading
+
+    def draw(self, prompts: Sequence[Prompt], each: int, generator: torch.Generator) -> Drawn:
+        """``each`` answers of the model as it stands to each prompt."""
+        model = self.policy.model
+        with merged(model) if self.policy.info.bucket == "micro" else nullcontext():
+            groups = sample(
+                model,
+                prompts,
+                samples=each,
+                max_tokens=self.room,
+                sampling=self.policy.sampling,
+                stop=stop_ids(model, self.policy.chat.end_id),
+                seed=generator,
+            )
+        encoded = [
+            (self.policy.chat.encoded(prompt, one.ids), one)
+            for prompt, group in zip(prompts, groups, strict=True)
+            for one in group
+        ]
+        return Drawn(
+            [answer for answer, _ in encoded],
+            [torch.tensor(one.logprobs[answer.thought :]) for answer, one in encoded],
+            [one.finished for _, one in encoded],
+        )
+
+    @torch.no_grad()
+    def look(self, answers: Sequence[Encoded]) -> Seen:
+        """One pass of the base over the answers gives states, log-probs and features."""
+        scorer, lengths = self.policy.scorer, [len(one.response) for one in answers]
+        # One more token at the end, so that the last one of the answer is read as well; what it is does not matter.
+        longer = [Encoded(one.prompt, (*one.response, 0)) for one in answers]
+        with self.policy.base():
+            parts = scorer.hidden(longer).split([n + 1 for n in lengths])
+            if scorer.fused_head:
+                targets = [torch.tensor(one.response, device=scorer.device) for one in answers]
+                states = torch.cat([part[:-1] for part in parts])
+                values, _ = logprobs(scorer.head, states, torch.cat(targets))
+            else:
+                values = scorer(answers).logprobs
+        hidden = pooled(torch.cat([part[1:] for part in parts]), lengths)
+        return Seen([part[:-1].cpu() for part in parts], list(values.cpu().split(lengths)), hidden)
+
+    def seen(self, answers: Sequence[Encoded], hidden: Floats) -> Answers:
+        """As the ensemble looks at them."""
+        asked = [self.questions.get(one.asked, "") for one in answers]
+        return Answers([one.response for one in answers], self.texts(answers), hidden, asked)
+
+    def grade(self, answers: Sequence[Encoded], hidden: Floats | None, ended: Sequence[bool]) -> Floats:
+        """``[S]`` rewards, in units of a rating.
+
+        An answer that goes round in circles loses ``cut_off``. So does one that does not end, as far as the base's own answers end: where
+        half of those are cut by the room that there is, to be cut says nothing.
+        """
+        texts = self.texts(answers)
+        asked = [(self.questions.get(one.asked, ""), text) for one, text in zip(answers, texts, strict=True)]
+        if self.grader is not None:
+            rewards = np.asarray(self.grader(asked), dtype=np.float64)
+        elif self.ensemble is None or hidden is None:
+            raise TrainingError("The reward head was not fitted.")
+        else:
+            seen = Answers([one.response for one in answers], texts, hidden, [prompt for prompt, _ in asked])
+            rewards = self.ensemble.reward(seen, self.settings.conjunctions, self.settings.pessimism)
+        if self.terms is not None:
+            rewards = self.terms.add(rewards, asked, [len(one.response) for one in answers])
+        cut = ~np.asarray(ended, dtype=bool) * max(0.0, 2 * float(np.mean(self.base_ended or [True])) - 1)
+        circling = np.asarray([repeats(text) for text in texts], dtype=np.float64)
+        return np.asarray(rewards - self.settings.cut_off * np.maximum(circling, cut), dtype=np.float64)
+
+    def texts(self, answers: Sequence[Encoded]) -> list[str]:
+        return [
+            str(self.policy.tokenizer.decode(list(one.response), skip_special_tokens=True)) for one in answers
+        ]
+
+    def generator(self, number: int, purpose: int) -> torch.Generator:
+        """What is drawn at random follows from the seed, a number (of a round) and what it is for."""
+        return torch.Generator().manual_seed((self.seed * 1_000_003 + number + 1) * 8 + purpose)

@@ -1,0 +1,174 @@
+"""A taste said in words: which sentence, said after the prompts, makes the base answer as the person likes.
+
+Candidate sentences come from what ratings and remarks are believed to ask for (``rewards.instructions``). Answers drawn under each are graded by
+the reward ensemble, on the same prompts, beside the base's own. Sentences that do worse are given up half by half (successive halving:
+Karnin, Koren & Somekh 2013; Jamieson & Talwalkar 2016, arXiv:1502.07943), so that most answers are drawn under those that may win.
+
+A sentence is taken only where it gains more than chance would, and its answers are still about what was asked: a base that follows no
+instruction keeps none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sources.graded import Grading, Prompt, Seen
+from clawback.engine.torch.sources.teacher import appended
+from clawback.records import Message
+from clawback.rewards.features import Floats
+
+if TYPE_CHECKING:
+    from clawback.rewards.instructions import Instruction
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+SURE = 2.0
+"""Standard errors by which a sentence has to gain."""
+WORTH = 0.5
+"""Standard deviations of the base's rewards by which a sentence has to gain: the better of two answers of the base gains 0.56."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """An answer to a prompt, what it is expected to be rated, and whether it ended. ``encoded`` has the prompt without any sentence."""
+
+    encoded: Encoded
+    reward: float
+    ended: bool
+    own: float = 0.0
+    """Log-probability of a token after its own prompt, under the base; mean over the answer."""
+
+
+@dataclass
+class Arm:
+    """One sentence and what was drawn under it so far."""
+
+    instruction: Instruction
+    answers: list[Graded] = field(default_factory=list)
+    gains: list[float] = field(default_factory=list)
+    """Of each answer: its reward less the mean of the base's to the same prompt."""
+
+    @property
+    def gain(self) -> float:
+        return float(np.mean(self.gains)) if self.gains else 0.0
+
+    @property
+    def error(self) -> float:
+        return float(np.std(self.gains) / np.sqrt(max(1, len(self.gains))))
+
+
+@dataclass(frozen=True)
+class Conversations:
+    """The person's own prompts: token ids → the messages they were made of."""
+
+    messages: Mapping[Prompt, Sequence[Message]]
+
+    def under(self, grading: Grading, prompt: Prompt, sentence: str) -> Prompt:
+        """The prompt with a sentence after it."""
+        if not sentence:
+            return prompt
+        policy = grading.policy
+        return tuple(policy.chat.prompt(appended(self.messages[prompt], sentence), policy.max_prompt))
+
+
+def draw_under(
+    grading: Grading,
+    conversations: Conversations,
+    asked: Sequence[tuple[Prompt, str]],
+    each: int,
+    generator: torch.Generator,
+) -> list[Graded]:
+    """``each`` answers of the base to each prompt with its sentence after it, graded as answers to the prompt alone."""
+    with grading.policy.base():
+        drawn = grading.draw([conversations.under(grading, *one) for one in asked], each, generator)
+    own = [prompt for prompt, _ in asked for _ in range(each)]
+    answers = [Encoded(prompt, one.response) for prompt, one in zip(own, drawn.answers, strict=True)]
+    seen = grading.look(answers)
+    return graded(grading, answers, seen, drawn.ended)
+
+
+def graded(
+    grading: Grading,
+    answers: Sequence[Encoded],
+    seen: Seen,
+    ended: Sequence[bool],
+    rewards: Floats | None = None,
+) -> list[Graded]:
+    """Answers with what is known of them; ``rewards`` where they have been graded already."""
+    found = grading.grade(answers, seen.hidden, ended) if rewards is None else rewards
+    own = [float(values.mean()) if len(values) else 0.0 for values in seen.ref]
+    return [Graded(*row) for row in zip(answers, map(float, found), ended, own, strict=True)]
+
+
+def search(
+    grading: Grading,
+    conversations: Conversations,
+    base: Mapping[Prompt, float],
+    instructions: Sequence[Instruction],
+    *,
+    first: int,
+    most: int,
+    seed: int,
+    tell: Tell = lambda _: None,
+) -> list[Arm]:
+    """Try the sentences; the best first. Those that were given up early have fewer answers.
+
+    Args:
+        base: mean reward of the base's own answers, by prompt: what is compared with.
+        first: prompts that each sentence is tried on at first; doubled each time half of the sentences go.
+        most: prompts in all that the last ones are tried on.
+    """
+    order = list(base)
+    shuffled = torch.randperm(len(order), generator=_generator(seed, 0)).tolist()
+    order = [order[i] for i in shuffled]
+    arms = [Arm(one) for one in instructions]
+    racing, done, size, number = list(arms), 0, first, 1
+    while racing and done < min(most, len(order)):
+        some = order[done : min(done + size, most)]
+        tell({"phase": "choose", "step": done, "steps": most, "sentences": len(racing)})
+        asked = [(prompt, arm.instruction.text) for arm in racing for prompt in some]
+        made = draw_under(grading, conversations, asked, 1, _generator(seed, number))
+        for place, arm in enumerate(racing):
+            ours = made[place * len(some) : (place + 1) * len(some)]
+            arm.answers += ours
+            arm.gains += [one.reward - base[one.encoded.asked] for one in ours]
+        racing.sort(key=lambda arm: -arm.gain)
+        done, size, number = done + len(some), 2 * size, number + 1
+        racing = racing[: max(1, len(racing) // 2)]
+        if len(racing) == 1 and done >= 2 * first:
+            break
+    return sorted(arms, key=lambda arm: (-len(arm.answers), -arm.gain))
+
+
+def follows(arm: Arm, scale: float) -> bool:
+    """Whether what was drawn under a sentence is liked better than the base's own answers, by more than chance and by enough.
+
+    Args:
+        scale: standard deviation of rewards among the base's answers to one prompt.
+    """
+    return arm.gain > SURE * arm.error and arm.gain > WORTH * scale
+
+
+@torch.no_grad()
+def relevance(grading: Grading, answers: Sequence[Graded]) -> Floats:
+    """``[S]`` nats a token by which each answer is likelier after its own prompt than after the next one's: is it about what was asked?
+
+    The pointwise mutual information of answer and prompt under the base (Li et al. 2016, arXiv:1510.03055), a token.
+    """
+    others = list(answers[1:]) + list(answers[:1])
+    swapped = [Encoded(b.encoded.prompt, a.encoded.response) for a, b in zip(answers, others, strict=True)]
+    with grading.policy.base():
+        odd = grading.policy.scorer(swapped).split()
+    return np.array(
+        [one.own - float(b.mean()) if len(b) else 0.0 for one, b in zip(answers, odd, strict=True)]
+    )
+
+
+def _generator(seed: int, number: int) -> torch.Generator:
+    return torch.Generator().manual_seed((seed * 1_000_003 + number) * 8 + 5)

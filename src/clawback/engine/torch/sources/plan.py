@@ -1,0 +1,191 @@
+"""How a run learns from a few dozen taps: read them, say the taste in words, distil that; or draw fresh answers and grade them.
+
+A rating says that one answer was good, and not what about it. Pushing that answer up or down mostly pushes around what
+it happened to say. So:
+
+1. **Read.** The base answers the person's prompts a few times over. That shows how its answers vary (``rewards.features``). A reward ensemble is
+   fitted on what rated answers look like and how they were rated, and on what was said about them (``reward_ensemble.py``). If it
+   explains the ratings no better than the same ratings dealt at random, and no remark was understood, the run falls back to ``reinforce`` on
+   the ratings themselves, and says so.
+2. **Say it.** What the ensemble believes is turned into candidate sentences, and answers drawn under each show which of them helps (``instructed.py``).
+3. **Distil it.** Answers drawn under the best sentence and filtered by the ensemble are what the adapter learns, after the prompt without the
+   sentence (``distilled.py``): one pass, little drift.
+   Where no sentence helps (a taste that nobody can put in words), the best of several answers without any are distilled.
+4. **Or draw fresh answers.** Models of a few million parameters follow few sentences, and fresh answers cost them little. Rounds: some prompts, several
+   fresh answers of the policy to each, graded by the mean of the ensemble less its uncertainty, each against the others of its prompt (GRPO), some optimizer steps.
+
+What holds the drift down, and facts with it (measured in docs/studies/0001-keeping-facts.md):
+
+* The KL to the base is exact and over the whole vocabulary (``exact_kl.py``). Where the base is sure, which is where facts are,
+  it holds every token in place; where style is decided, it costs the few nats that a change of style has to cost.
+* Advantages are divided by one number, the spread of rewards among the base's answers, instead of each group's own. Once
+  all answers to a prompt are good, nothing is left to push, where GRPO's own division would blow up what noise remains.
+* A fifth of what is learned from are answers of the base. An answer that the policy gives no more is held in place by nothing else, and whoever
+  begins it for the model (a template, a quotation) finds it broken: two fifths of the perplexity that runs added to ordinary text were of that kind
+  (docs/studies/0003-what-is-no-longer-said.md).
+* The learning rate falls to zero, and the head sees everyday tokens: no topic's own words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sources import distilled
+from clawback.engine.torch.sources.distilled import DistilSettings, gathered
+from clawback.engine.torch.sources.examples import Plan
+from clawback.engine.torch.sources.graded import Grading, GradingSettings, Prompt
+from clawback.engine.torch.sources.instructed import Arm, Conversations, follows, search
+from clawback.engine.torch.sources.ratings import from_ratings
+from clawback.engine.torch.sources.rollouts import Rollouts, RolloutSettings
+from clawback.errors import TrainingError
+from clawback.records import BETTER, Turn
+from clawback.rewards.instructions import Instruction, candidates
+from clawback.rewards.remarks import wishes
+from clawback.rl import advantages
+from clawback.rl.algorithms.grpo import Grpo
+from clawback.rl.algorithms.raft import Raft
+from clawback.rl.algorithms.reinforce import Reinforce
+
+if TYPE_CHECKING:
+    from clawback.engine.run import TrainingRun
+    from clawback.records import Message, Sample
+
+NAME = "rollouts"
+DISTIL = "distil"
+
+
+def plan(run: TrainingRun) -> Plan:
+    """How to learn from these ratings: by distilling a sentence or by fresh answers, where the head can be trusted, else by ``reinforce``.
+
+    With the run's ``grader`` nothing is fitted, and there is no falling back. Its ``terms`` count beside head or grader: the head is
+    fitted on what was said alone, or it would learn them a second time.
+
+    A recipe whose algorithm is ``rollouts`` or ``distil`` does not fall back; it raises ``TrainingError`` where all ratings are the same.
+    """
+    policy, recipe, grader = run.policy, run.recipe, run.grader
+    words = [(one, hint) for one in run.samples for hint in one.hints if not hint.startswith(BETTER)]
+    samples = [one for one in run.samples if one.rated]
+    if not samples:
+        raise TrainingError(
+            "Fresh answers cannot be graded without ratings: words alone are for opd and combined."
+        )
+    rated = [policy.encode(one) for one in samples]
+    rewards = np.array([one.said for one in samples], dtype=np.float64)
+    fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
+    remarks = [(policy.encode(one), hint) for one, hint in words if wishes(hint)]
+    alike = ""
+    if np.ptp(rewards) == 0 and grader is None:
+        alike = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
+    if alike and not remarks:
+        return _fall_back(run, samples, fallback, alike)
+
+    asked = _asked(run, samples, rated)
+    grading = Grading(
+        run, GradingSettings.of(recipe), policy.room([one.response for one in rated]), _questions(asked)
+    )
+    run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})
+    if grader is None:
+        ensemble = grading.learn(list(asked), rated, rewards, remarks)
+        trust = ensemble.trust
+        if not ensemble.heard and (alike or (not trust.trusted and recipe.algorithm == "auto")):
+            return _fall_back(run, samples, fallback, alike or trust.reason)
+        note = f"graded by a head fitted on {len(rated)} ratings: {trust.reason}"
+        note += f"; remarks understood: {ensemble.heard}" if ensemble.heard else ""
+    else:
+        grading.ground(list(asked))
+        note = f"graded by {grader.name}"
+    _, moved = advantages.ema(torch.tensor(rewards), run.baseline, recipe.ema_decay)
+    if recipe.algorithm == DISTIL or (recipe.algorithm == "auto" and policy.info.bucket != "micro"):
+        # A model of a few million parameters follows few sentences, and full rounds cost it a minute: they go further (0.95 against 0.46).
+        made = distil(grading, Conversations(asked), [hint for _, hint in words], run)
+        if made is not None:
+            return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=moved)
+        few = "too few answers of this model are what the ratings want"
+        if recipe.algorithm == DISTIL:
+            raise TrainingError(f"Nothing can be distilled: {few}. Use `rollouts`, or rate some more.")
+        # Rounds of fresh answers would take a model of this size hours, and the run was sized for a sentence.
+        return _fall_back(run, samples, fallback, few)
+    settings = RolloutSettings.of(recipe)
+    algorithm = Grpo(
+        kl=settings.exact_kl, clip_low=recipe.clip_low, clip_high=recipe.clip_high, scale_advantages=False
+    )
+    rate = recipe.learning_rate * settings.rate
+    source = Rollouts(grading, list(asked), settings)
+    return Plan(
+        algorithm, source, NAME, f"fresh answers, {note}", moved, rate=rate, cover=settings.cover, decay=True
+    )
+
+
+def distil(
+    grading: Grading, conversations: Conversations, remarks: Sequence[str], run: TrainingRun
+) -> Plan | None:
+    """The plan that distils answers drawn under the best sentence, or where none helps the best of several without any; None where too few are good."""
+    settings = DistilSettings.of(run.recipe)
+    base: dict[Prompt, list[float]] = {}
+    for one, reward in zip(grading.base, grading.base_rewards, strict=True):
+        base.setdefault(one.asked, []).append(float(reward))
+    arms = search(
+        grading,
+        conversations,
+        {prompt: float(np.mean(values)) for prompt, values in base.items()},
+        candidates(grading.texts(grading.base), grading.base_rewards, remarks, settings.sentences),
+        first=settings.first,
+        most=settings.most,
+        seed=grading.seed,
+        tell=run.tell,
+    )
+    told = bool(arms) and follows(arms[0], grading.scale)
+    arms = arms if told else [Arm(Instruction("", 0.0)), *arms]
+    each = settings.answers if told else 2 * settings.answers
+    good = gathered(grading, conversations, arms, each, settings, run.tell)
+    if len(good) < settings.distil_batch:
+        return None
+    best = arms[0]
+    why = (
+        f"drawn under {best.instruction.text!r} (expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
+        if told
+        else f"each the best of {each} or more, for no sentence that was tried helps"
+    )
+    return Plan(
+        Raft(kl=settings.hold_kl),
+        distilled.source(distilled.examples(grading, good, settings), settings, grading.seed),
+        DISTIL,
+        f"{len(good)} answers {why}",
+        rate=settings.rate(grading.policy.info.total_parameters),
+        decay=True,
+        instruction=best.instruction.text,
+    )
+
+
+def _fall_back(run: TrainingRun, samples: Sequence[Sample], algorithm: Reinforce, why: str) -> Plan:
+    if run.recipe.algorithm in (NAME, DISTIL):
+        raise TrainingError(
+            f"Fresh answers cannot be graded by these ratings: {why}. Rate some of the other kind."
+        )
+    made = from_ratings(dataclasses.replace(run, samples=samples), algorithm)
+    return dataclasses.replace(made, note=f"reinforce on the ratings themselves: {why}")
+
+
+def _asked(
+    run: TrainingRun, samples: Sequence[Sample], rated: Sequence[Encoded]
+) -> dict[Prompt, Sequence[Message]]:
+    """Every different prompt once, rated ones first: token ids → messages."""
+    policy = run.policy
+    found: dict[Prompt, Sequence[Message]] = {}
+    for one, sample in zip(rated, samples, strict=True):
+        found.setdefault(one.prompt, sample.messages)
+    for messages in run.prompts:
+        found.setdefault(tuple(policy.chat.prompt(messages, policy.max_prompt)), messages)
+    found.pop((), None)
+    return found
+
+
+def _questions(asked: Mapping[Prompt, Sequence[Message]]) -> dict[Prompt, str]:
+    """Token ids of a prompt → what the person said in it, for a grader that reads text."""
+    return {prompt: Turn("", tuple(messages), "").prompt for prompt, messages in asked.items()}

@@ -1,0 +1,153 @@
+"""Runs on the ratings themselves: what was said about recorded answers becomes examples, once, in the order given."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sources.epochs import Rounds, Valued
+from clawback.engine.torch.sources.examples import Example, Plan, Ratings
+from clawback.engine.torch.sources.pairs import find
+from clawback.engine.torch.sources.teacher import taught
+from clawback.errors import TrainingError
+from clawback.rl import algorithms, curriculum
+
+if TYPE_CHECKING:
+    from clawback.engine.run import TrainingRun
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.records import Sample
+    from clawback.rl.algorithms import Algorithm
+
+
+def from_ratings(run: TrainingRun, algorithm: Algorithm) -> Plan:
+    """A run on the ratings themselves: advantages once, in the order given, and log-probs of the start once.
+
+    ``old`` is what was recorded when the answer was sampled, where it was; else the policy as it is now.
+
+    Raises:
+        TrainingError: nothing among the samples is of the kind that the algorithm learns from.
+    """
+    policy, wants = run.policy, algorithms.needs(algorithm)
+    samples = _usable(run.samples, wants, algorithm.name)
+    encoded = [policy.encode(sample) for sample in samples]
+    rewards = torch.tensor([sample.reward for sample in samples], dtype=torch.float32)
+    advantages, baseline = algorithm.advantages(rewards, _groups(encoded), run.baseline)
+    with torch.no_grad():
+        with policy.base():
+            ref = policy.scorer(encoded).split()
+        # A fresh adapter changes nothing, so its policy is the base: no need to ask twice.
+        start = policy.scorer(encoded).split() if policy.moved else ref
+    examples = [
+        Example(
+            one,
+            float(a),
+            _recorded(sample, s, one.thought),
+            r,
+            sample.reward,
+            mask=_mask(sample, s, one.thought),
+        )
+        for one, a, sample, s, r in zip(encoded, advantages, samples, start, ref, strict=True)
+    ]
+    if "teacher" in wants:
+        examples = taught(policy, examples, samples, int(getattr(algorithm, "top_k", 0)))
+    if "mismatched" in wants:
+        examples = _mismatched(policy, examples)
+    return Plan(
+        algorithm,
+        _dealt(run, samples, examples, algorithm),
+        algorithm.name,
+        baseline=baseline,
+    )
+
+
+def _usable(samples: Sequence[Sample], wants: frozenset[str], name: str) -> list[Sample]:
+    """Those that the algorithm has a use for."""
+    if "hints" in wants:
+        kept, missing = [sample for sample in samples if sample.hints], "critiques or edits"
+    elif "teacher" in wants:
+        kept, missing = [s for s in samples if s.hints or s.rated], "ratings, critiques or edits"
+    else:
+        kept, missing = [sample for sample in samples if sample.rated], "ratings"
+    if not kept:
+        raise TrainingError(f"There is nothing for {name} to learn from: it needs {missing}.")
+    return kept
+
+
+def _dealt(
+    run: TrainingRun, samples: Sequence[Sample], examples: list[Example], algorithm: Algorithm
+) -> Ratings:
+    """The source that hands the examples out, in the units that the algorithm wants."""
+    policy, recipe, wants, each = run.policy, run.recipe, algorithms.needs(algorithm), 1
+    units = [[example] for example in examples]
+    if "pairs" in wants:
+        pairs, each = find(samples, [example.encoded for example in examples]), 2
+        if not pairs:
+            raise TrainingError(
+                f"There is nothing for {algorithm.name} to learn from: it needs pairs (`clawback prefer`, `clawback edit`, or "
+                "a good and a bad answer to the same prompt)."
+            )
+        units = [[dataclasses.replace(examples[i], paired=True) for i in pair] for pair in pairs]
+    many, easy = len(units), recipe.curriculum != "off"
+    if recipe.curriculum != "off":
+        units, many = _easy_first(units, recipe.curriculum), sum(curriculum.sizes(len(units)))
+    dealing: dict[str, Any] = {
+        "steps": recipe.steps_for(each * many),
+        "per_step": max(1, recipe.batch * recipe.accumulation // each),
+        "seed": run.seed,
+        "easy": easy,
+    }
+    if "values" in wants:
+        return Valued(policy, algorithm, [example for [example] in units], **dealing)
+    if "proximal" in wants:
+        return Rounds(policy, [example for [example] in units], **dealing)
+    return Ratings(units, **dealing)
+
+
+def _easy_first(units: Sequence[list[Example]], by: curriculum.By) -> list[list[Example]]:
+    """In order of difficulty; a pair is as clear as its two are on average, and as long as both."""
+    clear = [sum(abs(example.reward) for example in unit) / len(unit) for unit in units]
+    lengths = [sum(example.counted for example in unit) for unit in units]
+    return [units[place] for place in curriculum.easy_first(clear, lengths, by)]
+
+
+@torch.no_grad()
+def _mismatched(policy: Policy, examples: list[Example]) -> list[Example]:
+    """Each prompt with the next one's answer, and what the base makes of it."""
+    others = examples[1:] + examples[:1]
+    odd = [Encoded(e.encoded.prompt, o.encoded.response) for e, o in zip(examples, others, strict=True)]
+    with policy.base():
+        ref = [float(values.sum()) for values in policy.scorer(odd).split()]
+    return [
+        dataclasses.replace(example, mismatched=one, mismatched_ref=value)
+        for example, one, value in zip(examples, odd, ref, strict=True)
+    ]
+
+
+def _mask(sample: Sample, values: Tensor, thought: int = 0) -> Tensor | None:
+    """Which of the response tokens that are left the policy wrote; None for all."""
+    if sample.response_mask is None or sample.response_ids is None or all(sample.response_mask):
+        return None
+    return torch.tensor(sample.response_mask[thought : thought + len(values)], dtype=torch.bool)
+
+
+def _recorded(sample: Sample, otherwise: Tensor, thought: int = 0) -> Tensor:
+    """The log-probs that were recorded with the tokens, where they are whole and sane."""
+    recorded = sample.response_logprobs
+    if recorded is None or sample.response_ids is None or len(recorded) - thought < len(otherwise):
+        return otherwise
+    recorded = recorded[thought:]
+    if not all(math.isfinite(value) and value <= 0 for value in recorded):
+        return otherwise
+    return torch.tensor(recorded[: len(otherwise)], dtype=torch.float32, device=otherwise.device)
+
+
+def _groups(encoded: Sequence[Encoded]) -> Tensor:
+    """[S] int64: answers to the same prompt share a number."""
+    numbers: dict[tuple[int, ...], int] = {}
+    return torch.tensor([numbers.setdefault(one.asked, len(numbers)) for one in encoded], dtype=torch.int64)

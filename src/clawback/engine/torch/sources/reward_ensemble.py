@@ -1,0 +1,123 @@
+"""What a person likes, as two readers take it from their ratings and remarks.
+
+Gaussian processes on several views of an answer (``rewards.kernel_ensemble``), and Bayes over rules of what is seen in it (``rewards.rule_posterior``).
+The first find what adds up and what has no name; the second what has to come together, and it understands remarks. Each counts by how well it
+explains the ratings, its Bayes factor against noise; the same factor, against that of the ratings dealt at random, says whether anything can be
+read from them at all (docs/studies/0004-reading-real-answers.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from clawback.rewards import rule_posterior
+from clawback.rewards.features import Floats
+from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
+from clawback.rewards.remarks import SAYS, Wish, wishes
+from clawback.rewards.reward_head import Trust, permutation_test
+from clawback.rewards.rule_posterior import RulePosterior, Space
+from clawback.rewards.views import Answers, Views
+
+__all__ = ["Answers", "RewardEnsemble", "learn"]
+
+PHRASES = 16
+"""Quoted texts that are looked for, those most spoken of: with the hypotheses it goes as the third power of the signs."""
+
+Remark = tuple[Sequence[int], str, str]
+"""The ids and the text of an answer, and what was said about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardEnsemble:
+    """Both, and the views that they look through. ``heard``: how many remarks were understood and say something here; ``rules_bayes``: log Bayes
+    factor of the rules against noise, after the remarks; ``trust``: whether the ratings say anything."""
+
+    views: Views
+    kernels: KernelEnsemble
+    conjunctions: RulePosterior
+    heard: int
+    rules_bayes: float
+    trust: Trust
+
+    def reward(self, answers: Answers, share: float, pessimism: float) -> Floats:
+        """``[n]`` what is expected of the answers, in units of a rating.
+
+        Args:
+            share: a priori, of the rules; the rest is the kernels'.
+            pessimism: standard deviations that each takes off its prediction.
+        """
+        share = self.share(share)
+        mean, sd = self.conjunctions.predict(self.views.signs(answers))
+        rules = share * (mean - pessimism * sd)
+        if share == 1.0:
+            return rules
+        mean, sd = self.kernels.predict(self.views(answers))
+        return np.asarray(rules + (1 - share) * (mean - pessimism * sd), dtype=np.float64)
+
+    def share(self, prior: float) -> float:
+        """Of the rules, after the ratings."""
+        if not len(self.conjunctions.space.literals):
+            return 0.0
+        if not 0.0 < prior < 1.0:
+            return prior
+        odds = np.log(prior / (1 - prior)) + self.rules_bayes - self.kernels.log_bayes
+        return float(1 / (1 + np.exp(-np.clip(odds, -30.0, 30.0))))
+
+
+def learn(
+    base: Answers,
+    rated: Answers,
+    rewards: Floats,
+    remarks: Sequence[Remark] = (),
+    *,
+    ridge: float,
+    shares: tuple[float, float, float],
+    seed: int = 0,
+) -> RewardEnsemble:
+    """From answers of the base, which show how answers vary, rated ones with their ``rewards [n]``, and what was said in words.
+
+    Answers are looked at with their prompts and further states where ``base`` has them; then ``rated``, and whatever is graded, must have them too.
+    """
+    wished = [(tuple(ids), text, wish) for ids, text, said in remarks for wish in wishes(said)]
+    quoted = Counter(name.removeprefix(SAYS) for *_, wish in wished for name in wish if name.startswith(SAYS))
+    phrases = tuple(sorted(phrase for phrase, _ in quoted.most_common(PHRASES)))
+    views = Views.ground(base, phrases, shares)
+    space = Space.of(views.signs(base), views.layout)
+    said, heard = _said(space, views, wished)
+    signs = views.signs(rated)
+    spectra = Spectra.of(views.kernels, views(rated), ridge)
+
+    def explained(ratings: Floats) -> Floats:
+        """[n, b] → [b] log Bayes factor of both together."""
+        kernels = spectra.evidence(ratings)
+        one = np.logaddexp.reduce(kernels.reshape(-1, ratings.shape[1])) - np.log(kernels[..., 0].size)
+        both: Floats = np.logaddexp(one, rule_posterior.evidences(space, signs, ratings)) - np.log(2.0)
+        return both
+
+    return RewardEnsemble(
+        views,
+        spectra.fit(rewards),
+        rule_posterior.fit(space, signs, rewards, said),
+        heard,
+        rule_posterior.evidence(space, signs, rewards, said),
+        permutation_test(rewards, explained, seed),
+    )
+
+
+def _said(
+    space: Space, views: Views, wished: Sequence[tuple[tuple[int, ...], str, Wish]]
+) -> tuple[Floats, int]:
+    """[h] log-likelihood of what was wished for, and how many wishes say anything here: the same about the same answer (by several
+    votes of a judge, say) counts once, and what never varies in the base's answers, or never was said, not at all."""
+    total, heard = np.zeros(len(space.literals)), 0
+    different = {(ids, tuple(wish.items())): (ids, text, wish) for ids, text, wish in wished}
+    for ids, text, wish in different.values():
+        wanted = {column: more for name, more in wish.items() for column in views.features.columns(name)}
+        said = space.remarked(wanted, views.told(ids, text))
+        total += said
+        heard += bool(said.any())
+    return total, heard

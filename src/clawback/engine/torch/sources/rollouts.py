@@ -1,0 +1,155 @@
+"""Fresh answers of the policy, drawn and graded round by round, and handed out as examples (``plan.py`` says what for)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sources.examples import Example
+from clawback.engine.torch.sources.graded import Grading, Prompt, Seen
+from clawback.rl import advantages
+
+if TYPE_CHECKING:
+    from clawback.engine.recipe import Recipe
+
+_T = TypeVar("_T")
+
+_STRENGTH = {"careful": 2.0, "balanced": 1.0, "aggressive": 0.5}
+"""Factor on the weight of the KL, by preset."""
+
+
+@dataclass(frozen=True)
+class RolloutSettings:
+    """Settings; any of them can be set in a recipe's ``extra``."""
+
+    rounds: int = 24
+    prompts: int = 8
+    """Prompts a round."""
+    samples: int = 8
+    """Answers to each of them."""
+    round_steps: int = 4
+    """Optimizer steps that the answers of a round are shared out over."""
+    rate: float = 5.0
+    """Learning rate, in units of the recipe's."""
+    exact_kl: float = 0.06
+    """Weight of the KL, where an advantage of 1 is a standard deviation of the base's rewards."""
+    cover: float = 0.9
+    """Weight of KL(base ‖ policy) beside KL(policy ‖ base) in it."""
+    max_kl: float = 0.14
+    """Nats a token; above it the weight of the KL grows by half from round to round."""
+    replay: float = 0.25
+    """Answers of the base for each fresh one, to hold the policy where it no longer goes by itself."""
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> RolloutSettings:
+        given = {f.name: recipe.extra[f.name] for f in dataclasses.fields(cls) if f.name in recipe.extra}
+        chosen = cls(**{"rounds": max(4, round(cls.rounds * recipe.size)), **given})
+        strength = 1.0 if "exact_kl" in given else _STRENGTH.get(recipe.preset, 1.0)
+        return dataclasses.replace(chosen, exact_kl=chosen.exact_kl * strength)
+
+
+class Rollouts:
+    """A source of examples: each round, fresh answers of the policy as it is, graded.
+
+    All it draws follows from the seed and the number of the round. Its state is the round that is being learned from.
+    """
+
+    fresh = True
+    critic = None
+
+    def __init__(self, grading: Grading, asked: Sequence[Prompt], settings: RolloutSettings) -> None:
+        self.grading, self.asked, self.settings = grading, list(asked), settings
+        self.policy = grading.policy
+        self.steps = settings.rounds * settings.round_steps
+        self.hold = 1.0
+        """Factor on the KL term, grown where answers drift too far."""
+        self.round: list[Example] = []
+
+    # ---------------------------------------------------------------------------------------------- the source
+
+    def examples(self, step: int) -> list[Example]:
+        """The answers of a round are dealt out to its steps in a random order."""
+        number, place = divmod(step, self.settings.round_steps)
+        if place == 0 or not self.round:
+            self.round = self._draw_round(number)
+        order = torch.randperm(len(self.round), generator=self.grading.generator(number, 1))
+        return [self.round[int(i)] for i in order.chunk(self.settings.round_steps)[place]]
+
+    def _draw_round(self, number: int) -> list[Example]:
+        prompts = self._next(self.asked, self.settings.prompts, number, 2)
+        drawn = self.grading.draw(prompts, self.settings.samples, self.grading.generator(number, 3))
+        answers, old = drawn.answers, drawn.logprobs
+        seen = self.grading.look(answers)
+        rewards = self.grading.grade(answers, seen.hidden, drawn.ended)
+        groups = torch.arange(len(prompts)).repeat_interleave(self.settings.samples)
+        gains = advantages.group_normalised(torch.tensor(rewards / self.grading.scale), groups, scale=False)
+        drift = float(sum((o - r).sum() for o, r in zip(old, seen.ref, strict=True))) / max(
+            1, sum(map(len, old))
+        )
+        self.hold = self.hold * 1.5 if drift > self.settings.max_kl else max(1.0, self.hold / 1.5)
+        shown = (rewards - self.grading.usual) / self.grading.scale
+        fresh = [
+            self._example(one, float(gain), o, float(reward), seen, i)
+            for i, (one, gain, o, reward) in enumerate(zip(answers, gains, old, shown, strict=True))
+        ]
+        return fresh + self._replay(number, round(self.settings.replay * len(fresh)), float(shown.mean()))
+
+    def _replay(self, number: int, count: int, reward: float) -> list[Example]:
+        """Answers of the base, with nothing to gain: all they have is their KL, at places where the policy's own answers do not come by any more.
+
+        As the pretraining mix of Ouyang et al. 2022 (InstructGPT, PPO-ptx), with the base's answers in place of its corpus, and its whole
+        distribution in place of one token. ``reward``: the round's mean, so that what is shown of the round stays as it is.
+        """
+        answers = self._next(self.grading.base, count, number, 4)
+        if not answers:
+            return []
+        seen = self.grading.look(answers)
+        return [self._example(one, 0.0, seen.ref[i], reward, seen, i) for i, one in enumerate(answers)]
+
+    def _example(self, one: Encoded, gain: float, old: Tensor, reward: float, seen: Seen, i: int) -> Example:
+        return Example(
+            encoded=one,
+            advantage=gain,
+            old=old,
+            ref=seen.ref[i],
+            reward=reward,
+            kl_weight=torch.full_like(old, self.hold),
+            base=seen.states[i] if self.policy.scorer.fused_head else None,
+        )
+
+    def _next(self, of: Sequence[_T], count: int, number: int, purpose: int) -> list[_T]:
+        """Of an endless row of shuffled rounds, the few that round ``number`` deals with."""
+        count, chosen = min(count, len(of)), []
+        for position in range(number * count, (number + 1) * count):
+            turn, place = divmod(position, len(of))
+            order = torch.randperm(len(of), generator=self.grading.generator(turn, purpose))
+            chosen.append(of[int(order[place])])
+        return chosen
+
+    # ----------------------------------------------------------------------------------------------- the state
+
+    def state(self) -> dict[str, Any]:
+        """The round under way. What the base says of it is asked again: that is the same, and large."""
+        return {
+            "hold": self.hold,
+            "answers": [
+                [list(e.encoded.prompt), list(e.encoded.response), e.advantage, e.reward, e.old]
+                for e in self.round
+            ],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.hold = float(state["hold"])
+        answers = [Encoded(tuple(prompt), tuple(response)) for prompt, response, *_ in state["answers"]]
+        seen = self.grading.look(answers) if answers else Seen([], [], np.empty((0, 0)))
+        self.round = [
+            self._example(one, float(gain), old, float(reward), seen, i)
+            for i, (one, (_, _, gain, reward, old)) in enumerate(zip(answers, state["answers"], strict=True))
+        ]

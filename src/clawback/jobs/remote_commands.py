@@ -1,0 +1,48 @@
+"""``/rl train``, ``rollback``, ``reset`` from a chat: off, unless the settings name them.
+
+``python -m clawback.jobs.remote_commands HOME AGENT TEXT`` for a hook that finds no server: rooms that hooks live in know nothing of runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from clawback import config
+from clawback.errors import ClawbackError
+from clawback.feedback import command
+from clawback.paths import Home
+
+
+def order(home: Home, agent: str, said: str) -> str | None:
+    """Do it where it is allowed, and say so in a sentence. None: what was said is no such order.
+
+    ``[capture] admin`` lists what may be ordered from outside the terminal. Everyone who can speak to us at ``agent`` may then do it: who
+    that is, is for the agent's own settings (owners, allow lists).
+    """
+    words = command.parse(said)
+    if words is None or words[0] not in command.ADMIN:
+        return None
+    what = words[0]
+    if what not in config.load(home.config).capture.admin:
+        return f"Clawback: `{what}` is not allowed from {agent}. Run `clawback {what}` in a terminal, or list it under [capture] admin."
+    try:
+        return "Clawback: " + _done(home, what)
+    except ClawbackError as error:
+        return f"Clawback: {error}"
+
+
+def _done(home: Home, what: str) -> str:
+    from clawback import jobs, release, store
+
+    if what == "train":
+        return "training starts in the background." if jobs.start(home) else "a run is under way already."
+    with store.connect(home.database) as db:
+        if what == "rollback":
+            return f"version {release.rollback(db, home).number} is live again."
+        release.reset(db, home)
+    return "the base model is live again; ratings are kept."
+
+
+if __name__ == "__main__":
+    print(order(Home(Path(sys.argv[1])), sys.argv[2], sys.argv[3]) or "")

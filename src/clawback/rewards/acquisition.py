@@ -1,0 +1,68 @@
+"""Which answer to ask about next, after every rating anew.
+
+What a person may want is read out of their ratings so far (``rewards.conjunctions``), and the answer is asked about that tells most about all others
+(``feedback.ask``). Of four times as many captured answers, 16 that were chosen like this tell what 24 do that were not, and 24 what 48 do
+(docs/studies/0002-more-from-the-same-taps.md).
+
+Only what the answers say is looked at, words in place of a model's tokens: it takes no model, and milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from clawback.feedback import information
+from clawback.rewards import rule_posterior
+from clawback.rewards.features import Features
+
+READ = 2000
+"""Characters of an answer that are looked at."""
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class Acquisition:
+    """Answers, rated and not."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        texts = [text[:READ] for text in texts]
+        numbers: dict[str, int] = {}
+        words = [
+            [numbers.setdefault(word, len(numbers)) for word in _WORD.findall(text.lower())] for text in texts
+        ]
+        # The answers themselves show how answers vary. Of none, or one, nothing does.
+        self.signs, manners = np.zeros((len(texts), 0), dtype=bool), 0
+        if len(texts) > 1:
+            features = Features.ground(words, np.zeros((len(texts), 1)), texts)
+            self.signs, manners = features.signs(words, texts), features.manners
+        self.space = rule_posterior.Space.of(self.signs, manners)
+
+    def next(
+        self, ratings: Mapping[int, float], left: Sequence[int], count: int = 1
+    ) -> list[tuple[int, float]]:
+        """Up to ``count`` of the places ``left``, best first, and what a rating of each is expected to tell (0: nothing varies).
+
+        ``ratings``: place → rating in [-1, 1] of the answers that were rated.
+        """
+        if not len(self.space.literals):
+            return [(place, 0.0) for place in left[:count]]
+        return [(left[i], gain) for i, gain in information.best_turns(self._belief(ratings, left), count)]
+
+    def pairs(
+        self, ratings: Mapping[int, float], pairs: Sequence[tuple[int, int]], count: int = 1
+    ) -> list[tuple[int, float]]:
+        """Up to ``count`` indices into ``pairs`` of places to ask about, best first, and the bits that each comparison is expected to tell."""
+        if not len(self.space.literals):
+            return [(i, 0.0) for i in range(len(pairs))][:count]
+        every = sorted({place for pair in pairs for place in pair})
+        row = {place: i for i, place in enumerate(every)}
+        belief = self._belief(ratings, every)
+        return information.best_pairs(belief, [(row[a], row[b]) for a, b in pairs], count)
+
+    def _belief(self, ratings: Mapping[int, float], places: Sequence[int]) -> information.Belief:
+        """What is expected of the answers at these places."""
+        rated = list(ratings)
+        taste = rule_posterior.fit(self.space, self.signs[rated], [ratings[place] for place in rated])
+        return information.Belief(*taste.joint(self.signs[list(places)]), rule_posterior.NOISE)

@@ -1,0 +1,114 @@
+"""A taste said in words: what ratings and remarks are believed to ask for, as sentences that a model can follow.
+
+A model that follows instructions knows already how to be brief or to use a list; it has to be told, not taught. So what the reward ensemble
+believes is turned into a few candidate sentences, and answers drawn under each show which of them helps (``sources.instructed``):
+
+1. Each style feature has a sentence for more of it and one for less. A feature counts by how much better the ensemble likes those of the base's
+   own answers that have it than those that do not.
+2. Remarks are sentences already: the person's own words.
+3. The two or three strongest are also said together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from clawback.rewards.features import Floats
+from clawback.rewards.style_features import NAMES, SIGNS, manner
+
+SENTENCES: dict[str, tuple[str, str]] = {
+    "words": ("Answer thoroughly and in detail.", "Answer in at most two short sentences."),
+    "list": ("Answer with a bulleted list.", "Answer in plain paragraphs, without lists."),
+    "emoji": ("Use a fitting emoji.", "Use no emoji."),
+    "asks back": ("End with a question to me.", "Do not end with a question."),
+    "exclaims": ("Be enthusiastic and use exclamation marks.", "Use no exclamation marks."),
+    "casual": ("Write casually, as to a friend.", "Do not write casually."),
+    "formal": ("Write formally.", "Do not write formally."),
+    "apology": ("Say sorry where it is due.", "Do not apologise."),
+    "hedge": ("Say what is uncertain.", "Be definite: no may, might or could."),
+    "greeting": ("Begin with a friendly word.", "Start with the answer at once, without any opener."),
+    "metric": ("Use metric units.", "Do not use metric units."),
+    "imperial": ("Use imperial units.", "Do not use imperial units."),
+    "number": ("Give numbers.", "Use no numbers."),
+    "order": ("Go step by step: first, then, finally.", "Do not go step by step."),
+    "you": ('Speak to me directly, as "you".', 'Do not speak to me: never say "you" or "your".'),
+    "I": ('Write in the first person, as "I".', 'Do not write in the first person: never say "I", "we" or "our".'),
+    "markup": ("Use Markdown: headings and bold words.", "Use no Markdown and no bold words."),
+}  # fmt: skip
+"""Style feature → a sentence for more of it, and one for less."""
+
+SAME = ({"words", "sentences", "items"}, {"casual", "formal"}, {"metric", "imperial"})
+"""Features of which one at most goes into a sentence said together with others."""
+MOST_REMARKS = 4
+LONGEST_REMARK = 200
+"""Characters; what is longer is a text that somebody put in, and no wish."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A sentence to be said after the prompt, and what is believed of it before it was tried."""
+
+    text: str
+    believed: float
+    """Expected rating of the base's answers that meet it less that of the others."""
+
+
+def candidates(
+    texts: Sequence[str], rewards: Floats, remarks: Sequence[str] = (), limit: int = 7
+) -> list[Instruction]:
+    """The sentences that are worth a try, the likeliest first.
+
+    Args:
+        texts: ``n`` answers of the base.
+        rewards: ``[n]`` what the person is expected to say of each.
+        remarks: what they said about answers, in their own words.
+        limit: how many at most.
+    """
+    single = _features(texts, rewards)
+    said = list(dict.fromkeys(r.strip() for r in remarks if 0 < len(r.strip()) <= LONGEST_REMARK))
+    found = [Instruction(f"Please note: {remark}", np.inf) for remark in said[-MOST_REMARKS:]]
+    best = [Instruction(SENTENCES[name][less], gain) for name, less, gain in single]
+    apart = _apart(single)
+    together = [
+        Instruction(" ".join(SENTENCES[name][less] for name, less, _ in apart[:count]), sum(g for *_, g in apart[:count]))
+        for count in (2, 3)
+        if len(apart) >= count
+    ]  # fmt: skip
+    room = max(1, limit - len(found) - len(together))
+    return (found + best[:1] + together + best[1:room])[:limit]
+
+
+def _features(texts: Sequence[str], rewards: Floats) -> list[tuple[str, int, float]]:
+    """(feature, 0 for more or 1 for less, difference of expected ratings), those that matter, strongest first."""
+    how = manner(texts)
+    found = []
+    for name in SENTENCES:
+        column = how[:, NAMES.index(name)]
+        if name in SIGNS:
+            there, lacking = column > 0, column <= 0
+        else:
+            low, high = np.quantile(column, (1 / 3, 2 / 3))
+            there, lacking = column >= high, column <= low
+        if min(there.sum(), lacking.sum()) < LEAST:
+            continue
+        gap = float(rewards[there].mean() - rewards[lacking].mean())
+        error = float(np.sqrt(rewards[there].var() / there.sum() + rewards[lacking].var() / lacking.sum()))
+        if abs(gap) > error:
+            found.append((name, int(gap < 0), abs(gap)))
+    return sorted(found, key=lambda one: -one[2])
+
+
+LEAST = 3
+"""Answers that have a feature, and that lack it, below which nothing is said of it."""
+
+
+def _apart(single: Sequence[tuple[str, int, float]]) -> list[tuple[str, int, float]]:
+    """The strongest features of different kinds."""
+    chosen: list[tuple[str, int, float]] = []
+    for one in single:
+        if not any(one[0] in kind and other[0] in kind for kind in SAME for other in chosen):
+            chosen.append(one)
+    return chosen

@@ -1,0 +1,174 @@
+"""Ratings read through several views of an answer at once, each view weighed by how well it explains this person's ratings.
+
+A view is a kernel: how alike two answers are in style, in their statistics, in the words they use, in a model's hidden states, in how they stand to
+their question. Which of them a taste is about is not known beforehand. So every view alone, every two together and all of them are models of
+the ratings, Gaussian processes with ``y ~ N(μ, s (K + λ I))``, and each counts by its marginal likelihood (Bayesian model
+averaging: Hoeting et al. 1999; kernels: Rasmussen & Williams 2006, ch. 2 and 5). With centred ratings ``y [n]`` and ``C K C = U diag(e) Uᵀ``:
+
+    scale      ŝ = (1/n) Σ (uᵢᵀy)² / (eᵢ + λ)                             maximum likelihood, so no unit of K has to be known
+    evidence   −(n−1)/2 · log(ŝ λ) − ½ Σ log((eᵢ + λ)/λ)                   less that of K = 0: the Bayes factor against noise alone
+    mean       k(x)ᵀ α + ȳ,   α = U (e + λ)⁻¹ Uᵀ y
+
+One eigendecomposition a model serves every λ and every permutation of the ratings.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+RIDGE = 1.0
+"""λ: noise beside a kernel whose mean diagonal is 1. A fourth and four times of it are models as well."""
+PAIRS_UP_TO = 160
+"""Ratings up to which every two views together are models: they go as the third power of the ratings, and are needed least where there are many."""
+_KEPT = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """How alike answers are: ``linear`` or ``rbf`` on one view, or the ``product`` of the linear kernels of two.
+
+    ``scale``: mean squared length of a view (linear), median squared distance (rbf), over answers of the base.
+    """
+
+    kind: str
+    views: tuple[str, ...]
+    scale: float = 1.0
+
+    def __call__(self, a: Mapping[str, Floats], b: Mapping[str, Floats]) -> Floats:
+        """``[n, m]`` between answers seen as ``a`` (view → ``[n, d]``) and as ``b`` (``[m, d]``)."""
+        x, y = a[self.views[0]], b[self.views[0]]
+        if self.kind == "rbf":
+            apart = np.sum(x * x, 1)[:, None] + np.sum(y * y, 1) - 2 * x @ y.T
+            return np.asarray(np.exp(-np.maximum(apart, 0.0) / (2 * self.scale)))
+        made = x @ y.T
+        for view in self.views[1:]:
+            made = made * (a[view] @ b[view].T)
+        return np.asarray(made / self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEnsemble:
+    """Models by weight, and the answers that they were fitted on. ``log_bayes``: against noise alone."""
+
+    kernels: tuple[Kernel, ...]
+    mixes: Floats  # [models, kernels] share of each kernel in each model
+    weights: Floats  # [models, λ] posterior of each, sum 1
+    alphas: Floats  # [models, λ, n]
+    inverses: Floats  # [models, λ, n, n] U diag(1 / (e + λ)) Uᵀ of those that count, else 0
+    scales: Floats  # [models, λ] ŝ
+    rated: Mapping[str, Floats]
+    mean: float
+    log_bayes: float
+
+    def predict(self, views: Mapping[str, Floats]) -> tuple[Floats, Floats]:
+        """Mean ``[m]`` and standard deviation ``[m]`` of what is expected of answers seen as ``views``."""
+        between = np.array([k(views, self.rated) for k in self.kernels])  # [kernels, m, n]
+        among = np.array([k(self.rated, self.rated) for k in self.kernels])
+        own = np.array([_diagonal(k, views) for k in self.kernels])  # [kernels, m]
+        count = between.shape[1]
+        first, second = np.zeros(count), np.zeros(count)
+        for model, mix in enumerate(self.mixes):
+            if self.weights[model].max() <= _KEPT:
+                continue
+            k, g, diagonal = np.tensordot(mix, between, 1), np.tensordot(mix, among, 1), mix @ own
+            centred = (
+                k - k.mean(1, keepdims=True) - g.mean(0) + g.mean()
+            )  # [m, n] as the ratings were centred
+            prior = diagonal - 2 * k.mean(1) + g.mean()
+            for i, weight in enumerate(self.weights[model]):
+                if weight <= _KEPT:
+                    continue
+                mean = centred @ self.alphas[model, i] + self.mean
+                left = prior - np.einsum("mn,nk,mk->m", centred, self.inverses[model, i], centred)
+                first += weight * mean
+                second += weight * (mean**2 + self.scales[model, i] * np.maximum(left, 0.0))
+        total = float(self.weights[self.weights > _KEPT].sum())
+        first, second = first / total, second / total
+        return first, np.sqrt(np.maximum(second - first**2, 0.0))
+
+    def shares(self) -> dict[str, float]:
+        """How much each kernel counts, largest first: what this person's ratings seem to be about."""
+        shares = self.weights.sum(1) @ self.mixes
+        named = {" × ".join(k.views) + (" (rbf)" if k.kind == "rbf" else ""): float(s) for k, s in zip(self.kernels, shares, strict=True)}  # fmt: skip
+        return dict(sorted(named.items(), key=lambda one: -one[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Spectra:
+    """The models on some rated answers, before any rating was looked at."""
+
+    kernels: tuple[Kernel, ...]
+    mixes: Floats
+    ridges: Floats  # [λ]
+    values: Floats  # [models, n] eigenvalues of the centred kernels
+    vectors: Floats  # [models, n, n]
+    rated: Mapping[str, Floats]
+
+    @classmethod
+    def of(cls, kernels: Sequence[Kernel], rated: Mapping[str, Floats], ridge: float = RIDGE) -> Spectra:
+        """Raises ``ValueError`` without kernels."""
+        if not kernels:
+            raise ValueError("answers have to be seen somehow")
+        count = len(next(iter(rated.values())))
+        mixes = _mixes(len(kernels), pairs=count <= PAIRS_UP_TO)
+        grams = np.array([k(rated, rated) for k in kernels])
+        centre = np.eye(count) - 1.0 / count
+        values, vectors = np.linalg.eigh([centre @ np.tensordot(mix, grams, 1) @ centre for mix in mixes])
+        return cls(tuple(kernels), mixes, ridge * np.array([0.25, 1.0, 4.0]), np.maximum(values, 0.0), vectors, rated)  # fmt: skip
+
+    def evidence(self, ratings: ArrayLike) -> Floats:
+        """``[models, λ, b]`` log Bayes factors against noise alone of ``ratings [n, b]``, each column a rating of all answers."""
+        y = np.asarray(ratings, dtype=np.float64)
+        y = y - y.mean(0)
+        n = len(y)
+        along = np.square(np.swapaxes(self.vectors, 1, 2) @ y)  # [models, n, b]
+        null = -0.5 * (n - 1) * np.log(np.maximum((y * y).sum(0), 1e-12) / n)
+        parts = []
+        for ridge in self.ridges:
+            d = self.values + ridge  # [models, n]
+            size = np.maximum(np.einsum("knb,kn->kb", along, ridge / d), 1e-12) / n
+            occam = 0.5 * np.log(d / ridge).sum(1)[:, None]
+            parts.append(-0.5 * (n - 1) * np.log(size) - occam - null)
+        return np.stack(parts, 1)
+
+    def fit(self, ratings: ArrayLike) -> KernelEnsemble:
+        """What ``ratings [n]`` in [-1, 1] say."""
+        y = np.asarray(ratings, dtype=np.float64)
+        log = self.evidence(y[:, None])[..., 0]  # [models, λ]
+        weights = np.exp(log - log.max())
+        log_bayes = float(log.max() + np.log(weights.mean()))
+        weights /= weights.sum()
+        n, centred = len(y), y - y.mean()
+        inverses = np.zeros((*log.shape, n, n))
+        for model, i in np.argwhere(weights > _KEPT):
+            u, d = self.vectors[model], self.values[model] + self.ridges[i]
+            inverses[model, i] = (u / d) @ u.T
+        alphas = inverses @ centred
+        scales = np.einsum("kln,n->kl", alphas, centred) / n
+        return KernelEnsemble(
+            self.kernels, self.mixes, weights, alphas, inverses, scales, self.rated, float(y.mean()), log_bayes
+        )  # fmt: skip
+
+
+def _mixes(count: int, pairs: bool) -> Floats:
+    """``[models, count]``: each alone, every two, all."""
+    rows = [np.eye(count)]
+    if pairs and count > 2:
+        rows.append(np.array([np.eye(count)[[a, b]].mean(0) for a, b in itertools.combinations(range(count), 2)]))  # fmt: skip
+    if count > 1:
+        rows.append(np.full((1, count), 1.0 / count))
+    return np.vstack(rows)
+
+
+def _diagonal(kernel: Kernel, views: Mapping[str, Floats]) -> Floats:
+    squared = [np.sum(views[view] ** 2, 1) for view in kernel.views]
+    if kernel.kind == "rbf":
+        return np.ones(len(squared[0]))
+    return np.asarray(np.prod(squared, axis=0) / kernel.scale)

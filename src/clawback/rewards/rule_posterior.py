@@ -1,0 +1,275 @@
+"""A person who likes one thing *and* another: Bayes over all conjunctions of up to three signs of an answer, and some other rules.
+
+A ridge adds up: what meets two of three wishes gets two thirds of the reward. Somebody who wants short bullets without an apology calls
+everything else bad. So every conjunction h of one to three literals (a sign is there, or it is not) is a hypothesis about what is good, and
+
+    P(h | ratings) ∝ P(h) Π_i P(r_i | h),     P(h) = Π over its literals of 1/20 (of manner) or 1/120 (a token)
+
+where a rating agrees with h with probability 1 − ε, and a rating between −1 and 1 counts in parts for each side. Remarks speak to the same
+hypotheses: one that names a sign of h which the answer lacks has probability 1 − δ, any other δ. What is expected of an answer is
+then 2 Σ_h P(h | …) h(x) − 1: all of it sums over a table of at most some ten thousand rows, nothing is fitted.
+
+Where the signs are more than manner and tokens (``Layout``), three more kinds of rule are hypotheses: a statistic between two of its cuts, that *not*
+both of two signs of manner hold (so: one thing *or* another), and that a sign of manner holds exactly where one of the question does (a list where
+steps are asked for). Each pays its own odds, so that the many do not crowd out the few that are usual.
+
+On tastes that are conjunctions that is worth about twice the ratings; what is not one, the ridge beside it has to find (docs/studies/0002-more-from-the-same-taps.md).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+WRONG_TAP = 0.12
+"""ε: share of ratings that say the opposite of what their person likes."""
+WRONG_REMARK = 0.05
+"""δ: probability of a remark about something that is not part of the taste, or not missing."""
+LITERAL = 20.0
+"""A priori odds against any one literal of manner being part of a taste."""
+TOKEN = 6.0
+"""Further odds against a token."""
+STATISTIC = 8.0
+"""Further odds against a statistic."""
+OTHER = 10.0
+"""Further odds against a rule that is no conjunction."""
+NOISE = 4 * WRONG_TAP * (1 - WRONG_TAP)
+"""Variance of one tap about what its person likes."""
+RARE = 0.02
+"""A conjunction that holds for fewer of the base's answers than this, or misses fewer, is no hypothesis: nothing could be said of it."""
+VARIES = 0.08
+"""A sign that fewer of the base's answers have than this, or lack, is part of no hypothesis."""
+MOST_TOKENS = 150
+"""Tokens that are looked at, those nearest to being in half of the answers."""
+KEPT = 2000
+"""Hypotheses that predictions are made with, the likeliest."""
+_ROWS = 20_000
+
+MANNER, TOKEN_SIGN, STATISTIC_SIGN, ASKED_SIGN = range(4)
+"""What a sign is of: how an answer is put, a token that occurs, a statistic above a cut, the question."""
+_ALL, _NOT_ALL, _DIFFER = range(3)
+"""A rule is met where all its literals hold, where not all do, where exactly one of its first two does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the columns of a table of signs are."""
+
+    kinds: Ints  # [m]
+    own: Ints  # [m] which number a column is a cut of; -1: none
+
+    @classmethod
+    def manners_first(cls, manners: int, count: int) -> Layout:
+        """Manners, then tokens."""
+        kinds = np.where(np.arange(count) < manners, MANNER, TOKEN_SIGN)
+        return cls(kinds, np.full(count, -1, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All hypotheses. A literal below ``len(columns)`` says that this column is set, one above that it is not; the last is always true."""
+
+    columns: Ints  # [k] columns of the signs that vary
+    literals: Ints  # [h, 3]
+    prior: Floats  # [h] log P(h), not normalised
+    rules: Ints  # [h] how the literals make a rule
+
+    @classmethod
+    def of(cls, signs: ArrayLike, layout: int | Layout) -> Space:
+        """From the signs ``[S, m]`` of answers of the base. ``layout``: what they are; a number says that the first so many are of manner and
+        the others tokens."""
+        seen = np.asarray(signs, dtype=bool)
+        if not len(seen):
+            seen = np.zeros((1, seen.shape[1]), dtype=bool)  # of no answers nothing varies, as of one
+        if isinstance(layout, int):
+            layout = Layout.manners_first(layout, seen.shape[1])
+        share = seen.mean(axis=0)
+        varying = (share > VARIES) & (share < 1 - VARIES)
+        tokens = np.flatnonzero(varying & (layout.kinds == TOKEN_SIGN))
+        tokens = tokens[np.argsort(np.abs(share[tokens] - 0.5), kind="stable")[:MOST_TOKENS]]
+        columns = np.sort(np.concatenate([np.flatnonzero(varying & (layout.kinds != TOKEN_SIGN)), tokens]))
+        k = len(columns)
+        kinds, own = layout.kinds[columns], layout.own[columns]
+        literals, rules = _rules(kinds, own)
+        there, holds = _literals(seen[:, columns]), np.zeros(len(literals))
+        for start in range(0, len(literals), _ROWS):
+            part = slice(start, start + _ROWS)
+            holds[part] = _holds(there, literals[part], rules[part]).mean(axis=0)
+        kept = (holds > RARE) & (holds < 1 - RARE)
+        literals, rules = literals[kept], rules[kept]
+        cost = np.full(2 * k + 1, np.log(LITERAL))
+        cost[: 2 * k] += np.log(np.array([1.0, TOKEN, STATISTIC, 1.0]))[np.tile(kinds, 2)]
+        cost[2 * k] = 0.0
+        prior = -cost[literals].sum(axis=1) - np.where(rules == _ALL, 0.0, np.log(OTHER))
+        # An interval of one number is one thing to want, not two.
+        inner = np.append(np.tile(own, 2), -1)[literals]
+        between = (inner[:, 0] >= 0) & (inner[:, 0] == inner[:, 1])
+        prior[between] += np.log(LITERAL)
+        return cls(columns, literals, prior, rules)
+
+    def literals_of(self, signs: ArrayLike) -> Bools:
+        """``[n, 2 k + 1]`` of answers with ``signs [n, m]``."""
+        return _literals(np.asarray(signs, dtype=bool)[:, self.columns])
+
+    def remarked(self, wanted: Mapping[int, bool], signs: ArrayLike) -> Floats:
+        """``[h]`` log-likelihood of one remark about an answer.
+
+        Args:
+            wanted: column of the signs → whether it should be set: any one of these may be what is meant.
+            signs: ``[m]`` of the answer. Where it meets all that is asked for, the remark is taken as a wish all the same.
+        """
+        k = len(self.columns)
+        meant = np.zeros(2 * k + 1, dtype=bool)
+        for place, column in enumerate(self.columns):
+            if int(column) in wanted:
+                meant[place if wanted[int(column)] else place + k] = True
+        lacking = ~self.literals_of(np.atleast_2d(np.asarray(signs)))[0]
+        if (meant & lacking).any():
+            meant &= lacking
+        if not meant.any():
+            return np.zeros(len(self.literals))  # nothing that varies here: it says nothing
+        named = meant[self.literals].any(axis=1) & (self.rules == _ALL)
+        return np.log(np.where(named, 1 - WRONG_REMARK, WRONG_REMARK))
+
+
+@dataclass(frozen=True, slots=True)
+class RulePosterior:
+    """The likeliest hypotheses after all that was said, and how likely they are."""
+
+    space: Space
+    literals: Ints  # [kept, 3]
+    weights: Floats  # [kept], sum 1
+    rules: Ints  # [kept]
+
+    def met(self, signs: ArrayLike) -> Bools:
+        """``[n, h]`` which of the hypotheses each answer meets."""
+        return _holds(self.space.literals_of(signs), self.literals, self.rules)
+
+    def predict(self, signs: ArrayLike) -> tuple[Floats, Floats]:
+        """Mean ``[n]`` and standard deviation ``[n]`` of what the person thinks of answers with ``signs [n, m]``, in [-1, 1]."""
+        mean = 2 * (self.met(signs) @ self.weights) - 1
+        return mean, np.sqrt(np.maximum(1 - mean**2, 0.0))
+
+    def joint(self, signs: ArrayLike) -> tuple[Floats, Floats]:
+        """Mean ``[n]`` and covariance ``[n, n]`` of the same: what a rating of one answer would say about another."""
+        worth = 2.0 * self.met(signs) - 1  # [n, h]
+        mean = worth @ self.weights
+        return mean, (worth * self.weights) @ worth.T - np.outer(mean, mean)
+
+
+def fit(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> RulePosterior:
+    """What ratings in [-1, 1] of answers with ``signs [n, m]``, and ``remarks [h]`` (log-likelihoods), say of each hypothesis."""
+    log = space.prior + _likelihoods(space, signs, np.asarray(ratings, dtype=np.float64))
+    if remarks is not None:
+        log = log + remarks
+    order = np.argsort(-log, kind="stable")[:KEPT]
+    weights = np.exp(log[order] - log[order[:1]])
+    return RulePosterior(space, space.literals[order], weights / weights.sum(), space.rules[order])
+
+
+def evidence(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> float:
+    """Natural logarithm of the Bayes factor of *some conjunction is wanted* against *each tap is a coin's toss*, the coin's bias unknown.
+
+    That of the coin is ∫ p^k (1 - p)^(n - k) dp = B(k + 1, n - k + 1) for k good ones of n. It holds however it was chosen what was rated
+    (the likelihood principle). 0 where nothing varies. After ``remarks [h]`` it is that of the rules that they left likely.
+    """
+    return float(evidences(space, signs, np.asarray(ratings, dtype=np.float64)[:, None], remarks)[0])
+
+
+def evidences(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> Floats:
+    """``[b]`` the same of ``ratings [n, b]``, each column a rating of all answers: ratings dealt anew cost one matrix product."""
+    dealt = np.asarray(ratings, dtype=np.float64)
+    if not len(space.literals):
+        return np.zeros(dealt.shape[1])
+    prior = space.prior if remarks is None else space.prior + remarks
+    prior = prior - np.logaddexp.reduce(prior)
+    there = space.literals_of(signs)
+    good = (1 + dealt) / 2  # [n, b]
+    agree, oppose = np.log(1 - WRONG_TAP), np.log(WRONG_TAP)
+    apart = ((2 * good - 1) * (agree - oppose)).astype(np.float32)
+    elsewhere = (good * oppose + (1 - good) * agree).sum(axis=0)
+    wanted = np.full(dealt.shape[1], -np.inf)
+    for start in range(0, len(prior), _ROWS):
+        part = slice(start, start + _ROWS)
+        holds = _holds(there, space.literals[part], space.rules[part])
+        log = holds.T.astype(np.float32) @ apart + prior[part, None].astype(np.float32)  # [rows, b]
+        most = log.max(axis=0)
+        wanted = np.logaddexp(wanted, most + np.log(np.exp(log - most).sum(axis=0)))
+    coin = [
+        math.lgamma(g + 1) + math.lgamma(len(good) - g + 1) - math.lgamma(len(good) + 2)
+        for g in good.sum(axis=0)
+    ]
+    return np.asarray(wanted + elsewhere - np.array(coin))
+
+
+def _likelihoods(space: Space, signs: ArrayLike, ratings: Floats) -> Floats:
+    """[h] log P(ratings | h)"""
+    good = (1 + ratings) / 2
+    agree, oppose = np.log(1 - WRONG_TAP), np.log(WRONG_TAP)
+    where, elsewhere = good * agree + (1 - good) * oppose, good * oppose + (1 - good) * agree
+    holds = _holds(space.literals_of(signs), space.literals, space.rules)
+    made: Floats = holds.T @ (where - elsewhere) + elsewhere.sum()
+    return made
+
+
+def _literals(signs: Bools) -> Bools:
+    """[n, k] → [n, 2 k + 1]: set, not set, and always true."""
+    return np.hstack([signs, ~signs, np.ones((len(signs), 1), dtype=bool)])
+
+
+def _holds(literals: Bools, hypotheses: Ints, rules: Ints) -> Bools:
+    """[n, 2 k + 1], [h, 3], [h] → [n, h]"""
+    parts = []
+    for start in range(0, max(len(hypotheses), 1), _ROWS):
+        a, b, c = hypotheses[start : start + _ROWS].T
+        kind = rules[start : start + _ROWS]
+        made = literals[:, a] & literals[:, b] & literals[:, c]
+        if kind.any():
+            differ = kind == _DIFFER
+            made ^= kind == _NOT_ALL
+            made[:, differ] = literals[:, a[differ]] ^ literals[:, b[differ]]
+        parts.append(made)
+    return np.hstack(parts)
+
+
+def _rules(kinds: Ints, own: Ints) -> tuple[Ints, Ints]:
+    """Literals ``[h, 3]`` of all rules over columns of these kinds, and how they make rules ``[h]``."""
+    k = len(kinds)
+    true = 2 * k
+    of = np.tile(kinds, 2)
+    cheap = np.flatnonzero(of == MANNER)
+    dear = np.flatnonzero((of == TOKEN_SIGN) | (of == STATISTIC_SIGN))
+    asked = np.flatnonzero(kinds == ASKED_SIGN)
+    two = _combinations(cheap, 2)
+    between = [(a, k + b) for a, b in itertools.permutations(np.flatnonzero(own >= 0), 2) if own[a] == own[b]]
+    manners = cheap[cheap < k]
+    wide = len(asked) > 0 or len(between) > 0
+    blocks = [
+        (_ALL, np.flatnonzero(of != ASKED_SIGN)[:, None]),
+        (_ALL, two),
+        (_ALL, _product(cheap, dear)),
+        (_ALL, _combinations(cheap, 3)),
+        (_ALL, np.array(between, dtype=np.int64).reshape(-1, 2)),
+        (_NOT_ALL, two if wide else two[:0]),
+        (_DIFFER, _product(manners, np.concatenate([asked, asked + k]))),
+    ]
+    padded = [np.pad(rows, ((0, 0), (0, 3 - rows.shape[1])), constant_values=true) for _, rows in blocks]
+    return np.vstack(padded), np.concatenate([np.full(len(rows), kind) for kind, rows in blocks])
+
+
+def _combinations(of: Ints, count: int) -> Ints:
+    return np.array(list(itertools.combinations(of, count)), dtype=np.int64).reshape(-1, count)
+
+
+def _product(one: Ints, other: Ints) -> Ints:
+    """[a · b, 2]"""
+    return np.stack([np.repeat(one, len(other)), np.tile(other, len(one))], axis=1)

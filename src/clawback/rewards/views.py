@@ -1,0 +1,229 @@
+"""Answers as a reward model looks at them: what they say, what was asked, what the base makes of both; every view standardised over the base's answers.
+
+| view | what is in it |
+| --- | --- |
+| style | the style features (``style_features``), by name |
+| statistics | sentence and word lengths, variety, punctuation, layout (``text_statistics``): any language |
+| tokens, rates | which everyday tokens occur, and how often: function words, in any language that the tokenizer knows |
+| relation | how the answer stands to its prompt: words in common, and how many times as long |
+| prompt | length and kind of the question, its everyday words |
+| hidden, further states | what layers of the base make of answer and prompt (``scoring.pooling``) |
+
+The same looked at as signs, that are there or not, feeds the rules (``rule_posterior``): style, tokens, statistics cut at quantiles, and signs of the prompt.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clawback.rewards import style_features
+from clawback.rewards.features import SHARES, Features, Floats
+from clawback.rewards.kernel_ensemble import Kernel
+from clawback.rewards.rule_posterior import ASKED_SIGN, MANNER, STATISTIC_SIGN, TOKEN_SIGN, Layout
+from clawback.rewards.text_statistics import text_statistics
+
+Bools = NDArray[np.bool_]
+
+CUTS = (0.2, 0.35, 0.5, 0.65, 0.8)
+"""Quantiles of a statistic among the base's answers: "more than that" is a sign."""
+FURTHEST = 4.0
+"""Standard deviations at which a statistic is cut off: an answer unlike all others must not outweigh them."""
+ASKED_WORDS = 0.06
+"""A word of prompts counts when it is in at least this share of them."""
+OPENING = 12
+"""Words of an answer that may take up the question's."""
+_WORD = re.compile(r"\w+")
+_ALIKE = 512
+"""Answers of the base among which distances are measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """``n`` answers: token ids, what they say, the base's ``hidden [n, h]`` of them; where they are known, the text of each one's prompt,
+    and further states of the base by name, ``[n, …]`` each (``scoring.pooling.read``)."""
+
+    ids: Sequence[Sequence[int]]
+    texts: Sequence[str]
+    hidden: Floats
+    prompts: Sequence[str] = ()
+    states: Mapping[str, Floats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """Means and spreads ``[d]`` over answers of the base; what does not vary there has none."""
+
+    mean: Floats
+    spread: Floats
+
+    @classmethod
+    def of(cls, values: Floats) -> Standard:
+        spread = values.std(0)
+        return cls(values.mean(0), np.where(spread > 1e-6, spread, np.inf))
+
+    def __call__(self, values: Floats) -> Floats:
+        return np.asarray(np.clip((values - self.mean) / self.spread, -FURTHEST, FURTHEST))
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """How answers are looked at, learned from answers of the base."""
+
+    features: Features
+    asked: tuple[str, ...]
+    """Everyday words of the prompts; with no prompts known there is neither ``prompt`` nor ``relation``."""
+    knows_prompts: bool
+    standards: Mapping[str, Standard]
+    cuts: Floats  # [columns] limits of the statistics, as signs
+    cut_of: NDArray[np.int64]  # [columns] which statistic
+    kernels: tuple[Kernel, ...] = ()
+
+    @classmethod
+    def ground(
+        cls,
+        base: Answers,
+        phrases: Sequence[str] = (),
+        shares: tuple[float, float, float] = SHARES,
+    ) -> Views:
+        """From answers of the base to many prompts. ``phrases``: texts that somebody spoke of, in lower case."""
+        features = replace(
+            Features.ground(base.ids, base.hidden, base.texts), phrases=tuple(phrases), shares=shares
+        )
+        knows = len(base.prompts) == len(base.texts) > 0
+        held = [set(_words(prompt)) for prompt in base.prompts] if knows else []
+        every = sorted(set().union(*held)) if held else []
+        share = {word: sum(word in one for one in held) / len(held) for word in every}
+        asked = tuple(w for w in every if ASKED_WORDS <= share[w] <= 1 - ASKED_WORDS)
+        bare = cls(features, asked, knows, {}, np.zeros(0), np.zeros(0, dtype=np.int64))
+        raw = bare._raw(base)
+        standards = {name: Standard.of(values) for name, values in raw.items()}
+        limits, own = _cuts(bare._numbers(base))
+        made = replace(bare, standards=standards, cuts=limits, cut_of=own)
+        return replace(made, kernels=made._kernels(made(base)))
+
+    def __call__(self, answers: Answers) -> dict[str, Floats]:
+        """View → ``[n, d]``."""
+        return {name: self.standards[name](values) for name, values in self._raw(answers).items()}
+
+    def signs(self, answers: Answers) -> Bools:
+        """``[n, m]``: those of ``Features``, statistics above their cuts, signs of the prompt."""
+        parts = [self.features.signs(answers.ids, answers.texts)]
+        parts.append(self._numbers(answers)[:, self.cut_of] > self.cuts)
+        if self.knows_prompts:
+            parts.append(self._asked_signs(answers.prompts))
+        return np.hstack(parts)
+
+    def told(self, ids: Sequence[int], text: str) -> Bools:
+        """``[m]`` signs of one answer whose prompt does not matter, since remarks are about answers."""
+        own = self.features.signs([ids], [text])[0]
+        return np.concatenate([own, np.zeros(len(self.layout.kinds) - len(own), dtype=bool)])
+
+    @property
+    def layout(self) -> Layout:
+        """What the columns of ``signs`` are."""
+        manners, tokens = self.features.manners, len(self.features.tokens)
+        kinds = [MANNER] * manners + [TOKEN_SIGN] * tokens + [STATISTIC_SIGN] * len(self.cuts)
+        kinds += [ASKED_SIGN] * self._asked_signs([""]).shape[1] if self.knows_prompts else []
+        own = np.full(len(kinds), -1, dtype=np.int64)
+        own[manners + tokens : manners + tokens + len(self.cuts)] = self.cut_of
+        return Layout(np.array(kinds, dtype=np.int64), own)
+
+    def _raw(self, answers: Answers) -> dict[str, Floats]:
+        ids, tokens = answers.ids, self.features.tokens
+        made = {
+            "style": style_features.manner(answers.texts),
+            "statistics": text_statistics(answers.texts),
+            "hidden": np.asarray(answers.hidden, dtype=np.float64),
+            **{name: np.asarray(values, dtype=np.float64) for name, values in answers.states.items()},
+        }
+        if len(tokens):
+            counts = np.array(
+                [np.bincount(_places(one, tokens), minlength=len(tokens) + 1)[:-1] for one in ids]
+            )
+            made["tokens"] = (counts > 0).astype(np.float64)
+            made["rates"] = np.sqrt(counts / np.maximum([[len(one)] for one in ids], 1))
+        if self.knows_prompts:
+            made["relation"] = relation(answers.prompts, answers.texts)
+            made["prompt"] = np.hstack(
+                [style_features.manner(answers.prompts), text_statistics(answers.prompts), self._asks(answers.prompts)]
+            )  # fmt: skip
+        return made
+
+    def _numbers(self, answers: Answers) -> Floats:
+        """``[n, …]`` what is cut into signs."""
+        parts = [text_statistics(answers.texts)]
+        if self.knows_prompts:
+            parts.append(relation(answers.prompts, answers.texts))
+        return np.hstack(parts)
+
+    def _asks(self, prompts: Sequence[str]) -> Floats:
+        held = [set(_words(prompt)) for prompt in prompts]
+        return np.array([[w in one for w in self.asked] for one in held], dtype=np.float64).reshape(
+            len(held), len(self.asked)
+        )
+
+    def _asked_signs(self, prompts: Sequence[str]) -> Bools:
+        """``[n, …]``: style of the prompt, its length above three limits, its everyday words."""
+        how = style_features.manner(prompts)[:, : len(style_features.SIGNS)] > 0
+        length = np.array([[len(_words(prompt))] for prompt in prompts])
+        return np.hstack([how, length > np.array([[8, 16, 32]]), self._asks(prompts) > 0])
+
+    def _kernels(self, base: Mapping[str, Floats]) -> tuple[Kernel, ...]:
+        """A linear kernel on every view, an RBF on the small ones, and style where the question is alike."""
+        size = {name: float(np.mean(np.sum(x * x, 1))) for name, x in base.items()}
+        made = [Kernel("linear", (name,), size[name]) for name in base if size[name] > 0]
+        for name in ("style", "statistics"):
+            x = base[name][:_ALIKE]
+            apart = np.sum(x * x, 1)[:, None] + np.sum(x * x, 1) - 2 * x @ x.T
+            if (median := float(np.median(apart))) > 1e-9:
+                made.append(Kernel("rbf", (name,), median))
+        if self.knows_prompts and size["prompt"] > 0 and size["style"] > 0:
+            both = np.sum(base["prompt"] ** 2, 1) * np.sum(base["style"] ** 2, 1)
+            made.append(Kernel("product", ("prompt", "style"), float(both.mean())))
+        return tuple(made)
+
+
+def relation(prompts: Sequence[str], texts: Sequence[str]) -> Floats:
+    """``[n, 4]``: share of the prompt's words that the answer says, of the answer's that are the prompt's, of the prompt's that its opening says;
+    and the logarithm of how many times as long it is."""
+    rows = []
+    for prompt, text in zip(prompts, texts, strict=True):
+        asked, said = set(_words(prompt)), _words(text)
+        first, different = set(said[:OPENING]), set(said)
+        rows.append(
+            [
+                len(asked & different) / max(len(asked), 1),
+                len(asked & different) / max(len(different), 1),
+                len(asked & first) / max(len(first), 1),
+                math.log1p(len(text)) - math.log1p(len(prompt)),
+            ]
+        )
+    return np.array(rows, dtype=np.float64).reshape(len(rows), 4)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+def _places(ids: Sequence[int], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each id is among the sorted ``tokens``; ``len(tokens)`` for one that is not."""
+    found = np.asarray(ids, dtype=np.int64)
+    place = np.searchsorted(tokens, found)
+    right = np.append(tokens, -1)[place] == found
+    return np.where(right, place, len(tokens))
+
+
+def _cuts(numbers: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    """Limits, and the column each is of."""
+    limits, own = [], []
+    for column, values in enumerate(numbers.T):
+        for limit in np.unique(np.quantile(values, CUTS)):
+            limits.append(float(limit))
+            own.append(column)
+    return np.array(limits), np.array(own, dtype=np.int64)

@@ -1,0 +1,41 @@
+"""What the API's calls take: requests are decoded into these, and the description of the API is made of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Given(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/turns/ID/feedback``."""
+
+    kind: str
+    """``good``, ``bad``, ``rate``, ``edit``, ``critique`` or ``undo``."""
+    value: int = 0
+    """1 to 10, for ``rate``."""
+    text: str = ""
+    event_id: str = ""
+    source: str = "web"
+
+
+class Preferred(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/preferences``."""
+
+    better: int
+    worse: int
+    event_id: str = ""
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/rollback``; None: to the version before."""
+
+    version: int | None = None
+
+
+class Pair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/pairs``: answer a turn's prompt by two versions."""
+
+    turn: int
+    versions: tuple[int, ...] = ()
+    seed: int = 0
+    keep: bool = False
+    """Enter both answers as turns, so that one can be preferred to the other."""

@@ -1,0 +1,91 @@
+"""OpenAI's older completions: a text to go on from, without a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from clawback.serve.dialects import openai_chat, shapes
+from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
+
+
+def read(body: Mapping[str, Any]) -> Asked:
+    given = body.get("prompt")
+    if isinstance(given, list) and len(given) == 1:
+        given = given[0]
+    if not isinstance(given, str) or not given:
+        raise ValueError("prompt: one text is needed")
+    options = body.get("stream_options")
+    return Asked(
+        messages=({"role": "user", "content": given},),
+        model=shapes.text(body.get("model")),
+        stream=body.get("stream") is True,
+        max_tokens=16 if body.get("max_tokens") is None else shapes.whole(body.get("max_tokens")),
+        temperature=shapes.number(body.get("temperature")),
+        top_p=shapes.number(body.get("top_p")),
+        seed=shapes.whole(body.get("seed")),
+        stop=shapes.stops(body.get("stop")),
+        usage=isinstance(options, dict) and options.get("include_usage") is True,
+        raw=given,
+    )
+
+
+def refuses(body: Mapping[str, Any]) -> str:
+    return shapes.refused(
+        body, n=1, best_of=1, echo=False, suffix=None, logprobs=None, logit_bias=None, presence_penalty=0, frequency_penalty=0
+    )  # fmt: skip
+
+
+def hear(raw: bytes, stream: bool) -> Said:
+    pieces: list[str] = []
+    model, whole = "", False
+    for data in shapes.events(raw) if stream else [shapes.parse(raw)]:
+        model = model or shapes.text(data.get("model"))
+        for choice in shapes.dicts(data.get("choices"))[:1]:
+            pieces.append(shapes.text(choice.get("text")))
+            whole = whole or choice.get("finish_reason") is not None
+    return Said("".join(pieces), (), model, whole)
+
+
+def write(reply: Reply) -> Json:
+    usage = {
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.tokens,
+        "total_tokens": reply.prompt_tokens + reply.tokens,
+    }
+    return {**_part(reply, reply.text, _reason(reply)), "usage": usage}
+
+
+def opening(_: Reply) -> Iterator[bytes]:
+    yield from ()
+
+
+def delta(reply: Reply, more: str) -> bytes:
+    return event(_part(reply, more, None))
+
+
+def closing(reply: Reply, usage: bool) -> Iterator[bytes]:
+    yield event(_part(reply, "", _reason(reply)))
+    if usage:
+        yield event({**write(reply), "choices": []})
+    yield b"data: [DONE]\n\n"
+
+
+def _reason(reply: Reply) -> str:
+    return "stop" if reply.finished else "length"
+
+
+def _part(reply: Reply, text: str, reason: str | None) -> Json:
+    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
+    head = {
+        "id": f"cmpl-{reply.id}",
+        "object": "text_completion",
+        "created": reply.created,
+        "model": reply.model,
+    }
+    return {**head, "choices": [choice]}
+
+
+DIALECT = Dialect(
+    "openai-completions", read, hear, openai_chat.error, refuses, write, opening, delta, closing
+)

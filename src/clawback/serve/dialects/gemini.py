@@ -1,0 +1,110 @@
+"""Gemini's ``models/NAME:generateContent`` and ``:streamGenerateContent``, as they are read along on their way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from clawback.serve.dialects import shapes
+from clawback.serve.dialects.shapes import Asked, Json, Reading, Said
+
+
+def read(body: Mapping[str, Any]) -> Asked:
+    contents = shapes.dicts(body.get("contents"))
+    if not contents:
+        raise ValueError("contents: a list with at least one content is needed")
+    messages: list[Json] = []
+    system = _either(body, "systemInstruction", "system_instruction")
+    if isinstance(system, dict) and (text := _text(shapes.dicts(system.get("parts")))):
+        messages.append({"role": "system", "content": text})
+    for content in contents:
+        messages += _messages(content)
+    settings = _either(body, "generationConfig", "generation_config")
+    settings = settings if isinstance(settings, dict) else {}
+    schema = _either(settings, "responseSchema", "responseJsonSchema")
+    return Asked(
+        messages=tuple(messages),
+        tools=tuple(_tools(body)),
+        max_tokens=shapes.whole(settings.get("maxOutputTokens")),
+        temperature=shapes.number(settings.get("temperature")),
+        top_p=shapes.number(settings.get("topP")),
+        top_k=shapes.whole(settings.get("topK")),
+        seed=shapes.whole(settings.get("seed")),
+        stop=shapes.stops(settings.get("stopSequences")),
+        schema=schema if isinstance(schema, dict) else None,
+    )
+
+
+def _messages(content: Json) -> Iterator[Json]:
+    """One content → the results of tools, each a message of its own, then what was said and called."""
+    role = "assistant" if content.get("role") == "model" else "user"
+    parts = shapes.dicts(content.get("parts"))
+    kept: list[Json] = []
+    for part in parts:
+        if isinstance(came := part.get("functionResponse"), dict):
+            said = json.dumps(came.get("response"), ensure_ascii=False, default=str)
+            yield {"role": "tool", "tool_call_id": shapes.text(came.get("id")), "content": said}
+        elif isinstance(part.get("inlineData"), dict) or isinstance(part.get("fileData"), dict):
+            kept.append({"type": "image_url", "image_url": {"url": ""}})
+        elif "text" in part and not part.get("thought"):
+            kept.append({"type": "text", "text": shapes.text(part["text"])})
+    calls = [
+        {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
+        for c in _calls(parts)
+    ]
+    if kept or calls:
+        plain = all(block["type"] == "text" for block in kept)
+        made: Json = {"role": role, "content": "".join(b["text"] for b in kept) if plain else kept}
+        yield {**made, "tool_calls": calls} if calls else made
+
+
+def _tools(body: Mapping[str, Any]) -> Iterator[Json]:
+    for tool in shapes.dicts(body.get("tools")):
+        for one in shapes.dicts(_either(tool, "functionDeclarations", "function_declarations")):
+            yield shapes.function(
+                one.get("name"), one.get("description"), _either(one, "parameters", "parametersJsonSchema")
+            )
+
+
+def hear(raw: bytes, stream: bool) -> Said:
+    """Server-sent events (``alt=sse``), or one JSON answer, or a list of them as it comes without ``alt``."""
+    answers = list(shapes.events(raw)) if stream else _listed(raw)
+    parts: list[Json] = []
+    model, whole = "", False
+    for answer in answers:
+        model = model or shapes.text(answer.get("modelVersion"))
+        for candidate in shapes.dicts(answer.get("candidates"))[:1]:
+            whole = whole or bool(candidate.get("finishReason"))
+            content = candidate.get("content")
+            parts += shapes.dicts(content.get("parts")) if isinstance(content, dict) else []
+    return Said(_text(parts), tuple(_calls(parts)), model, whole)
+
+
+def _listed(raw: bytes) -> list[Json]:
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        return []
+    return shapes.dicts(value) if isinstance(value, list) else shapes.dicts([value])
+
+
+def _text(parts: list[Json]) -> str:
+    return "".join(shapes.text(p.get("text")) for p in parts if not p.get("thought"))
+
+
+def _calls(parts: list[Json]) -> list[Json]:
+    found = [p["functionCall"] for p in parts if isinstance(p.get("functionCall"), dict)]
+    return [shapes.call(c.get("id"), c.get("name"), c.get("args")) for c in found]
+
+
+def _either(body: Mapping[str, Any], name: str, other: str) -> Any:
+    return body[name] if name in body else body.get(other)
+
+
+def error(status: int, message: str) -> Json:
+    kinds = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND"}
+    return {"error": {"code": status, "message": message, "status": kinds.get(status, "UNAVAILABLE")}}
+
+
+READING = Reading("gemini", read, hear, error)

@@ -1,0 +1,110 @@
+"""Ollama's own ``/api/chat`` and ``/api/generate``, as they are read along on their way: a line of JSON a piece."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from clawback.serve.dialects import shapes
+from clawback.serve.dialects.shapes import Asked, Json, Reading, Said
+
+
+def read_chat(body: Mapping[str, Any]) -> Asked:
+    given = shapes.dicts(body.get("messages"))
+    if not given:
+        raise ValueError("messages: a list with at least one message is needed")
+    return _asked(body, [_message(m) for m in given])
+
+
+def read_generate(body: Mapping[str, Any]) -> Asked:
+    prompt = shapes.text(body.get("prompt"))
+    if not prompt:
+        raise ValueError("prompt: a text is needed")
+    system = shapes.text(body.get("system"))
+    messages: list[Json] = [{"role": "system", "content": system}] if system else []
+    return _asked(body, [*messages, {"role": "user", "content": prompt}])
+
+
+def _message(message: Json) -> Json:
+    made: Json = {
+        "role": shapes.text(message.get("role")) or "user",
+        "content": shapes.text(message.get("content")),
+    }
+    if message.get("images"):
+        blocks: list[Json] = [{"type": "text", "text": made["content"]}]
+        made["content"] = [
+            *blocks,
+            *({"type": "image_url", "image_url": {"url": ""}} for _ in message["images"]),
+        ]
+    if calls := _calls(message):
+        made["tool_calls"] = [
+            {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
+            for c in calls
+        ]
+    if made["role"] == "tool":
+        made["tool_call_id"] = shapes.text(message.get("tool_call_id") or message.get("tool_name"))
+    return made
+
+
+def _asked(body: Mapping[str, Any], messages: list[Json]) -> Asked:
+    given = body.get("options")
+    options = given if isinstance(given, dict) else {}
+    layout = body.get("format")
+    return Asked(
+        messages=tuple(messages),
+        model=shapes.text(body.get("model")),
+        stream=body.get("stream") is not False,
+        tools=tuple(t for t in shapes.dicts(body.get("tools")) if isinstance(t.get("function"), dict)),
+        max_tokens=_limit(shapes.whole(options.get("num_predict"))),
+        temperature=shapes.number(options.get("temperature")),
+        top_p=shapes.number(options.get("top_p")),
+        top_k=shapes.whole(options.get("top_k")),
+        seed=shapes.whole(options.get("seed")),
+        stop=shapes.stops(options.get("stop")),
+        schema=layout if isinstance(layout, dict) else None,
+    )
+
+
+def _limit(count: int | None) -> int | None:
+    """Below zero: as many as it takes."""
+    return count if count is not None and count > 0 else None
+
+
+def hear(raw: bytes, _: bool) -> Said:
+    pieces: list[str] = []
+    calls: list[Json] = []
+    model, whole = "", False
+    for data in _pieces(raw):
+        model = model or shapes.text(data.get("model"))
+        whole = whole or data.get("done") is True
+        pieces.append(shapes.text(data.get("response")))
+        if isinstance(message := data.get("message"), dict):
+            pieces.append(shapes.text(message.get("content")))
+            calls += _calls(message)
+    return Said("".join(pieces), tuple(calls), model, whole)
+
+
+def _pieces(raw: bytes) -> Iterator[Json]:
+    one = shapes.parse(raw)
+    return iter([one]) if one else shapes.lines(raw)
+
+
+def _calls(message: Mapping[str, Any]) -> list[Json]:
+    found = [
+        (c.get("id"), c["function"])
+        for c in shapes.dicts(message.get("tool_calls"))
+        if isinstance(c.get("function"), dict)
+    ]
+    return [
+        shapes.call(i, f.get("name"), json.dumps(f.get("arguments") or {}, ensure_ascii=False))
+        for i, f in found
+    ]
+
+
+def error(_: int, message: str) -> Json:
+    return {"error": message}
+
+
+CHAT = Reading("ollama-chat", read_chat, hear, error)
+GENERATE = Reading("ollama-generate", read_generate, hear, error)

@@ -1,0 +1,167 @@
+"""``/v1/…``: questions to a model, passed on to the upstream or answered by the embedded engine.
+
+A request is read on a thread of its own, one at a time: a conversation of ten thousand messages takes a second to read, and the event
+loop has others to serve meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from array import array
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.records import Version
+from clawback.redact import redact
+from clawback.serve import wire
+from clawback.serve.chat import Talk
+from clawback.serve.dialects import BY_PATH, Asked, Dialect
+from clawback.serve.local import BASE, LIVE
+from clawback.serve.recorder import Exchange, placed
+from clawback.serve.server import Server
+
+log = logging.getLogger("clawback.serve")
+MOST_TEXTS = 256
+"""Texts of one request for embeddings."""
+
+
+class ModelsAPI:
+    """An ASGI app."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        path, method = scope["path"], scope["method"]
+        if self.server.forward:
+            await self.server.forward(scope, receive, send)
+        elif path in BY_PATH and method == "POST":
+            await self._answer(scope, receive, send, BY_PATH[path])
+        elif path == "/v1/messages/count_tokens" and method == "POST":
+            await self._told(scope, receive, send, self._count)
+        elif path == "/v1/embeddings" and method == "POST":
+            await self._told(scope, receive, send, self._embed)
+        elif (path == "/v1/models" or path.startswith("/v1/models/")) and method in ("GET", "HEAD"):
+            await self._told(scope, receive, send, self._models)
+        elif path in BY_PATH or path in ("/v1/models", "/v1/embeddings"):
+            await wire.refuse(send, scope, 405, f"{method} is not answered here.")
+        else:
+            await wire.refuse(send, scope, 404, f"There is nothing at {path}.")
+
+    async def _told(self, scope: Any, receive: Any, send: Any, what: Any) -> None:
+        """The JSON that ``what`` makes of the request, or why not."""
+        try:
+            told = await what(scope, await wire.body(receive))
+        except (ValueError, UsageError) as error:
+            await wire.refuse(send, scope, 404 if isinstance(error, NotFound) else 400, str(error))
+        except ClawbackError as error:
+            await wire.refuse(send, scope, 503, str(error))
+        else:
+            await wire.respond(send, 200, json.dumps(told).encode())
+
+    async def _models(self, scope: Any, _: bytes) -> dict[str, Any]:
+        names = [LIVE, BASE, *(f"clawback-v{v.number}" for v in self.server.db.versions() if v.path)]
+        models = [{"id": n, "object": "model", "created": 0, "owned_by": "clawback"} for n in names]
+        wanted = scope["path"].removeprefix("/v1/models").strip("/")
+        if not wanted:
+            return {"object": "list", "data": models}
+        if wanted not in names:
+            raise NotFound(f"There is no model {wanted[:100]!r}; GET /v1/models lists them.")
+        return models[names.index(wanted)]
+
+    async def _count(self, scope: Any, raw: bytes) -> dict[str, Any]:
+        asked = BY_PATH["/v1/messages"].read(await self._parsed(scope, raw))
+        return {"input_tokens": len(await self.server.local.read(asked))}
+
+    async def _embed(self, scope: Any, raw: bytes) -> dict[str, Any]:
+        """Means of the base model's last hidden states, of length one."""
+        body = await self._parsed(scope, raw)
+        given = body.get("input")
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list) or not texts or not all(isinstance(t, str) and t for t in texts):
+            raise ValueError("input: a text, or a list of texts, is needed")
+        if len(texts) > MOST_TEXTS:
+            raise ValueError(f"input: at most {MOST_TEXTS} texts at once")
+        if body.get("dimensions"):
+            raise ValueError("dimensions: vectors are as long as the base model is wide; leave it out.")
+        vectors, tokens = await self.server.local.embed(texts)
+        packed = body.get("encoding_format") == "base64"
+        data = [
+            {
+                "object": "embedding",
+                "index": place,
+                "embedding": base64.b64encode(array("f", v).tobytes()).decode() if packed else v,
+            }
+            for place, v in enumerate(vectors)
+        ]
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return {"object": "list", "data": data, "model": BASE, "usage": usage}
+
+    async def _parsed(self, scope: Any, raw: bytes) -> dict[str, Any]:
+        encoding = wire.headers(scope).get("content-encoding", "").strip().lower()
+        return await asyncio.get_running_loop().run_in_executor(self.reader, wire.parsed, raw, encoding)
+
+    # --------------------------------------------------------------------------------------------- an answer
+
+    def _read(
+        self, dialect: Dialect, raw: bytes, headers: Mapping[str, str]
+    ) -> tuple[dict[str, Any], Asked, str, Version]:
+        """On the reader's thread: the body, what it asks, its session, and the version that is to answer."""
+        body = wire.parsed(raw, headers.get("content-encoding", "").strip().lower())
+        asked = dialect.read(body)
+        if no := dialect.refuses(body):
+            raise ValueError(no)
+        session, _ = placed(self.server.db, asked.messages, headers, body)
+        return body, asked, session, self.server.version_for(asked.model, session)
+
+    async def _answer(self, scope: Any, receive: Any, send: Any, dialect: Dialect) -> None:
+        headers = wire.headers(scope)
+        try:
+            raw = await wire.body(receive)
+            reading = asyncio.get_running_loop().run_in_executor(
+                self.reader, self._read, dialect, raw, headers
+            )
+            body, asked, session, version = await reading
+            pieces = self.server.local.answer(asked, version)
+            answer, first = await anext(pieces)
+        except (ValueError, UsageError) as error:
+            status = 404 if isinstance(error, NotFound) else 400
+            await wire.refuse(send, scope, status, str(error))
+            return
+        except ClawbackError as error:
+            log.error("an answer failed: %s", redact(str(error)))
+            await wire.refuse(send, scope, 503, str(error))
+            return
+        marks = [(b"x-clawback-version", str(version.number).encode())]
+        if asked.raw is not None:
+            # It saw no chat template, so there is no conversation to train on.
+            headers = {**headers, "x-turn-type": "side"}
+
+        async def record() -> None:
+            number = await self.server.recorder.record(
+                Exchange(
+                    dialect,
+                    body,
+                    headers,
+                    session=session,
+                    said=answer.said(),
+                    version=version.number,
+                    response_ids=tuple(answer.ids),
+                    response_logprobs=tuple(answer.logprobs),
+                    vouched=bool(scope.get("clawback.vouched")),
+                )
+            )
+            log.debug("turn %s by version %s", number, version.number)
+
+        gone = asyncio.create_task(wire.gone(receive))
+        talk = Talk(scope, send, dialect, asked, pieces, answer, record, marks, gone)
+        try:
+            await (talk.stream(first) if asked.stream else talk.whole())
+        finally:
+            gone.cancel()

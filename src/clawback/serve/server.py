@@ -1,0 +1,118 @@
+"""What the parts of a running server share: the store, the recorder, and who answers, an upstream or the embedded engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from clawback import config, jobs, release, store
+from clawback.errors import ClawbackError
+from clawback.jobs import inbox
+from clawback.paths import Home
+from clawback.records import Turn, Version
+from clawback.serve.forward import Forward
+from clawback.serve.local import Answer, Local, named
+from clawback.serve.recorder import Recorder
+
+log = logging.getLogger("clawback.serve")
+SETTLE_SECONDS = 30.0
+
+
+class Server:
+    """What the parts of a running server share. Without an upstream, the embedded engine answers."""
+
+    def __init__(self, home: Home, settings: config.Serve | None = None) -> None:
+        self.home = home
+        self.settings = config.load(home.config)
+        self.recorder = Recorder(home, self.settings.privacy)
+        self.serve = settings or self.settings.serve
+        upstream = self.serve.upstream
+        self.forward = Forward(upstream, self.recorder) if upstream else None
+        self.local = Local(home)
+        self.db: store.Store
+        self.checked: dict[int, tuple[tuple[str, int, int], ...]] = {}
+
+    @asynccontextmanager
+    async def running(self, _: Any = None) -> AsyncIterator[None]:
+        """From the first request to the last: what was recorded is on the disk at the end."""
+        self.db = store.connect(self.home.database)
+        release.heal(self.db, self.home)
+        self.recorder.start()
+        try:
+            if self.forward:
+                await self.forward.start()
+            else:
+                await asyncio.to_thread(self.local.start)
+            settling = asyncio.create_task(self._settle())
+            yield
+            settling.cancel()
+        finally:
+            if self.forward:
+                await self.forward.close()
+            self.local.close()
+            self.recorder.close()
+            self.db.close()
+
+    async def _settle(self) -> None:
+        """Look now and then whether a trial has decided, and whether a run is due."""
+        while True:
+            await asyncio.sleep(SETTLE_SECONDS)
+            try:
+                await asyncio.to_thread(self._look)
+            except ClawbackError as error:
+                log.error("a look at trial and schedule failed: %s", error)
+
+    def _look(self) -> None:
+        """Off the event loop, with a connection of its own: adding a trial up reads every session of it."""
+        with store.connect(self.home.database) as db:
+            if ended := release.trial.settle(db, self.home, time.time()):
+                log.warning("the trial is over: version %s is live", ended[1].number)
+        inbox.fade(self.home)
+        # What came together in quiet hours, or while the machine was busy, is trained on when they are over.
+        if jobs.maybe_train(self.home):
+            log.warning("training started in the background")
+
+    def version_for(self, model: str, session: str) -> Version:
+        """Raises ``NotFound`` for a version that there is not, and ``ModelError`` for one that is damaged."""
+        number = named(model)
+        version = (
+            self.db.version(number)
+            if number is not None
+            else release.trial.version_for(self.db, session, self.check)
+        )
+        self.check(version)
+        return version
+
+    def check(self, version: Version) -> None:
+        """``release.check``, which reads the whole adapter, only where its files are not those that were checked before."""
+        if not version.path:
+            return
+        files = sorted(Path(version.path).glob("*"))
+        seen = tuple((file.name, *_stamp(file)) for file in files)
+        if self.checked.get(version.number) != seen:
+            release.check(version)
+            self.checked[version.number] = seen
+
+    def keep(self, like: Turn, answer: Answer) -> int:
+        """Enter an answer to the prompt of another turn as a turn of its own."""
+        turn = Turn(
+            session=f"web:{like.id}",
+            messages=like.messages,
+            response=answer.text,
+            agent="clawback",
+            version=answer.version,
+            response_ids=tuple(answer.ids),
+            response_logprobs=tuple(answer.logprobs),
+            thinking=answer.thinking,
+        )
+        return self.db.add_turn(turn).id
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    seen = file.stat()
+    return seen.st_mtime_ns, seen.st_size

@@ -1,0 +1,24 @@
+// Versions and sources under names that a person understands.
+import { count, day, when } from "./dom.js";
+
+export const who = (number) => (number === 0 ? "the base model" : `version ${number}`);
+export const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
+/** "trained Sunday on 41 ratings, live since today at 14:20" */
+export function story(version, now = new Date()) {
+  if (version.number === 0) {
+    return version.status === "live" ? "as it came, nothing learned; it answers now" : "as it came, nothing learned; you can always go back to it";
+  }
+  const trained = `trained ${day(version.created_at, now)}${version.ratings ? ` on ${count(version.ratings, "rating")}` : ""}`;
+  const then = {
+    live: version.promoted_at ? `live since ${when(version.promoted_at, now)}` : "live",
+    retired: version.promoted_at ? `live from ${when(version.promoted_at, now)} until a newer one` : "no longer live",
+    rejected: "rejected by the gate",
+    candidate: version.report?.again_at ? "waits for more ratings before the gate decides" : "not live yet",
+  }[version.status];
+  return `${trained}, ${then}`;
+}
+
+/** Who wrote a turn. */
+export const author = (turn) =>
+  turn.version !== null && turn.version !== undefined ? who(turn.version) : (turn.model || "unknown model");

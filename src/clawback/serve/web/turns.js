@@ -1,0 +1,60 @@
+// Everything that was captured: search it, look at one turn with all that was said about it.
+import { changes } from "./changes.js";
+import { answerCard, message, rater, textOf } from "./answer.js";
+import { attempt, button, count, el, when } from "./dom.js";
+import { author } from "./names.js";
+import { api } from "./server.js";
+
+const PAGE = 50;
+const sign = (value) => (value > 0 ? "good" : value < 0 ? "bad" : "quiet");
+const opinion = (turn) => (turn.reward === null ? "not rated" : `${turn.reward > 0 ? "+" : turn.reward < 0 ? "−" : ""}${Math.abs(turn.reward).toFixed(2)}`);
+const calls = (turn) => `calls ${turn.calls.map((c) => c.name).join(", ")}`;
+
+export const turns = {
+  title: "Turns",
+  keys: [["Tab, Enter", "open a turn"], ["g / b, 1 – 9, u", "rate the one that is open"]],
+  async make() {
+    const list = el("ul", { class: "rows", "aria-label": "Turns" }), detail = el("div", { class: "detail", tabindex: -1 });
+    let timer = 0, oldest = 0, control = null;
+    const search = el("input", { type: "search", placeholder: "Search", "aria-label": "Search", oninput: () => { clearTimeout(timer); timer = setTimeout(draw, 200); } });
+    const pick = (label, options) => el("select", { "aria-label": label, onchange: () => draw() }, options.map(([value, text]) => el("option", { value }, text)));
+    const rated = pick("Rated", [["", "rated or not"], ["yes", "rated"], ["no", "not rated"]]);
+    const kind = pick("Kind", [["main", "conversations"], ["side", "errands of agents"], ["", "both"]]);
+    const more = button("Older ones", () => draw(oldest));
+    const draw = attempt(async (before = 0) => {
+      const query = new URLSearchParams({ limit: PAGE, search: search.value, rated: rated.value, kind: kind.value, before });
+      const found = await api(`turns?${query}`);
+      oldest = found.at(-1)?.id ?? 0;
+      more.hidden = found.length < PAGE;
+      const rows = found.map((turn) => el("li", {}, el("button", { type: "button", class: "rowbutton", onclick: () => inspect(turn.id) },
+        el("span", { class: "quiet meta" }, `${turn.id} · ${when(turn.created_at)} · ${turn.agent}`),
+        el("span", { class: `mark ${sign(turn.reward)}` }, opinion(turn)),
+        el("span", { class: "clip ask" }, turn.prompt || "(no question)"),
+        el("span", { class: "clip quiet" }, turn.response || calls(turn)))));
+      if (before) list.append(...rows);
+      else list.replaceChildren(...(rows.length ? rows : [el("li", { class: "empty" }, "No turns.")]));
+    });
+    const inspect = attempt(async (id, quiet = false) => {
+      const turn = await api(`turns/${id}`);
+      const before = turn.messages.slice(0, -1), last = turn.messages.at(-1);
+      const edits = turn.feedback.filter((f) => f.kind === "edit"), remarks = turn.feedback.filter((f) => f.kind === "critique" || (f.kind === "rating" && f.text));
+      control = rater(turn, { after: async () => { await inspect(id, true); await draw(); } });
+      detail.replaceChildren(el("section", { class: "card" },
+        el("div", { class: "row" }, el("h2", {}, `Turn ${turn.id}`), el("span", { class: "grow" }), button("Close", () => { control = null; detail.replaceChildren(); })),
+        el("p", { class: "quiet" }, `${turn.agent} · ${author(turn)} · ${when(turn.created_at)} · session ${turn.session}${turn.kind === "side" ? " · an errand of the agent" : ""}`),
+        before.length ? el("details", { class: "fold" }, el("summary", {}, `${count(before.length, "message")} before`), el("div", { class: "messages" }, before.map((m) => message(m.role, textOf(m.content))))) : null,
+        last ? message(last.role, textOf(last.content)) : null,
+        answerCard(turn.response, { calls: turn.calls }),
+        turn.next_state.length ? el("details", { class: "fold" }, el("summary", {}, "What came next"), el("div", { class: "messages" }, turn.next_state.map((m) => message(m.role, textOf(m.content))))) : null,
+        edits.map((f) => el("div", {}, el("h3", {}, `Edited ${when(f.created_at)}`), changes(turn.response, f.text))),
+        remarks.map((f) => el("p", {}, el("strong", {}, "Remark: "), f.text)),
+        el("p", {}, turn.reward === null ? "Nobody has said anything about it." : el("strong", { class: sign(turn.reward) }, `Reward ${opinion(turn)}`),
+          turn.parts.length ? ` = ${turn.parts.map((p) => `${p.kind} ${p.value.toFixed(2)} × ${p.weight.toFixed(2)}`).join(" + ")}` : ""),
+        control.node));
+      if (!quiet) { detail.focus(); detail.scrollIntoView({ block: "start" }); }
+    });
+    await draw();
+    return { parts: [el("h1", {}, "Turns"), el("div", { class: "row filters" }, search, rated, kind), el("div", { class: "two" }, el("div", {}, list, more), detail)],
+      key: (event) => control?.key(event) ?? false, leave: () => clearTimeout(timer) };
+  },
+};

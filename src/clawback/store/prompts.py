@@ -1,0 +1,115 @@
+"""Prompts that wait for their answer: hooks bring the two apart."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import NamedTuple
+
+from clawback.store.base import Base, now
+
+
+class Kept(NamedTuple):
+    """A prompt as it is kept."""
+
+    id: str
+    parts: tuple[str, ...]
+    """What was asked, then what was added while the agent was at work on it."""
+    by: str = ""
+    notice: bool = False
+    """The agent wrote it to itself, about work that somebody had asked for before."""
+    created_at: float = 0.0
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(self.parts)
+
+
+class Prompts(Base):
+    def put_prompt(
+        self, agent: str, session: str, prompt_id: str, text: str, *, by: str = "", notice: bool = False
+    ) -> None:
+        """Keep a prompt until its answer comes; more text under the same id was added while the agent was at work.
+
+        Those older than a day go, but for the newest 1,000.
+        """
+        with self._write() as db:
+            known = self.kept_prompt(agent, session, prompt_id) if prompt_id else None
+            if known is None:
+                db.execute(
+                    "INSERT OR REPLACE INTO prompts (agent, session, prompt_id, text, created_at, person, notice)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (agent, session, prompt_id, text, now(), by, notice),
+                )
+            elif text and text not in known.parts:  # a hook that fires twice adds nothing
+                first, *more = (*known.parts, text)
+                db.execute(
+                    "UPDATE prompts SET text = ?, steering = ? WHERE agent = ? AND session = ? AND prompt_id = ?",
+                    (first, json.dumps(more, ensure_ascii=False), agent, session, prompt_id),
+                )
+            db.execute(
+                "DELETE FROM prompts WHERE rowid <= (SELECT max(rowid) FROM prompts) - 1000 AND created_at < ?",
+                (now() - 86_400,),
+            )
+
+    def kept_prompt(self, agent: str, session: str, prompt_id: str) -> Kept | None:
+        """The prompt of that name. It stays: a hook that fires twice must find it again."""
+        rows = self._read(
+            "SELECT * FROM prompts WHERE agent = ? AND session = ? AND prompt_id = ?",
+            agent,
+            session,
+            prompt_id,
+        )
+        return _kept(rows[0]) if rows else None
+
+    def newest_prompt(self, agent: str, session: str, by: str | None = None) -> Kept | None:
+        """The last prompt of a session, answered or not. ``by``: of that person, or what nobody had asked for."""
+        rows = self._read(
+            "SELECT * FROM prompts WHERE agent = ? AND session = ? AND (? IS NULL OR person = ? OR (person = '' AND text = ''))"
+            " ORDER BY created_at DESC, rowid DESC LIMIT 1",
+            agent,
+            session,
+            by,
+            by,
+        )
+        return _kept(rows[0]) if rows else None
+
+    def request_before(self, agent: str, session: str, created_at: float) -> Kept | None:
+        """What the person had last asked by then."""
+        rows = self._read(
+            "SELECT * FROM prompts WHERE agent = ? AND session = ? AND text != '' AND NOT notice AND created_at <= ?"
+            " ORDER BY created_at DESC, rowid DESC LIMIT 1",
+            agent,
+            session,
+            created_at,
+        )
+        return _kept(rows[0]) if rows else None
+
+    def drop_prompt(self, agent: str, session: str, prompt_id: str) -> None:
+        """No answer is coming to it."""
+        with self._write() as db:
+            db.execute(
+                "DELETE FROM prompts WHERE agent = ? AND session = ? AND prompt_id = ?",
+                (agent, session, prompt_id),
+            )
+
+    def obeyed(self, event_id: str) -> str | None:
+        """What was replied to a command that has been obeyed already."""
+        rows = self._read("SELECT reply FROM obeyed WHERE event_id = ?", event_id)
+        return str(rows[0][0]) if rows else None
+
+    def put_obeyed(self, event_id: str, reply: str) -> None:
+        with self._write() as db:
+            db.execute("INSERT OR IGNORE INTO obeyed VALUES (?, ?, ?)", (event_id, reply, now()))
+            db.execute("DELETE FROM obeyed WHERE at < ?", (now() - 86_400,))
+
+
+def _kept(row: sqlite3.Row) -> Kept:
+    parts = (row["text"], *json.loads(row["steering"]))
+    return Kept(
+        row["prompt_id"],
+        tuple(part for part in parts if part),
+        row["person"],
+        bool(row["notice"]),
+        row["created_at"],
+    )

@@ -1,0 +1,202 @@
+"""Wrong input: each is answered by one sentence on stderr that says what to do, with the right exit code; with ``--json`` as well."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clawback import feedback, paths, store
+from clawback.cli import COMMANDS, GROUPS, sentences
+from clawback.records import Run as TrainingRun
+from clawback.records import Turn
+
+from .conftest import Run
+
+WRONG = [
+    ("statuz", 2, "did you mean `clawback status`?"),
+    ("help", 2, "`clawback --help` lists the commands"),
+    ("forget 3", 2, "did you mean `clawback undo`?"),
+    ("runs sohw 4", 2, "did you mean `clawback runs show`?"),
+    ("good --tunr 3", 2, "did you mean `clawback good --turn`?"),
+    ("good --turn 99", 2, "There is no turn 99"),
+    ("rate 11", 2, "SCORE is a whole number from 1 to 10, not `11`."),
+    ("rate abc", 2, "SCORE is a whole number from 1 to 10, not `abc`."),
+    ("show x", 2, "TURN is a whole number, not `x`."),
+    ("ask", 2, "TEXT is missing. `clawback ask --help` shows"),
+    ("generate --output x", 2, "--prompts is missing."),
+    ("generate --prompts nofile --output x", 2, "cannot be read from nofile: No such file or directory."),
+    ("generate --prompts nofile --output x --version newest", 2, "name a number, live, or base"),
+    ("train --preset blanced", 2, "did you mean `balanced`?"),
+    ("train --background", 1, "There is nothing to learn from yet"),
+    ("init --yes --agent help", 2, "There is no agent 'help'; there are: claude-code"),
+    ("init --yes --model ./nope", 2, "There is no folder and no GGUF file ./nope"),
+    ("rollback 99", 2, "There is no version 99"),
+    ("rollback last", 2, "There is no version `last`: name a number, live, or base."),
+    ("gate 9", 2, "There is no version 9"),
+    ("versions --report 99", 2, "There is no version 99"),
+    ("compare base 99", 2, "There is no version 99"),
+    ("survey 9", 2, "SCORE is a whole number from 1 to 5, not `9`."),
+    ("publish nowhere", 2, "There is no publisher 'nowhere'; there are: merged"),
+    ("serve --port 99999", 2, "--port is a whole number from 0 to 65535, not `99999`."),
+    ("serve --upstream foo", 2, "begins with http:// or https://"),
+    ("completion nosh", 2, "SHELL is one of bash, zsh, fish, not `nosh`."),
+    ("reward score nofile", 2, "There is no file nofile"),
+    ("backup /no/such/x.db", 1, "could not be written: the folder /no/such is not there."),
+    ("export /no/such/x.jsonl", 1, "The folder /no/such is not there."),
+    ("import /no/such/x.jsonl", 2, "There is no file /no/such/x.jsonl"),
+    ("turns --limit 0", 2, "--limit is a whole number from 1 to 10000, not `0`."),
+]
+TAKES_NO_JSON = ("serve", "completion", "statuz", "help", "forget")
+
+
+@pytest.mark.parametrize(("typed", "code", "sentence"), WRONG, ids=[typed for typed, *_ in WRONG])
+def test_wrong_input_is_answered_in_a_sentence(run: Run, typed: str, code: int, sentence: str) -> None:
+    found, out, err = run(*typed.split())
+    assert (found, out) == (code, "")
+    assert sentence in err
+    assert err.startswith("clawback: ")
+    assert err.endswith(".\n") or err.endswith("?\n")
+    assert err.count("\n") == 1
+    assert "Errno" not in err
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "sentence"),
+    [one for one in WRONG if not one[0].startswith(TAKES_NO_JSON)],
+    ids=[typed for typed, *_ in WRONG if not typed.startswith(TAKES_NO_JSON)],
+)
+def test_with_json_the_error_is_json_as_well(run: Run, typed: str, code: int, sentence: str) -> None:
+    found, out, err = run(*typed.split(), "--json")
+    assert (found, out) == (code, "")
+    assert sentence in json.loads(err)["error"]
+
+
+def test_an_unexpected_error_is_a_sentence_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("seven")
+
+    monkeypatch.setattr("clawback.store.connect", broken)
+    assert run("turns") == (
+        1,
+        "",
+        "clawback: unexpected ValueError: seven. Run it with --debug to see where.\n",
+    )
+    assert json.loads(run("turns", "--json")[2])["error"].startswith("unexpected ValueError")
+
+
+HIDDEN = """
+import contextlib, io, json, sys
+hidden = {hidden!r}
+sys.modules.update(dict.fromkeys(hidden))
+from clawback.cli import main
+said = {{}}
+for typed in {commands!r}:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(typed.split())
+    said[typed] = [code, out.getvalue(), err.getvalue()]
+print(json.dumps(said))
+"""
+NEEDS = {
+    "train": "train", "train --background": "train", "demo": "train", "ask hello": "train", "reward train": "train", "reward eval": "train",
+    "reward score prompts.txt": "train", "generate --prompts prompts.txt --output out.jsonl": "train", "model make": "train", "serve --port 0": "serve", "mcp": "mcp", "inbox": "", "status": "", "doctor": "", "versions": "",
+    "judge --dry-run": "", "config list": "", "raters": "",
+}  # fmt: skip
+"""Command → the extra that it needs, "" for none."""
+
+
+def test_a_part_that_is_not_installed_is_named_with_its_extra(tmp_path: Path) -> None:
+    """A base install: every module of every extra hidden."""
+    (tmp_path / "prompts.txt").write_text('{"prompt": "a", "response": "b"}\n')
+    with store.connect(paths.home().database) as db:
+        for number in range(4):
+            turn = db.add_turn(
+                Turn(
+                    session="s", messages=({"role": "user", "content": f"q{number}"},), response=f"a{number}"
+                )
+            )
+            feedback.rate(db, turn.id, 1 if number % 2 else -1)
+    modules = [module for of_one in sentences.EXTRAS.values() for module in of_one]
+    program = HIDDEN.format(hidden=modules, commands=list(NEEDS))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for typed, (code, out, err) in json.loads(done.stdout.splitlines()[-1]).items():
+        if extra := NEEDS[typed]:
+            assert code == 1, (typed, out, err)
+            assert f"pip install 'clawback[{extra}]'" in err, (typed, err)
+            assert out == "", typed
+            assert err.count("\n") == 1, typed
+        else:
+            assert "unexpected" not in err, (typed, err)
+            assert code in (0, 1), (typed, err)
+
+
+def test_help_has_every_command_in_its_group_and_fits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = run("--help")[1]
+    assert max(map(len, out.splitlines())) <= 80
+    for title, group in GROUPS.items():
+        part = out.split(f"\n{title}:\n")[1].split("\n\n")[0]
+        assert [line.split()[0] for line in part.splitlines()] == list(group)
+    assert sum(map(len, GROUPS.values())) == len(COMMANDS)
+
+
+def test_help_imports_no_command() -> None:
+    program = (
+        "import sys; from clawback.cli import main; main(['--help']);"
+        "print([m for m in sys.modules if m.startswith('clawback.cli.') or m in ('msgspec', 'torch', 'difflib')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_output_fits_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = "an answer that goes on for longer than any terminal is wide " * 4
+    with store.connect(paths.home().database) as db:
+        for number in range(3):
+            messages = ({"role": "user", "content": f"{number} {long}"},)
+            turn = db.add_turn(
+                Turn(
+                    session=f"session-{number}",
+                    messages=messages,
+                    response=long,
+                    kind="side" if number else "main",
+                )
+            )
+            feedback.rate(db, turn.id, 1 if number else -1, note=long)
+        begun = db.start_run(
+            TrainingRun(
+                base="embedded",
+                base_revision="",
+                algorithm="reinforce",
+                recipe={},
+                seed=0,
+                parent=0,
+                train_ids=(),
+                held_out_ids=(),
+                pid=1,
+            )
+        )
+        db.update_run(begun.id, status="failed", error=long)
+    for command in (
+        "status",
+        "turns",
+        "sessions",
+        "runs",
+        "runs show 1",
+        "versions",
+        "doctor",
+        "model list",
+        "inbox",
+        "raters",
+        "config list",
+    ):
+        _, out, _ = run(*command.split())
+        assert max(map(len, out.splitlines())) <= 80, (command, out)

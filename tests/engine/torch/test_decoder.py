@@ -1,0 +1,58 @@
+"""The lean decoder against the module whose weights it takes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from clawback import engine
+from clawback.engine.torch.sampling import generate
+from clawback.engine.torch.sampling.decoder import Cache, Decoder, fits
+from clawback.engine.torch.sampling.generate import sample
+from clawback.engine.types import Sampling
+
+
+def logits_of(decoder, ids, first):
+    """Read the first tokens, step through the others. [tokens - first + 1, vocabulary]"""
+    cache = Cache(decoder, 3, 4)
+    rows = [decoder.read([ids[:2], ids[:first]], cache, torch.tensor([0, 2]))[1]]
+    cache.move(torch.tensor([2]), torch.tensor([0]), first)
+    for place, token in enumerate(ids[first:], first):
+        rows.append(decoder.step(torch.tensor([token]), torch.tensor([place]), cache, place + 3)[0])
+    return torch.stack(rows).float()
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("adapter", [False, True])
+@torch.no_grad()
+def test_it_says_what_the_module_says(folders, family, adapter):
+    policy = engine.load(str(folders(family)))
+    if adapter:
+        policy.attach(rank=4, alpha=4, seed=1)
+        torch.manual_seed(5)
+        for name, parameter in policy.model.named_parameters():
+            if "lora_B" in name:
+                parameter.data = torch.randn_like(parameter) * 0.05
+    assert fits(policy.model, 40)
+    ids = torch.randint(3, 384, (20,), generator=torch.Generator().manual_seed(0)).tolist()
+    expected = policy.model(input_ids=torch.tensor([ids])).logits[0, 5:]
+    torch.testing.assert_close(logits_of(Decoder(policy.model), ids, 6), expected, atol=1e-4, rtol=1e-4)
+    narrow = logits_of(Decoder(policy.model, torch.bfloat16), ids, 6)
+    assert float((narrow.log_softmax(-1) - expected.log_softmax(-1)).abs().mean()) < 0.05
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gpt2", "mamba", "mixtral", "granite", "cohere"])
+def test_other_families_are_left_to_their_module(folders, family):
+    assert not fits(engine.load(str(folders(family))).model, 40)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_same_seed_gives_the_same_bits(folders, monkeypatch, dtype):
+    monkeypatch.setattr(generate, "drawing_dtype", lambda _: dtype)
+    model = engine.load(str(folders("llama"))).model
+    asked = [[5, 6, 7], [8, 9], [10, 11, 12, 13, 14], [15]]
+    options = {"samples": 3, "max_tokens": 9, "sampling": Sampling(0.8, 0.9), "stop": (3, 40, 41), "rows": 5}
+    first = sample(model, asked, seed=2, **options)
+    assert first == sample(model, asked, seed=2, **options)
+    assert [len(group) for group in first] == [3] * 4
+    assert all(one.ids for group in first for one in group)

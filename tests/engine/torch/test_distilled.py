@@ -1,0 +1,169 @@
+"""A sentence is found by what it does to the base's answers, and what was said under it is learned without it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from clawback import engine
+from clawback.engine.embedded import corpus
+from clawback.engine.run import TrainingRun
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sources import distilled, instructed, plan
+from clawback.engine.torch.sources.graded import Grading, GradingSettings
+from clawback.engine.torch.sources.teacher import appended
+from clawback.errors import TrainingError
+from clawback.rewards.instructions import Instruction
+from tests.engine.torch.test_rollouts import LikesBullets, rated
+
+SMALL = {"grounding": 48, "first": 4, "most": 8, "answers": 1, "distil_prompts": 16, "sentences": 4}
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return engine.load("embedded")
+
+
+@pytest.fixture(scope="module")
+def samples(policy):
+    return rated(policy)
+
+
+def run_for(policy, samples, **more):
+    recipe = dataclasses.replace(engine.recipe(policy.info, algorithm="distil"), extra=SMALL)
+    return TrainingRun(policy, samples, recipe, seed=3, **more)
+
+
+def grading_for(policy, samples):
+    grading = Grading(run_for(policy, samples, grader=LikesBullets()), GradingSettings(grounding=48), 64)
+    asked = {policy.encode(s).prompt: s.messages for s in samples}
+    grading.ground(list(asked))
+    return grading, instructed.Conversations(asked)
+
+
+def test_the_sentence_that_helps_wins_and_the_others_are_given_up(policy, samples):
+    grading, conversations = grading_for(policy, samples)
+    base = {one.prompt: 0.0 for one in grading.base}
+    helps, hurts = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."
+    arms = instructed.search(
+        grading, conversations, base, [Instruction(hurts, 1.0), Instruction(helps, 0.1)], first=4, most=16, seed=1
+    )  # fmt: skip
+    assert [arm.instruction.text for arm in arms] == [helps, hurts]
+    assert len(arms[0].answers) > len(arms[1].answers)
+    assert all(one.encoded.prompt in conversations.messages for arm in arms for one in arm.answers)
+
+
+def test_nothing_is_followed_by_chance():
+    arm = instructed.Arm(Instruction("x", 0.0), gains=[0.5, -0.4, 0.6, -0.5, 0.4])
+    assert not instructed.follows(arm, 0.1)
+    arm.gains = [0.5, 0.4, 0.6, 0.5, 0.4]
+    assert instructed.follows(arm, 0.1)
+    assert not instructed.follows(arm, 2.0)  # surely, but by too little
+
+
+def test_of_each_prompt_the_best_answer_is_learned_and_no_bad_one(policy, samples):
+    grading, _ = grading_for(policy, samples)
+    answers = grading.base[:6]
+    rewards = [0.1, 0.9, -0.9, -0.8, 0.5, 0.4]
+    made = [instructed.Graded(one, r, True) for one, r in zip(answers, rewards, strict=True)]
+    made.append(instructed.Graded(answers[0], 2.0, False))  # did not end
+    grading.usual = 0.0
+    settings = distilled.DistilSettings(least_relevance=0.0)
+    best = {one.encoded.prompt: one.reward for one in distilled.chosen(grading, made[:6], settings)}
+    by_prompt: dict[tuple[int, ...], list[float]] = {}
+    for one, reward in zip(answers, rewards, strict=True):
+        by_prompt.setdefault(one.prompt, []).append(reward)
+    assert set(best.values()) <= {max(of) for of in by_prompt.values() if max(of) > 0}
+    assert all(one.ended for one in distilled.chosen(grading, made, settings))
+
+
+def test_an_answer_to_another_prompt_is_less_relevant(policy, samples):
+    grading, _ = grading_for(policy, samples)
+    own = [grading.base[i] for i in range(0, len(grading.base), len(grading.base) // 12)][:12]
+    wrong = [Encoded(a.prompt, b.response) for a, b in zip(own, own[3:] + own[:3], strict=True)]
+    about, off = (
+        instructed.relevance(grading, instructed.graded(grading, x, grading.look(x), [True] * 12))
+        for x in (own, wrong)
+    )
+    assert np.mean(about) > np.mean(off) + 0.1
+
+
+def test_what_is_distilled_is_said_without_the_sentence(policy, samples):
+    made = plan.plan(run_for(policy, samples, grader=LikesBullets()))
+    assert made.name == "distil"
+    assert made.instruction in made.note
+    examples = [one for step in range(made.source.steps) for one in made.source.examples(step)]
+    learned = [one for one in examples if one.advantage > 0]
+    own = {policy.encode(s).prompt for s in samples}
+    assert learned
+    assert {one.encoded.prompt for one in learned} <= own
+    assert {one.advantage for one in examples} == {0.0, 1.0}
+
+
+def test_where_no_sentence_helps_the_best_of_its_own_answers_are_learned(policy, samples):
+    class LikesEvenSums(LikesBullets):
+        """Nothing that a sentence could ask for."""
+
+        def __call__(self, pairs):
+            return np.array([float(sum(map(ord, text)) % 2) for _, text in pairs])
+
+    made = plan.plan(run_for(policy, samples, grader=LikesEvenSums()))
+    assert (made.name, made.instruction) == ("distil", "")
+    assert "no sentence" in made.note
+
+
+def test_where_no_answer_is_any_good_it_says_so(policy, samples):
+    class Nothing(LikesBullets):
+        def __call__(self, pairs):
+            return np.zeros(len(pairs))
+
+    with pytest.raises(TrainingError, match="too few answers"):
+        plan.plan(run_for(policy, samples, grader=Nothing()))
+
+
+def test_a_whole_run_makes_lists_commoner_and_names_the_sentence(samples, tmp_path):
+    policy = engine.load("embedded")
+    asked = [p.messages for p in corpus.prompts("held_out", 32, 1)]
+
+    def lists():
+        made = policy.generate(asked, max_tokens=64, seed=9)
+        return np.mean([text.text.count("\n- ") >= 1 for [text] in made])
+
+    before = lists()
+    recipe = dataclasses.replace(run_for(policy, samples).recipe, extra={**SMALL, "passes": 8})
+    result = engine.train(policy, samples, recipe, seed=3, out=tmp_path, grader=LikesBullets())
+    assert result.algorithm == "distil"
+    assert "list" in result.instruction
+    assert lists() > before + 0.2
+
+
+def test_a_text_goes_after_what_the_user_said_last():
+    talk = (
+        {"role": "user", "content": "One"},
+        {"role": "assistant", "content": "two"},
+        {"role": "user", "content": [{"type": "text", "text": "Three"}]},
+    )
+    longer = appended(talk, "Be brief.")
+    assert longer[2]["content"][-1] == {"type": "text", "text": "Be brief."}
+    assert longer[:2] == talk[:2]
+
+
+def test_raft_is_likelihood_of_the_chosen_and_kl_of_the_others():
+    from clawback.rl.algorithms.raft import Raft
+    from clawback.rl.batch import Batch
+
+    logprobs = torch.tensor([-1.0, -2.0, -3.0, -0.5], requires_grad=True)
+    batch = Batch(
+        logprobs=logprobs,
+        old_logprobs=logprobs.detach(),
+        ref_logprobs=logprobs.detach(),
+        segment=torch.tensor([0, 0, 1, 1]),
+        advantages=torch.tensor([1.0, 0.0]),
+        exact_kl=torch.tensor([9.0, 9.0, 0.2, 0.4]),
+        kl_weight=torch.tensor([0.0, 0.0, 1.0, 1.0]),
+    )
+    loss, _ = Raft(kl=0.5).loss(batch)
+    assert float(loss) == pytest.approx((1 + 2) / 4 + 0.5 * (0.2 + 0.4) / 4)
+    loss.backward()
+    assert logprobs.grad.tolist() == pytest.approx([-0.25, -0.25, 0.0, 0.0])

@@ -1,0 +1,62 @@
+"""A model folder that asks for what its weights cannot be is refused before anything is made of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from clawback.engine import local_models
+from clawback.engine.torch.models import loading
+from clawback.errors import ModelError
+
+
+def folder(path: Path, config: str, tensors: int = 4) -> Path:
+    header = json.dumps(
+        {f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(tensors)}
+    ).encode()
+    (path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    (path / "config.json").write_text(config)
+    return path
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"num_hidden_layers": 10000000}',
+        '{"num_hidden_layers": -1}',
+        '{"n_layer": "many"}',
+        '{"text_config": {"num_layers": 5}}',
+        '{"vocab_size": 1e300}',
+        "[" * 100_000,
+        "[]",
+    ],
+)
+def test_absurd_sizes_are_refused(tmp_path: Path, config: str) -> None:
+    with pytest.raises(ModelError):
+        local_models.check_folder(folder(tmp_path, config))
+
+
+def test_likely_sizes_are_not(tmp_path: Path) -> None:
+    config = '{"num_hidden_layers": 2, "hidden_size": null, "vocab_size": 300}'
+    assert [p.name for p in local_models.check_folder(folder(tmp_path, config))] == ["model.safetensors"]
+
+
+def test_a_header_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    made = folder(tmp_path, "{}")
+    (made / "model.safetensors").write_bytes((10**15).to_bytes(8, "little"))
+    with pytest.raises(ModelError, match="header"):
+        local_models.check_folder(made)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(value: float) -> None:
+    model = nn.Linear(3, 3)
+    loading._check_finite(model, "it")
+    with torch.no_grad():
+        model.weight[1, 1] = value
+    with pytest.raises(ModelError, match="weight holds values that are no numbers"):
+        loading._check_finite(model, "it")

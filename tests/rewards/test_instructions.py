@@ -1,0 +1,51 @@
+"""What is believed of a taste becomes sentences: the right ones first, the person's own words before all."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawback.rewards import instructions
+from clawback.rewards.style_features import NAMES
+
+LISTED = "Here it is:\n- one thing\n- another thing"
+LONG = "The answer is long and goes on and on for many words, since there is so much to be said about it all."
+TEXTS = [LISTED, LONG, "Short.", LONG + "\n- a\n- b", "Brief.", LONG + " And more."] * 4
+
+
+def liked(test):
+    return np.array([1.0 if test(text) else -1.0 for text in TEXTS])
+
+
+def test_every_sentence_belongs_to_a_feature():
+    assert set(instructions.SENTENCES) <= set(NAMES)
+
+
+def test_a_taste_for_lists_asks_for_a_list_first():
+    found = instructions.candidates(TEXTS, liked(lambda text: "- " in text))
+    assert found[0].text == "Answer with a bulleted list."
+    assert found[0].believed > 1
+
+
+def test_a_taste_for_short_answers_asks_for_short_ones():
+    found = instructions.candidates(TEXTS, liked(lambda text: len(text.split()) < 3))
+    assert "Answer in at most two short sentences." in [one.text for one in found]
+    assert "Answer thoroughly and in detail." not in [one.text for one in found]
+
+
+def test_remarks_come_first_in_the_persons_own_words_once_each():
+    said = ["Too long.", "Explain it like to a child.", "Too long."]
+    found = [one.text for one in instructions.candidates(TEXTS, liked(lambda text: "- " in text), said)]
+    assert found[:2] == ["Please note: Too long.", "Please note: Explain it like to a child."]
+
+
+def test_a_long_text_is_no_remark():
+    found = instructions.candidates(TEXTS, np.zeros(len(TEXTS)), ["x " * 400])
+    assert found == []
+
+
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=12), st.integers(0, 2**32 - 1), st.integers(1, 9))
+def test_whatever_answers_say_there_are_at_most_as_many_as_asked_for(texts, seed, limit):
+    rewards = np.random.default_rng(seed).normal(size=len(texts))
+    found = instructions.candidates(texts, rewards, ["Be brief"], limit)
+    assert 1 <= len(found) <= limit
+    assert len({one.text for one in found}) == len(found)
