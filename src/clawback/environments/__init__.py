@@ -1,0 +1,1 @@
+"""What answers a policy's messages and rewards them: environments, their tasks, and episodes in them."""

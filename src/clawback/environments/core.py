@@ -1,0 +1,96 @@
+"""The one interface of environments: messages in, messages out, one instance an episode.
+
+An *environment set* is what a plugin (entry point group ``clawback.environments``) gives: its tasks, and an
+instance for each episode. The instance is async so that many episodes wait for their worlds at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from clawback.errors import ClawbackError
+from clawback.records import Message
+
+Split = Literal["train", "test"]
+Tool = Mapping[str, Any]
+"""One tool as OpenAI-style APIs write it: ``{"type": "function", "function": {"name", "description", "parameters"}}``."""
+
+
+class EnvironmentFailure(ClawbackError):
+    """The world broke, not the policy: a server is gone, a process died, a time limit of ours passed.
+
+    Such an episode has no reward at all. It is counted, tried again, and left out of training.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thing to do. The same ``id`` is the same task on every machine and in every run."""
+
+    id: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    split: Split = "train"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What an episode opens with: the messages that the policy reads, and the tools that it may call."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What came of one message of the policy.
+
+    ``reward`` is None where nothing was judged at this step. ``done`` ends the episode; ``info`` has what people
+    and metrics look at (``unparsable``: the reply could not be read; ``truncated``: a limit ended it, not the world).
+    """
+
+    messages: tuple[Message, ...] = ()
+    reward: float | None = None
+    done: bool = False
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Environment(Protocol):
+    """One episode's world. Methods raise ``EnvironmentFailure`` for faults that are not the policy's."""
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        """Begin the task anew; the same task and seed open the same world."""
+        ...
+
+    async def step(self, message: Message) -> Step:
+        """Answer one assistant message (``content``, and ``tool_calls`` where tools were called)."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what the episode holds (processes, folders, connections). May be called twice."""
+        ...
+
+
+@runtime_checkable
+class EnvironmentSet(Protocol):
+    """What a plugin gives under a name: tasks with stable identities, and an environment an episode."""
+
+    name: str
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Tasks to learn from (``train``), or held-out ones (``test``); no task is in both."""
+        ...
+
+    def make(self) -> Environment:
+        """A fresh environment for one episode."""
+        ...
+
+
+@runtime_checkable
+class Solvable(Protocol):
+    """An environment set that knows a solution to each task, so that it can be validated without a model."""
+
+    def solution(self, task: Task) -> Sequence[Message]:
+        """Assistant messages that solve the task, in order: their episode's outcome is reward 1."""
+        ...

@@ -1,0 +1,1 @@
+"""Prompts as policies: refined, evolved and chosen by the feedback that their answers get."""
