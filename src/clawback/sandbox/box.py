@@ -50,7 +50,10 @@ class Sandbox:
         self._closed = False
         self._running: list[Process] = []
         try:
-            folders = [self._folder("work", Extra(work, write=True)), self._folder("tmp", Extra("/tmp", write=True))]  # noqa: S108
+            folders = [
+                self._folder("work", Extra(work, write=True)),
+                self._folder("tmp", Extra("/tmp", write=True)),  # noqa: S108
+            ]
             folders += [self._folder(f"extra-{n}", one) for n, one in enumerate(extra)]
             self._layout = Layout(tuple(folders), tuple(read), self._accounts(), self._uid)
         except BaseException:
@@ -113,7 +116,7 @@ class Sandbox:
         """All that a command finds set: nothing of ours, nor of the person's."""
         home, temporary = self.path(self.work), self.path("/tmp")  # noqa: S108
         return {
-            "PATH": search_path(), "HOME": home, "TMPDIR": temporary, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent",
+            "PATH": search_path(self.rung, self._layout), "HOME": home, "TMPDIR": temporary, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent",
             "SHELL": "/bin/bash", "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
 
@@ -189,7 +192,9 @@ class Sandbox:
     def __enter__(self) -> Sandbox:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
