@@ -175,15 +175,20 @@ class Sandbox:
 
     # ---- the end
 
+    def end_all(self) -> None:
+        """End every program that was started, with all of its children."""
+        for process in self._running:
+            process.stop()
+        for process in self._running:
+            process.finish()
+        self._running.clear()
+
     def close(self) -> None:
         """End what runs and remove what it left. May be called twice."""
         if self._closed:
             return
         self._closed = True
-        for process in self._running:
-            process.stop()
-        for process in self._running:
-            process.finish()
+        self.end_all()
         tree.remove(self._root)
         if self._uid is not None:
             with _users_lock:

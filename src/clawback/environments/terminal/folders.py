@@ -117,7 +117,10 @@ def _table(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _variables(told: Mapping[str, Any]) -> dict[str, str]:
     """``${NAME:-default}`` is the default: nothing of our own environment is let in."""
-    return {name: re.sub(r"\$\{\w+(?::-([^}]*))?\}", lambda m: m.group(1) or "", str(value)) for name, value in told.items()}
+    return {
+        name: re.sub(r"\$\{\w+(?::-([^}]*))?\}", lambda m: m.group(1) or "", str(value))
+        for name, value in told.items()
+    }
 
 
 def _mebibytes(value: Any) -> int | None:
@@ -166,7 +169,8 @@ def _dockerfile(folder: Path) -> tuple[str, tuple[tuple[Path, str], ...], dict[s
     path = folder / "Dockerfile"
     if not path.is_file():
         return _WORK, (), {}, ""
-    work, copies, env = "/", [], {}
+    work, env = "/", dict[str, str]()
+    copies: list[tuple[Path, str]] = []
     text = path.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
     for line in (line.strip() for line in text.splitlines()):
         if not line or line.startswith("#"):
@@ -188,7 +192,12 @@ def _dockerfile(folder: Path) -> tuple[str, tuple[tuple[Path, str], ...], dict[s
             case "CMD" | "LABEL" | "SHELL" | "ENTRYPOINT":
                 pass
             case _:
-                return work, (), {}, f"its Dockerfile does more than copy files ({line[:60]!r}), and so needs a container engine"
+                return (
+                    work,
+                    (),
+                    {},
+                    f"its Dockerfile does more than copy files ({line[:60]!r}), and so needs a container engine",
+                )
     return work if work != "/" else _WORK, tuple(copies), env, ""
 
 

@@ -25,9 +25,11 @@ _SHELLS = ("bash", "sh", "shell", "console")
 _QUIET, _LONGEST = 0.2, 2.0
 
 
-def _tool(name: str, description: str, required: Sequence[str], **parameters: str) -> Tool:
+def _tool(name: str, description: str, required: Sequence[str], /, **parameters: str) -> Tool:
     kinds = {"seconds": "number", "line": "integer"}
-    properties = {key: {"type": kinds.get(key, "string"), "description": text} for key, text in parameters.items()}
+    properties = {
+        key: {"type": kinds.get(key, "string"), "description": text} for key, text in parameters.items()
+    }
     schema = {"type": "object", "properties": properties, "required": list(required)}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
@@ -73,13 +75,19 @@ def _called(told: Any) -> Call:
     told = told if isinstance(told, Mapping) else {}
     function = told.get("function", told)
     function = function if isinstance(function, Mapping) else {}
-    name, arguments, id = str(function.get("name", "")), function.get("arguments", {}), str(told.get("id", ""))
+    name, arguments, id = (
+        str(function.get("name", "")),
+        function.get("arguments", {}),
+        str(told.get("id", "")),
+    )
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
         except ValueError:
             return Call(name, {}, id, f"The arguments of {name} are no JSON.")
-    schema = next((tool["function"]["parameters"] for tool in TOOLS if tool["function"]["name"] == name), None)
+    schema = next(
+        (tool["function"]["parameters"] for tool in TOOLS if tool["function"]["name"] == name), None
+    )
     if schema is None:
         names = ", ".join(tool["function"]["name"] for tool in TOOLS)
         return Call(name, {}, id, f"There is no tool {name!r}. There are {names}.")
@@ -135,7 +143,11 @@ class Shell:
             return str(error)
 
     def _run(self, command: str, seconds: Any) -> str:
-        limit = min(float(seconds), self.seconds) if isinstance(seconds, int | float) and seconds > 0 else self.seconds
+        limit = (
+            min(float(seconds), self.seconds)
+            if isinstance(seconds, int | float) and seconds > 0
+            else self.seconds
+        )
         if "\0" in command:
             return "A command has no null characters."
         return shown(self.box.exec(["bash", "-c", command], timeout=limit, env=self.env))
@@ -149,7 +161,9 @@ class Shell:
             return str(error)
         lines = data.decode(errors="replace").splitlines()
         first = max(1, line) if isinstance(line, int) else 1
-        return clip("\n".join(f"{n}\t{text}" for n, text in enumerate(lines[first - 1 :], first))) or "(empty)"
+        return (
+            clip("\n".join(f"{n}\t{text}" for n, text in enumerate(lines[first - 1 :], first))) or "(empty)"
+        )
 
     def _start(self, name: str, command: str) -> str:
         if (old := self._programs.get(name)) and old.running:
@@ -173,7 +187,11 @@ class Shell:
             return f"There is no program {name!r}. Start it first."
         program, text, began = self._programs[name], "", time.monotonic()
         last = began
-        while time.monotonic() - began < _LONGEST and (time.monotonic() - last < _QUIET or not text) and program.running:
+        while (
+            time.monotonic() - began < _LONGEST
+            and (time.monotonic() - last < _QUIET or not text)
+            and program.running
+        ):
             time.sleep(0.02)
             new = "".join(program.view())
             if new:
