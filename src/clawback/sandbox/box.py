@@ -105,6 +105,9 @@ class Sandbox:
             raise SandboxError("The box is closed.")
         if not argv or not argv[0] or any("\0" in word for word in argv):
             raise UsageError("A command is a list of words, without null characters.")
+        for folder in self._layout.folders:
+            if folder.write:  # whatever the last command did to it: it can be entered again
+                folder.source.chmod(0o755)
         limits = self.limits
         if timeout is not None:
             limits = replace(limits, seconds=min(timeout, limits.seconds))
@@ -118,6 +121,7 @@ class Sandbox:
         return {
             "PATH": search_path(self.rung, self._layout), "HOME": home, "TMPDIR": temporary, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent",
             "SHELL": "/bin/bash", "PYTHONDONTWRITEBYTECODE": "1",
+            "GIT_CONFIG_NOSYSTEM": "1",
         }  # fmt: skip
 
     def path(self, at: str) -> str:

@@ -94,6 +94,10 @@ def copy(
     here, there = os.open(source, _FOLDER), os.open(target, _FOLDER)
     try:
         _copy(here, there, uid, left, 0)
+    except PermissionError as error:
+        raise SandboxError(
+            f"A file or folder in the box is closed to its own user ({error.filename})."
+        ) from error
     finally:
         os.close(here)
         os.close(there)

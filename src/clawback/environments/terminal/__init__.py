@@ -7,7 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from clawback.environments.terminal.environment import OWN, Settings, TerminalEnvironment, TerminalTasks
+from clawback.environments.terminal.environment import OWN, TerminalEnvironment, TerminalTasks
+from clawback.environments.terminal.episode import Settings
 from clawback.errors import UsageError
 
 __all__ = ["Settings", "TerminalEnvironment", "TerminalTasks", "make", "names"]
