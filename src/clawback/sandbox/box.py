@@ -26,11 +26,12 @@ _users_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """A folder that a box shows beside its own: ``source`` is copied in, so that nothing in the box changes it."""
+    """A folder that a box shows beside its own: ``source`` is copied in, or shown where it lies, to be read alone."""
 
     at: str
     source: Path | None = None
     write: bool = False
+    copy: bool = True
 
 
 class Sandbox:
@@ -61,6 +62,8 @@ class Sandbox:
             raise
 
     def _folder(self, name: str, extra: Extra) -> Folder:
+        if extra.source is not None and not extra.copy:
+            return Folder(extra.source.resolve(), extra.at, False)
         folder = self._root / name
         folder.mkdir(mode=0o755)
         owner = self._uid if extra.write else None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
+import compileall
 import json
+import py_compile
 import re
 import secrets
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from xml.etree import ElementTree
 
@@ -56,26 +60,29 @@ def judge(
 ) -> Verdict | None:
     """Run the tests on a tree. None where nothing was reported at all."""
     word = secrets.token_hex(16)
-    with TemporaryDirectory() as folder:
-        judge_folder = _judge_folder(Path(folder))
-        limits = replace(limits, seconds=seconds, cpu_seconds=seconds, output=max(limits.output, 4 << 20))
-        extras = [Extra(RESULTS, write=True), Extra(JUDGE, judge_folder)]
-        with open_sandbox(limits, rung, work=TREE, extra=extras, read=tuple(extra)) as box:
-            box.put(tree)
-            canaries = _canaries(box)
-            orders = {
-                "word": word, "tests": list(tests), "canaries": canaries, "tree": box.path(TREE), "source": [".", "src", "lib"],
-                "junit": box.path(f"{RESULTS}/junit.xml"), "packages": [box.path(f"{JUDGE}/packages"), *map(str, extra)],
-            }  # fmt: skip
-            env = {"HOME": box.path("/tmp"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}  # noqa: S108
-            argv = ["python3", "-I", "-S", f"{box.path(JUDGE)}/judge.py"]
-            result = box.exec(argv, input=json.dumps(orders).encode(), env=env)
-            return _verdict(box, result, word, list(tests), canaries)
+    limits = replace(limits, seconds=seconds, cpu_seconds=seconds, output=max(limits.output, 4 << 20))
+    extras = [Extra(RESULTS, write=True), Extra(JUDGE, _judge_folder(), copy=False)]
+    with open_sandbox(limits, rung, work=TREE, extra=extras, read=tuple(extra)) as box:
+        box.put(tree)
+        canaries = _canaries(box)
+        orders = {
+            "word": word, "tests": list(tests), "canaries": canaries, "tree": box.path(TREE), "source": [".", "src", "lib"],
+            "junit": box.path(f"{RESULTS}/junit.xml"), "packages": [box.path(f"{JUDGE}/packages"), *map(str, extra)],
+        }  # fmt: skip
+        env = {"HOME": box.path("/tmp"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}  # noqa: S108
+        argv = ["python3", "-I", "-S", f"{box.path(JUDGE)}/judge.py"]
+        result = box.exec(argv, input=json.dumps(orders).encode(), env=env)
+        return _verdict(box, result, word, list(tests), canaries)
 
 
-def _judge_folder(folder: Path) -> Path:
-    into = folder / "judge"
-    into.mkdir()
+@cache
+def _judge_folder() -> Path:
+    """The judge with pytest beside it, for boxes to read. Compiled once: half of a judgement's time would go into that.
+
+    The compiled files are valid whatever their times, which a copy changes.
+    """
+    into = Path(tempfile.mkdtemp(prefix="clawback-judge-")).resolve()
+    atexit.register(shutil.rmtree, into, ignore_errors=True)
     (into / "judge.py").write_bytes(Path(__file__).with_name("judge.py").read_bytes())
     for path in packages():
         target = into / "packages" / path.name
@@ -84,6 +91,10 @@ def _judge_folder(folder: Path) -> Path:
         else:
             target.parent.mkdir(exist_ok=True)
             shutil.copy(path, target)
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    compileall.compile_dir(into / "packages", quiet=2, invalidation_mode=mode)
+    for one in (into, *into.rglob("*")):
+        one.chmod(0o755 if one.is_dir() else 0o644)
     return into
 
 
