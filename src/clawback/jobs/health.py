@@ -40,6 +40,7 @@ def check(home: Home) -> list[Finding]:
         _taps,
         _disk,
         _private,
+        _sandbox,
     ):
         try:
             findings.extend(look(home))
@@ -249,6 +250,21 @@ def _disk(home: Home) -> Iterator[Finding]:
         }
     else:
         yield _well(f"{free / 1e9:.0f} GB of disk are free")
+
+
+def _sandbox(home: Home) -> Iterator[Finding]:  # noqa: ARG001
+    from clawback import sandbox
+
+    rungs = sandbox.probe()
+    holds = [rung for rung in rungs if rung.usable and rung.name != "none"]
+    why = "; ".join(
+        f"{rung.name}: {rung.why}" for rung in rungs if not rung.usable and not rung.why.startswith("only")
+    )
+    if holds:
+        stronger = f". Not here: {why}" if why and not rungs[0].usable else ""
+        yield _well(f"programs that models write run in {holds[0].name} ({holds[0].walls}){stronger}")
+    else:
+        yield _well(f"no sandbox holds here, so programs that models write are not run ({why})")
 
 
 def _private(home: Home) -> Iterator[Finding]:
