@@ -46,3 +46,11 @@ class JudgeError(ClawbackError):
 
 class Busy(ClawbackError):
     """Something else holds what is needed: another run is training."""
+
+
+class SandboxError(ClawbackError):
+    """A box could not be opened, or its walls could not be put up; nothing was run in it. No fault of the program in it."""
+
+
+class SandboxRefused(SandboxError, UsageError):
+    """This machine has no isolation that the call accepts, or the call asked for something that must not be done."""

@@ -1,1 +1,8 @@
 """Where what a model wrote is run: a ladder of isolations behind one interface."""
+
+from clawback.sandbox.box import Extra, Sandbox
+from clawback.sandbox.ladder import Rung, choose, open_sandbox, probe
+from clawback.sandbox.limits import Limits, Result
+from clawback.sandbox.process import Process
+
+__all__ = ["Extra", "Limits", "Process", "Result", "Rung", "Sandbox", "choose", "open_sandbox", "probe"]

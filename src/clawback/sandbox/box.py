@@ -1,0 +1,204 @@
+"""A box: folders of its own, and commands that can reach nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+from clawback.errors import SandboxError, SandboxRefused, UsageError
+from clawback.sandbox import tree
+from clawback.sandbox.limits import Limits, Result
+from clawback.sandbox.process import Process
+from clawback.sandbox.rungs import ACCOUNTS, INNER_ID, Folder, Layout, RungName, inside, plan, search_path
+
+WORK = "/work"
+_READ_LIMIT = 64 << 20
+_FIRST_USER, _USERS = 1_000_000_000, 1000
+_users: set[int] = set()
+_users_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """A folder that a box shows beside its own: ``source`` is copied in, so that nothing in the box changes it."""
+
+    at: str
+    source: Path | None = None
+    write: bool = False
+
+
+class Sandbox:
+    """One box. Commands are apart from each other: what one leaves running is ended; its files stay until ``close``.
+
+    Paths are as the programs in the box would name them (``/work/x``, or ``x``, which is below the working folder).
+    On rungs without file names of their own, ``path`` tells what a program must say instead; relative names always do.
+    """
+
+    def __init__(
+        self, rung: RungName, limits: Limits, *, read: Sequence[Path] = (), work: str = WORK, extra: Sequence[Extra] = (),
+    ) -> None:  # fmt: skip
+        self.rung, self.limits, self.work = rung, limits, work
+        self._uid = _take_user() if rung in ("bubblewrap", "landlock") and os.geteuid() == 0 else None
+        self._root = Path(tempfile.mkdtemp(prefix="clawback-box-")).resolve()
+        self._root.chmod(0o711)
+        self._closed = False
+        self._running: list[Process] = []
+        try:
+            folders = [self._folder("work", Extra(work, write=True)), self._folder("tmp", Extra("/tmp", write=True))]  # noqa: S108
+            folders += [self._folder(f"extra-{n}", one) for n, one in enumerate(extra)]
+            self._layout = Layout(tuple(folders), tuple(read), self._accounts(), self._uid)
+        except BaseException:
+            self.close()
+            raise
+
+    def _folder(self, name: str, extra: Extra) -> Folder:
+        folder = self._root / name
+        folder.mkdir(mode=0o755)
+        owner = self._uid if extra.write else None
+        if extra.source is not None:
+            tree.copy(extra.source, folder, owner, self.limits.disk, self.limits.files)
+        if owner is not None:
+            os.chown(folder, owner, owner)
+        return Folder(folder, extra.at, extra.write)
+
+    def _accounts(self) -> Path:
+        folder = self._root / "system"
+        folder.mkdir(mode=0o755)
+        for path, text in ACCOUNTS.items():
+            (folder / Path(path).name).write_text(text.replace("{id}", str(self._uid or INNER_ID)))
+            (folder / Path(path).name).chmod(0o644)
+        return folder
+
+    # ---- commands
+
+    def exec(
+        self, argv: Sequence[str], *, input: bytes = b"", timeout: float | None = None,
+        env: Mapping[str, str] | None = None, cwd: str | None = None,
+    ) -> Result:  # fmt: skip
+        """Run a command to its end. Raises ``SandboxError`` only where it could not be run within its walls."""
+        return self._start(argv, input, timeout, env, cwd, keep_open=False).wait()
+
+    def start(
+        self, argv: Sequence[str], *, timeout: float | None = None, env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> Process:  # fmt: skip
+        """Start a command that is spoken with while it runs. It ends with the box, or at its limits."""
+        process = self._start(argv, b"", timeout, env, cwd, keep_open=True)
+        process.attend()
+        self._running.append(process)
+        return process
+
+    def _start(
+        self, argv: Sequence[str], input: bytes, timeout: float | None, env: Mapping[str, str] | None, cwd: str | None,
+        keep_open: bool,
+    ) -> Process:  # fmt: skip
+        if self._closed:
+            raise SandboxError("The box is closed.")
+        if not argv or not argv[0] or any("\0" in word for word in argv):
+            raise UsageError("A command is a list of words, without null characters.")
+        limits = self.limits
+        if timeout is not None:
+            limits = replace(limits, seconds=min(timeout, limits.seconds))
+        whole = {**self.environment(), **(env or {})}
+        spec = plan(self.rung, self._layout, argv, whole, self.path(self._absolute(cwd or ".")), limits)
+        return Process(spec, limits, input, keep_open)
+
+    def environment(self) -> dict[str, str]:
+        """All that a command finds set: nothing of ours, nor of the person's."""
+        home, temporary = self.path(self.work), self.path("/tmp")  # noqa: S108
+        return {
+            "PATH": search_path(), "HOME": home, "TMPDIR": temporary, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent",
+            "SHELL": "/bin/bash", "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
+
+    def path(self, at: str) -> str:
+        """What a program in the box calls this path."""
+        return inside(self.rung, self._layout, self._absolute(at))
+
+    # ---- files
+
+    def read(self, path: str, limit: int = _READ_LIMIT) -> bytes:
+        """A plain file's content. Links are not followed, wherever they point."""
+        root, below, _ = self._place(path)
+        return tree.read(root, below, limit)
+
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Write a file, with the folders that lead to it; in read-only folders of the box too."""
+        root, below, owner = self._place(path)
+        if len(data) > self.limits.disk:
+            raise UsageError(f"{path} would have {len(data)} bytes; the box holds {self.limits.disk}.")
+        tree.write(root, below, data, mode, owner)
+
+    def put(self, source: Path, at: str = ".") -> None:
+        """Copy a folder's content in."""
+        target, owner = self._folder_of(at)
+        tree.copy(source, target, owner, self.limits.disk, self.limits.files)
+
+    def take(self, target: Path, at: str = ".") -> None:
+        """Copy a folder's content out (links as links; no pipes, sockets or devices) into a new folder."""
+        target.mkdir(mode=0o700)
+        tree.copy(self._folder_of(at)[0], target, None, self.limits.disk, self.limits.files)
+
+    def copy_to(self, other: Sandbox) -> None:
+        """Copy the working folder into another box's, which is empty."""
+        source, (target, owner) = self._folder_of(".")[0], other._folder_of(".")
+        tree.copy(source, target, owner, self.limits.disk, self.limits.files)
+
+    def _absolute(self, path: str) -> str:
+        return os.path.normpath(path if path.startswith("/") else f"{self.work}/{path}")
+
+    def _place(self, path: str) -> tuple[Path, str, int | None]:
+        if ".." in path.split("/"):
+            raise SandboxRefused(f"{path!r} is no file in the box. Name one without `..`.")
+        whole = self._absolute(path)
+        for folder in sorted(self._layout.folders, key=lambda one: -len(one.at)):
+            for name in (folder.at, str(folder.source)):
+                if whole == name or whole.startswith(name + "/"):
+                    return folder.source, whole[len(name) + 1 :], self._uid if folder.write else None
+        names = ", ".join(folder.at for folder in self._layout.folders)
+        raise SandboxRefused(f"{path} is not in the box, which has {names}.")
+
+    def _folder_of(self, at: str) -> tuple[Path, int | None]:
+        root, below, owner = self._place(at)
+        if below:
+            raise SandboxRefused(f"{at} is no folder of the box itself.")
+        return root, owner
+
+    # ---- the end
+
+    def close(self) -> None:
+        """End what runs and remove what it left. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        for process in self._running:
+            process.stop()
+        for process in self._running:
+            process.finish()
+        tree.remove(self._root)
+        if self._uid is not None:
+            with _users_lock:
+                _users.discard(self._uid)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _take_user() -> int:
+    """A user id that nobody else on this machine has: from our process id, which is ours alone, and a count."""
+    base = _FIRST_USER + os.getpid() % 3_000_000 * _USERS
+    with _users_lock:
+        for number in itertools.islice(itertools.count(base), _USERS):
+            if number not in _users:
+                _users.add(number)
+                return number
+    raise SandboxError(f"{_USERS} boxes are open already. Close some first.")

@@ -1,0 +1,135 @@
+"""Which rung this machine has. Each is tried by running a program in it that looks for a way out, once a process."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from clawback.errors import ClawbackError, SandboxRefused
+from clawback.sandbox.box import WORK, Extra, Sandbox
+from clawback.sandbox.landlock import abi
+from clawback.sandbox.limits import Limits
+from clawback.sandbox.rungs import NAMES, RungName
+from clawback.sandbox.seccomp import ARCHITECTURES
+
+_TRIAL = """
+import os, socket, sys
+open("written", "w").write("x")
+for family, address in ((socket.AF_INET, ("192.0.2.1", 9)), (socket.AF_UNIX, sys.argv[1] + "/none")):
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as s:
+            s.connect(address)
+        sys.exit("a way to the network is open")
+    except OSError:
+        pass
+try:
+    open(sys.argv[1] + "/secret").read()
+    sys.exit("files outside can be read")
+except OSError:
+    pass
+print("kept in")
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One rung: whether it holds here, what it keeps apart, and, where it does not hold, why and what to do."""
+
+    name: RungName
+    usable: bool
+    walls: str
+    why: str = ""
+
+
+_WALLS: dict[RungName, str] = {
+    "bubblewrap": "own files, processes, network, users; seccomp; limits",
+    "landlock": "own files, no network; seccomp; limits; names and sizes of files outside can be seen",
+    "seatbelt": "own files, no network; limits of each process",
+    "none": "NO WALLS: limits alone; programs can read and write all that you can",
+}
+_HINTS = {
+    "setting up uid map": "AppArmor forbids user namespaces; a profile for bwrap allows them",
+    "RTM_NEWADDR": "AppArmor forbids network namespaces; a profile for bwrap allows them",
+    "new namespace": "user namespaces are switched off on this machine",
+    "No space left": "the limit of user namespaces is 0 (sysctl user.max_user_namespaces)",
+    "mount proc": "this runs inside a container that may not mount /proc",
+}
+
+
+@cache
+def probe() -> tuple[Rung, ...]:
+    """Every rung, strongest first. ``none`` is last and never chosen unless it is named."""
+    return tuple(_try(name) for name in NAMES)
+
+
+def _try(name: RungName) -> Rung:
+    walls = _WALLS[name]
+    missing = _missing(name)
+    if missing:
+        return Rung(name, False, walls, missing)
+    if name == "none":
+        return Rung(name, True, walls)
+    try:
+        with Sandbox(name, Limits(seconds=20, memory=512 << 20)) as box, Sandbox("none", Limits()) as outside:
+            outside.write("secret", b"seen")
+            result = box.exec(["python3", "-I", "-S", "-c", _TRIAL, outside.path(".")])
+            # a socket of ours that listens outside would need a listener; a name without one must be refused as well
+    except ClawbackError as error:
+        return Rung(name, False, walls, _hinted(str(error)))
+    if result.stdout.strip() == "kept in" and result.ok:
+        return Rung(name, True, walls)
+    return Rung(name, False, walls, (result.stderr.strip().splitlines() or [f"exit code {result.exit_code}"])[-1])
+
+
+def _missing(name: RungName) -> str:
+    linux = sys.platform == "linux"
+    if name == "seatbelt":
+        return "" if sys.platform == "darwin" else "only macOS has it"
+    if name in ("bubblewrap", "landlock"):
+        import os
+
+        if not linux:
+            return "only Linux has it"
+        if os.uname().machine not in ARCHITECTURES:
+            return f"no seccomp filter for {os.uname().machine}"
+    if name == "bubblewrap" and shutil.which("bwrap") is None:
+        return "bwrap is not installed (Debian, Ubuntu, Fedora, Arch: package bubblewrap)"
+    if name == "landlock" and abi() < 1:
+        return "this kernel has no Landlock (Linux 5.13 and later can have it)"
+    return ""
+
+
+def _hinted(text: str) -> str:
+    return next((f"{hint} ({text})" for sign, hint in _HINTS.items() if sign in text), text)
+
+
+def choose(rung: str | None = None) -> RungName:
+    """The strongest rung that holds here, or the named one if it does. Nothing weaker is ever taken in its place."""
+    rungs = probe()
+    if rung is None:
+        for one in rungs:
+            if one.usable and one.name != "none":
+                return one.name
+        why = "; ".join(f"{one.name}: {one.why}" for one in rungs if not one.usable and "only" not in one.why)
+        raise SandboxRefused(
+            f"This machine has no sandbox, so nothing that a model wrote is run on it ({why}). "
+            "Mend one of these, or give up all walls with `--sandbox none`."
+        )
+    for one in rungs:
+        if one.name == rung:
+            if one.usable:
+                return one.name
+            raise SandboxRefused(f"The sandbox {rung!r} does not hold on this machine: {one.why}.")
+    raise SandboxRefused(f"There is no sandbox {rung!r}. There are {', '.join(NAMES)}.")
+
+
+def open_sandbox(
+    limits: Limits | None = None, rung: str | None = None, *, read: Sequence[Path] = (), work: str = WORK,
+    extra: Sequence[Extra] = (),
+) -> Sandbox:  # fmt: skip
+    """A box on the strongest rung, or on the named one. ``read``: paths outside that it may read."""
+    return Sandbox(choose(rung), limits or Limits(), read=read, work=work, extra=extra)
