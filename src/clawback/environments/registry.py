@@ -46,11 +46,11 @@ KINDS: dict[str, Kind] = {
     "textarena": Kind(f"{_ADAPTERS}.textarena", "TextArena's games", "textarena:GuessTheNumber-v0", "textarena"),
     "reasoning-gym": Kind(f"{_ADAPTERS}.reasoning_gym", "Procedural questions", "reasoning-gym:leg_counting", "reasoning_gym"),
     "openenv": Kind(f"{_ADAPTERS}.openenv", "A running OpenEnv server", "openenv:ws://127.0.0.1:8000", "aiohttp"),
-    "trl": Kind(f"{_ADAPTERS}.trl", "A class as TRL's environment_factory takes it", "trl:my_env.py:Game"),
+    "trl": Kind(f"{_ADAPTERS}.trl", "A class for TRL's environment_factory", "trl:my_env.py:Game"),
     "skyrl-gym": Kind(f"{_ADAPTERS}.skyrl_gym", "SkyRL's environments over rows", "skyrl-gym:gsm8k?rows=FILE", "skyrl_gym"),
-    "tools": Kind(f"{_TOOLS}.tasks_file", "Tool calls: the shop, or a file of yours", "tools:shop"),
-    "gsm8k": Kind(f"{_TOOLS}.gsm8k", "GSM8K questions from a file, with tools", "gsm8k:FILE?tools=calculator"),
-    "bfcl": Kind(f"{_TOOLS}.bfcl", "Berkeley function calls, from their wheel", "bfcl:simple_python?data=FOLDER"),
+    "tools": Kind(f"{_TOOLS}.tasks_file", "Tool calls; or a TOML file of yours", "tools:shop"),
+    "gsm8k": Kind(f"{_TOOLS}.gsm8k", "GSM8K questions, from a file", "gsm8k:FILE?tools=calculator"),
+    "bfcl": Kind(f"{_TOOLS}.bfcl", "Function calls of the BFCL wheel", "bfcl:simple_python?data=FOLDER"),
     "miniwob": Kind("clawback.environments.browser.miniwob", "MiniWoB++ pages in Chromium", "miniwob:click-test", "playwright"),
 }  # fmt: skip
 
@@ -85,7 +85,9 @@ def find(name: str) -> EnvironmentSet:
         try:
             found = worlds.loaded(bare)
         except NotFound as error:
-            raise (_unknown(head) if get_close_matches(head.lower(), names(), n=1, cutoff=0.8) else error) from None
+            raise (
+                _unknown(head) if get_close_matches(head.lower(), names(), n=1, cutoff=0.8) else error
+            ) from None
         return _built(found, "", settings, bare)
     raise _unknown(bare)
 
@@ -116,7 +118,9 @@ def _built(found: Any, rest: str, settings: Mapping[str, Any], name: str) -> Env
     """A set itself, or a class or function that makes one; what stands after the colon is its first argument."""
     if inspect.isclass(found) or not isinstance(found, EnvironmentSet):
         if not callable(found):
-            raise UsageError(f"`{name}` is no environment set: it has no name, tasks and make, and cannot be called.")
+            raise UsageError(
+                f"`{name}` is no environment set: it has no name, tasks and make, and cannot be called."
+            )
         arguments = [rest] if rest else []
         try:
             inspect.signature(found).bind(*arguments, **settings)

@@ -73,7 +73,10 @@ def choose(reply: str, options: Mapping[str, T]) -> T | None:
     names = "|".join(re.escape(name) for name in sorted(by_name, key=len, reverse=True))
     marks = list(_MARKER.finditer(reply))
     pattern = rf"(?<![\w.-])(?:{names})(?!\w|\.\d)"
-    said = [found[0].lower() for found in re.finditer(pattern, reply[marks[-1].end() if marks else 0 :], re.IGNORECASE)]
+    said = [
+        found[0].lower()
+        for found in re.finditer(pattern, reply[marks[-1].end() if marks else 0 :], re.IGNORECASE)
+    ]
     if not said or (not marks and len({repr(by_name[name]) for name in said}) > 1):
         return None
     return by_name[said[0]]
@@ -85,8 +88,12 @@ def needed(module: str, for_what: str, command: str = "") -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0] and error.name != module:
-            raise MissingExtra(f"{for_what} needs {error.name}, which is not installed: pip install {error.name}") from error
-        raise MissingExtra(f"{for_what} needs a package that is not installed: {command or f'pip install {module}'}") from error
+            raise MissingExtra(
+                f"{for_what} needs {error.name}, which is not installed: pip install {error.name}"
+            ) from error
+        raise MissingExtra(
+            f"{for_what} needs a package that is not installed: {command or f'pip install {module}'}"
+        ) from error
 
 
 def loaded(place: str) -> Any:
@@ -104,7 +111,9 @@ def loaded(place: str) -> Any:
 
 
 def _module(name: str) -> Any:
-    sys.path[:0] = [""] if "" not in sys.path else []  # what lies in the current folder, as `python -m` finds it
+    sys.path[:0] = (
+        [""] if "" not in sys.path else []
+    )  # what lies in the current folder, as `python -m` finds it
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -120,7 +129,8 @@ def _file(path: Path) -> Any:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look themselves up there
     try:
@@ -171,7 +181,9 @@ def member(kind: str, name: str, known: list[str]) -> str:
     raise NotFound(f"{wanted}{hint} `clawback env list {kind}` shows what there is.")
 
 
-def split_rows(name: str, rows: Sequence[Mapping[str, Any]], held_out: float = 0.1) -> dict[Split, list[Task]]:
+def split_rows(
+    name: str, rows: Sequence[Mapping[str, Any]], held_out: float = 0.1
+) -> dict[Split, list[Task]]:
     """Rows as tasks. A row's own ``split`` counts; the others are shared out by their identity, which no reordering changes."""
     made: dict[Split, list[Task]] = {"train": [], "test": []}
     for row in {row_id(name, row): row for row in rows}.values():

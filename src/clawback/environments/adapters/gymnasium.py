@@ -13,8 +13,9 @@ from typing import Any
 
 from clawback.environments import worlds
 from clawback.environments.adapters import toy_text
-from clawback.environments.core import Message, Observation, Split, Step, Task
+from clawback.environments.core import Observation, Split, Step, Task
 from clawback.errors import NotFound, UsageError
+from clawback.records import Message
 
 PACKAGE = "gymnasium"
 OURS = ("tasks", "held_out", "patience", "goal", "turns")
@@ -46,13 +47,23 @@ def make(rest: str, settings: Mapping[str, Any]) -> GymnasiumSet:
         raise UsageError(f"{rest} is a {type(inner).__name__}, not one world: name a gymnasium.Env.")
     size = getattr(inner.observation_space, "shape", None) or ()
     if len(size) > 2 or _count(size) > MOST_NUMBERS:
-        raise UsageError(f"{rest} shows {_count(size)} numbers a step (a picture?), which is no text. Wrap it so that it says what it sees.")
+        raise UsageError(
+            f"{rest} shows {_count(size)} numbers a step (a picture?), which is no text. Wrap it so that it says what it sees."
+        )
     try:
-        has_way = toy_text.way(inner.unwrapped.P, 0, int(inner.action_space.n)) if hasattr(inner.unwrapped, "P") else None
+        has_way = (
+            toy_text.way(inner.unwrapped.P, 0, int(inner.action_space.n))
+            if hasattr(inner.unwrapped, "P")
+            else None
+        )
     finally:
         inner.close()
     # A return of 1 is what counts as solved: only a lake pays that.
-    return SolvableGymnasiumSet(found.world, own, found.ours) if has_way and toy_text.world(known) == "FrozenLake" else found
+    return (
+        SolvableGymnasiumSet(found.world, own, found.ours)
+        if has_way and toy_text.world(known) == "FrozenLake"
+        else found
+    )
 
 
 def _count(shape: Sequence[int]) -> int:
@@ -65,7 +76,9 @@ def _count(shape: Sequence[int]) -> int:
 class GymnasiumSet:
     """Tasks of one Gymnasium id: initial states by seed."""
 
-    def __init__(self, world: str, own: Mapping[str, Any] | None = None, ours: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, world: str, own: Mapping[str, Any] | None = None, ours: Mapping[str, Any] | None = None
+    ) -> None:
         self.world, self.own, self.ours = world, dict(own or {}), dict(ours or {})
         self.name = worlds.full_name("gymnasium", world, self.own)
 
@@ -110,7 +123,9 @@ class Gymnasium:
     async def reset(self, task: Task, seed: int) -> Observation:
         self.unread = self.turns = 0
         seen = await self._call(self._reset, int(task.data["seed"]), worlds.mixed(task.id, seed))
-        goal = self.of.ours.get("goal") or toy_text.GOALS.get(self.world, f"You act in the world {self.of.world}.")
+        goal = self.of.ours.get("goal") or toy_text.GOALS.get(
+            self.world, f"You act in the world {self.of.world}."
+        )
         return Observation(
             (
                 {"role": "system", "content": f"{goal}\n{self.how()}"},
@@ -120,7 +135,9 @@ class Gymnasium:
 
     async def step(self, message: Message) -> Step:
         self.turns += 1
-        late = self.inner.spec.max_episode_steps is None and self.turns >= int(self.of.ours.get("turns", TURNS))
+        late = self.inner.spec.max_episode_steps is None and self.turns >= int(
+            self.of.ours.get("turns", TURNS)
+        )
         action = self.read(worlds.text(message))
         if action is None:
             self.unread += 1
@@ -165,9 +182,7 @@ class Gymnasium:
             return {}
         first, count = int(space.start), int(space.n)
         words = toy_text.ACTIONS.get(self.world, ())
-        return {
-            (words[n] if len(words) == count else str(first + n)): first + n for n in range(count)
-        }
+        return {(words[n] if len(words) == count else str(first + n)): first + n for n in range(count)}
 
     def read(self, reply: str) -> Any:
         """The action that a reply names, or None."""
@@ -238,7 +253,9 @@ def _as(space: Any, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(value)
         return value
-    if isinstance(space, (gymnasium.spaces.Box, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)):
+    if isinstance(
+        space, (gymnasium.spaces.Box, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)
+    ):
         return numpy.asarray(value, dtype=space.dtype).reshape(space.shape)
     if isinstance(space, gymnasium.spaces.Tuple):
         return tuple(_as(part, given) for part, given in zip(space.spaces, value, strict=True))

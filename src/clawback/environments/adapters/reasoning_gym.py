@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clawback.environments import worlds
-from clawback.environments.core import Message, Observation, Split, Step, Task
+from clawback.environments.core import Observation, Split, Step, Task
 from clawback.errors import NotFound, UsageError
+from clawback.records import Message
 
 PACKAGE = "reasoning_gym"
 OURS = ("tasks", "held_out", "tags")
@@ -28,7 +29,9 @@ def names() -> list[str]:
 def make(rest: str, settings: Mapping[str, Any]) -> ReasoningSet:
     known = worlds.member("reasoning-gym", rest, names())
     own = {key: value for key, value in settings.items() if key not in OURS}
-    found = ReasoningSet(known, own, settings.get("tasks", 500), settings.get("held_out", 100), settings.get("tags", True))
+    found = ReasoningSet(
+        known, own, settings.get("tasks", 500), settings.get("held_out", 100), settings.get("tags", True)
+    )
     try:
         found.dataset("test")
     except (TypeError, AssertionError, ValueError) as error:
@@ -53,7 +56,9 @@ class ReasoningSet:
         with self._lock:
             if split not in self._made:
                 seed = 0 if split == "train" else worlds.HELD_OUT_FROM
-                self._made[split] = reasoning_gym.create_dataset(self.kind, seed=seed, size=self.sizes[split], **self.own)
+                self._made[split] = reasoning_gym.create_dataset(
+                    self.kind, seed=seed, size=self.sizes[split], **self.own
+                )
             return self._made[split]
 
     def entry(self, task: Task) -> Any:

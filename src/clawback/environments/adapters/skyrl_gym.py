@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from clawback.environments import worlds
-from clawback.environments.core import Message, Observation, Split, Step, Task
+from clawback.environments.core import Observation, Split, Step, Task
 from clawback.errors import UsageError
+from clawback.records import Message
 
 PACKAGE = "skyrl_gym"
 
@@ -25,14 +26,18 @@ def make(rest: str, settings: Mapping[str, Any]) -> SkyRLSet:
     known = worlds.member("skyrl-gym", rest, names())
     own = {key: value for key, value in settings.items() if key not in ("rows", "held_out")}
     if "rows" not in settings:
-        raise UsageError(f"skyrl-gym:{rest} needs rows with `prompt` and `reward_spec`: skyrl-gym:{rest}?rows=FILE.jsonl")
+        raise UsageError(
+            f"skyrl-gym:{rest} needs rows with `prompt` and `reward_spec`: skyrl-gym:{rest}?rows=FILE.jsonl"
+        )
     return SkyRLSet(known, worlds.rows(Path(settings["rows"])), own, float(settings.get("held_out", 0.1)))
 
 
 class SkyRLSet:
     """Rows ``{"prompt": [messages], "reward_spec": {"ground_truth"}, …}``; ``split`` in a row, else a tenth is held out by identity."""
 
-    def __init__(self, kind: str, rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any], held_out: float = 0.1) -> None:
+    def __init__(
+        self, kind: str, rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any], held_out: float = 0.1
+    ) -> None:
         self.kind, self.config = kind, dict(config)
         self.name = worlds.full_name("skyrl-gym", kind, self.config)
         self.by_split = worlds.split_rows(self.name, rows, held_out)
@@ -61,7 +66,9 @@ class SkyRL:
         import skyrl_gym
 
         prompt = task.data.get("prompt") or []
-        asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+        asked = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+        )
         self.inner = skyrl_gym.make(self.of.kind, env_config=self.of.config, extras=dict(task.data))
         messages, _ = self.inner.init(asked)
         return list(messages)
@@ -70,7 +77,9 @@ class SkyRL:
         with worlds.faults(self.of.name):
             made = await asyncio.to_thread(self.inner.step, worlds.text(message))
         done = bool(made["done"])
-        return Step(tuple(made["observations"] or ()), float(made["reward"]), done, dict(made.get("metadata") or {}))
+        return Step(
+            tuple(made["observations"] or ()), float(made["reward"]), done, dict(made.get("metadata") or {})
+        )
 
     async def close(self) -> None:
         inner, self.inner = self.inner, None

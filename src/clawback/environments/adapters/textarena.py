@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from clawback.environments import worlds
-from clawback.environments.core import Message, Observation, Split, Step, Task
+from clawback.environments.core import Observation, Split, Step, Task
 from clawback.errors import UsageError
+from clawback.records import Message
 
 PACKAGE = "textarena"
 OURS = ("tasks", "held_out", "opponent", "players", "turns")
@@ -55,7 +56,13 @@ class TextArenaSet:
         players: int = 1,
         opponent: Callable[[str], str] | None = None,
     ) -> None:
-        self.game, self.own, self.ours, self.players, self.opponent = game, dict(own), dict(ours), players, opponent
+        self.game, self.own, self.ours, self.players, self.opponent = (
+            game,
+            dict(own),
+            dict(ours),
+            players,
+            opponent,
+        )
         self.name = worlds.full_name("textarena", game, self.own)
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -136,11 +143,22 @@ class TextArena:
             over, seen = (True, "") if over else self._to_us()
             late = not over and self.turns >= int(self.of.ours.get("turns", TURNS))
             if not over and not late:
-                return Step(({"role": "user", "content": seen},), None, False, {"unparsable": True} if refused else {})
+                return Step(
+                    ({"role": "user", "content": seen},), None, False, {"unparsable": True} if refused else {}
+                )
             rewards, told = self.game.close()
         own = (told or {}).get(0) or {}
-        info = {"truncated": late, "unparsable": bool(own.get("invalid_move")), "reason": str(own.get("reason", ""))}
-        return Step((), float((rewards or {}).get(0, 0.0)), True, {name: value for name, value in info.items() if value})
+        info = {
+            "truncated": late,
+            "unparsable": bool(own.get("invalid_move")),
+            "reason": str(own.get("reason", "")),
+        }
+        return Step(
+            (),
+            float((rewards or {}).get(0, 0.0)),
+            True,
+            {name: value for name, value in info.items() if value},
+        )
 
     async def close(self) -> None:
         self.game = None
@@ -173,5 +191,9 @@ def _text(seen: Any, player: int = 0) -> str:
     """What is new: what the game and others said; our own moves stand in our replies."""
     if isinstance(seen, str):
         return seen
-    told = [(f"[Player {sender}] " if sender >= 0 else "") + str(said) for sender, said, _ in seen if sender != player]
+    told = [
+        (f"[Player {sender}] " if sender >= 0 else "") + str(said)
+        for sender, said, _ in seen
+        if sender != player
+    ]
     return "\n".join(told).strip()

@@ -51,7 +51,11 @@ def _cliff(seen: Any, inner: Any) -> str:
 
 def _taxi(seen: Any, inner: Any) -> str:
     row, column, passenger, goal = inner.decode(int(seen))
-    where = "in the taxi" if passenger == len(_PLACES) else f"at {_PLACES[passenger]} {_at(inner.locs[passenger])}"
+    where = (
+        "in the taxi"
+        if passenger == len(_PLACES)
+        else f"at {_PLACES[passenger]} {_at(inner.locs[passenger])}"
+    )
     drawn = "\n".join("".join(cell.decode() for cell in line) for line in inner.desc)
     return (
         f"{drawn}\nThe taxi is at row {row}, column {column}. The passenger is {where}. "

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from clawback.environments import worlds
-from clawback.environments.core import Message, Task, Tool
+from clawback.environments.core import Task, Tool
 from clawback.environments.tools import calls as reading
 from clawback.environments.tools.environment import Rules, ToolSet
 from clawback.environments.tools.rewards import Finished
 from clawback.environments.tools.toolbox import Given
-from clawback.errors import NotFound, UsageError
+from clawback.errors import NotFound
+from clawback.records import Message
 
 Json = dict[str, Any]
 CATEGORIES = (
@@ -48,7 +49,13 @@ def make(rest: str, settings: Mapping[str, Any]) -> ToolSet:
     answers = {row["id"]: row["ground_truth"] for row in _rows(path)} if path.is_file() else {}
     made = [_task(row, answers.get(row["id"]), category) for row in rows]
     tasks = worlds.split_rows("bfcl", made, float(settings.get("held_out", 0.2)))
-    return BfclSet(f"bfcl:{category}", tasks, lambda task: Given(task.data["tools"]), Matches(), Rules(turns=1, one_reply=True))
+    return BfclSet(
+        f"bfcl:{category}",
+        tasks,
+        lambda task: Given(task.data["tools"]),
+        Matches(),
+        Rules(turns=1, one_reply=True),
+    )
 
 
 def data_folder(given: Any = None) -> Path:
@@ -112,7 +119,11 @@ def _schema(given: Any) -> Any:
     for key, value in given.items():
         if key == "type" and isinstance(value, str):
             kind = _TYPES.get(value.lower(), value.lower())
-            made |= {"type": kind} if kind in ("object", "array", "string", "number", "integer", "boolean", "null") else {}
+            made |= (
+                {"type": kind}
+                if kind in ("object", "array", "string", "number", "integer", "boolean", "null")
+                else {}
+            )
         elif key == "properties" and isinstance(value, Mapping):
             made["properties"] = {name: _schema(part) for name, part in value.items()}
         else:
@@ -130,16 +141,20 @@ class BfclSet(ToolSet):
         if data["wanted"] == "none":
             return [{"role": "assistant", "content": "None of these tools can do that."}]
         made = [
-            reading.Call(safe(name), {k: _first(values) for k, values in arguments.items() if not _optional(values)})
+            reading.Call(
+                safe(name), {k: _first(values) for k, values in arguments.items() if not _optional(values)}
+            )
             for call in data["accepted"]
             for name, arguments in call.items()
         ]
         return [reading.message(made)]
 
 
-def _first(values: Sequence[Any]) -> Any:
+def _first(values: Any) -> Any:
     """An accepted value as a call would carry it: what is an object inside is again lists of accepted values."""
-    value = values[0]
+    if values == []:
+        raise NotFound("This row accepts no value at all for one of its arguments.")
+    value = values[0] if isinstance(values, list) else values
     if isinstance(value, Mapping):
         return {key: _first(inner) for key, inner in value.items() if not _optional(inner)}
     if isinstance(value, list):
@@ -164,7 +179,14 @@ class Matches:
         kinds = {t["function"]["name"]: t["function"]["parameters"] for t in data["tools"]}
         for accepted in data["accepted"]:
             [(name, arguments)] = accepted.items()
-            found = next((c for c in left if c.name == safe(name) and fits(c.arguments, arguments, kinds.get(c.name, {}))), None)
+            found = next(
+                (
+                    c
+                    for c in left
+                    if c.name == safe(name) and fits(c.arguments, arguments, kinds.get(c.name, {}))
+                ),
+                None,
+            )
             if found is None:
                 return 0.0
             left.remove(found)
@@ -182,7 +204,9 @@ def fits(given: Mapping[str, Any], accepted: Mapping[str, Any], parameters: Mapp
 
 
 def _among(value: Any, accepted: Any, kind: Mapping[str, Any]) -> bool:
-    return any(_same(value, other, kind) for other in (accepted if isinstance(accepted, list) else [accepted]))
+    return any(
+        _same(value, other, kind) for other in (accepted if isinstance(accepted, list) else [accepted])
+    )
 
 
 def _same(value: Any, other: Any, kind: Mapping[str, Any]) -> bool:

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clawback.environments.core import Message, Tool
+from clawback.environments.core import Tool
 from clawback.environments.worlds import text as text_of_reply
+from clawback.records import Message
 
 MOST_CALLS = 64
 """Calls of one reply that are read."""
@@ -65,7 +66,10 @@ def message(calls: Sequence[Call], text: str = "") -> Message:
             {
                 "id": call.id or f"call_{n}",
                 "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)},
+                "function": {
+                    "name": call.name,
+                    "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
+                },
             }
             for n, call in enumerate(calls)
         ],
@@ -137,7 +141,9 @@ def _bare(said: str) -> Reply:
         except (ValueError, RecursionError):
             return Reply(said)
         parts = value if isinstance(value, list) else [value]
-        if parts and all(isinstance(p, Mapping) and "name" in p and {"arguments", "parameters"} & set(p) for p in parts):
+        if parts and all(
+            isinstance(p, Mapping) and "name" in p and {"arguments", "parameters"} & set(p) for p in parts
+        ):
             return _collected("", (_call(part) for part in parts))
         return Reply(said)
     calls = python_calls(inner) if inner.startswith("[") and inner.endswith(")]") else None
@@ -189,7 +195,9 @@ def _in_words(each: Message) -> Message:
     if each.get("role") == "tool":
         return {"role": "user", "content": f"<tool_response>{said}</tool_response>"}
     if calls := [call for call in map(_structured, each.get("tool_calls") or ()) if isinstance(call, Call)]:
-        told = [json.dumps({"name": c.name, "arguments": dict(c.arguments)}, ensure_ascii=False) for c in calls]
+        told = [
+            json.dumps({"name": c.name, "arguments": dict(c.arguments)}, ensure_ascii=False) for c in calls
+        ]
         lines = [f"<tool_call>{line}</tool_call>" for line in told]
         return {"role": "assistant", "content": "\n".join([*([str(said)] if said else []), *lines])}
     return {"role": str(each.get("role", "user")), "content": said}

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clawback.environments import worlds
-from clawback.environments.core import Message, Observation, Split, Step, Task, Tool
+from clawback.environments.core import Observation, Split, Step, Task, Tool
 from clawback.environments.tools import calls as reading
 from clawback.environments.tools.rewards import Finished, Reward
 from clawback.environments.tools.toolbox import Toolbox, called
 from clawback.errors import UsageError
+from clawback.records import Message
 
 PATIENCE = 3
 """Unreadable replies in a row after which the episode is over."""
@@ -34,7 +35,9 @@ class Rules:
 
     def __post_init__(self) -> None:
         if self.turns < 1 or self.calls < 0:
-            raise UsageError("An episode needs at least one turn, and a number of calls that is not negative.")
+            raise UsageError(
+                "An episode needs at least one turn, and a number of calls that is not negative."
+            )
 
 
 class ToolSet:
@@ -64,7 +67,11 @@ class ToolSet:
             reading.message([reading.Call(action["name"], action.get("arguments") or {}, f"call_{n}")])
             for n, action in enumerate(data.get("actions", ()))
         ]
-        said = str(data["answer"]) if "answer" in data else ", ".join(map(str, data.get("outputs", ()))) or "Done."
+        said = (
+            str(data["answer"])
+            if "answer" in data
+            else ", ".join(map(str, data.get("outputs", ()))) or "Done."
+        )
         return made if self.rules.one_reply else [*made, {"role": "assistant", "content": said}]
 
 
@@ -116,7 +123,9 @@ class ToolEnvironment:
             return await self._go_on([told], {"unparsable": True})
         now.unread = 0
         answers = [await self._call(call) for call in reply.calls]
-        answers += [{"role": "user", "content": f"A call cannot be read: {problem}."} for problem in reply.problems]
+        answers += [
+            {"role": "user", "content": f"A call cannot be read: {problem}."} for problem in reply.problems
+        ]
         return await self._go_on(answers, {"unparsable": True} if reply.problems else {})
 
     async def close(self) -> None:
@@ -133,7 +142,10 @@ class ToolEnvironment:
         now = self._running()
         now.calls.append(call)
         if len(now.calls) > self.of.rules.calls:
-            said, right = f"Error: no more than {self.of.rules.calls} calls are allowed. Give your answer.", False
+            said, right = (
+                f"Error: no more than {self.of.rules.calls} calls are allowed. Give your answer.",
+                False,
+            )
         else:
             said, right = await called(now.box, now.tools, call)
         now.wrong += not right
@@ -171,4 +183,7 @@ def opening(task: Task, system: str) -> list[Message]:
         given = [{"role": "user", "content": str(task.data.get("prompt", ""))}]
     own_system = task.data.get("system", system)
     has_system = any(message.get("role") == "system" for message in given)
-    return [*([{"role": "system", "content": own_system}] if own_system and not has_system else []), *map(dict, given)]
+    return [
+        *([{"role": "system", "content": own_system}] if own_system and not has_system else []),
+        *map(dict, given),
+    ]

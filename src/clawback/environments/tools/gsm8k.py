@@ -17,7 +17,7 @@ from clawback.environments.core import Task
 from clawback.environments.tools.environment import Rules, ToolSet
 from clawback.environments.tools.python_tool import PythonTool
 from clawback.environments.tools.rewards import Answer
-from clawback.environments.tools.toolbox import Functions, Given, ToolError, Toolbox
+from clawback.environments.tools.toolbox import Functions, Given, Toolbox, ToolError
 from clawback.errors import UsageError
 
 SYSTEM = "Solve the problem step by step. End with the answer, a number, on a line of its own: #### NUMBER"

@@ -44,7 +44,9 @@ class Mcp:
             raise UsageError("An MCP server is either a command or a url.")
         self.command, self.url, self.env, self.cwd = tuple(command), url, dict(env or {}), cwd
         self.state_tool, self.seconds = state, seconds
-        self._asked: asyncio.Queue[tuple[str, Mapping[str, Any], asyncio.Future[Any]] | None] = asyncio.Queue()
+        self._asked: asyncio.Queue[tuple[str, Mapping[str, Any], asyncio.Future[Any]] | None] = (
+            asyncio.Queue()
+        )
         self._holder: asyncio.Task[None] | None = None
 
     @property
@@ -116,7 +118,10 @@ class Mcp:
             if not ready.done():
                 told = error if isinstance(error, ClawbackError) else None
                 ready.set_exception(
-                    told or EnvironmentFailure(f"The MCP server ({self._where}) cannot be used: {_innermost(error)}.")
+                    told
+                    or EnvironmentFailure(
+                        f"The MCP server ({self._where}) cannot be used: {_innermost(error)}."
+                    )
                 )
 
     async def _serve(self, client: Any) -> None:
@@ -126,7 +131,9 @@ class Mcp:
                 async with asyncio.timeout(self.seconds):
                     result = await client.call_tool(name, dict(arguments))
             except TimeoutError:
-                answer.set_exception(EnvironmentFailure(f"The MCP tool {name} took more than {self.seconds:.0f} s."))
+                answer.set_exception(
+                    EnvironmentFailure(f"The MCP tool {name} took more than {self.seconds:.0f} s.")
+                )
             except Exception as error:
                 answer.set_exception(EnvironmentFailure(f"The MCP tool {name} broke: {_innermost(error)}."))
             else:
@@ -139,7 +146,9 @@ class Mcp:
 
         env = {name: os.environ[name] for name in _KEPT if name in os.environ} | self.env
         first, *rest = self.command
-        return stdio_client(StdioServerParameters(command=first, args=rest, env=env, cwd=self.cwd), errlog=quiet)
+        return stdio_client(
+            StdioServerParameters(command=first, args=rest, env=env, cwd=self.cwd), errlog=quiet
+        )
 
 
 def _innermost(error: BaseException) -> str:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from clawback.environments.core import EnvironmentFailure, Message, Task
+from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.tools.calls import Call
 from clawback.environments.tools.toolbox import Toolbox, called
 from clawback.errors import UsageError
 from clawback.feedback.endpoint import Ask, NoAnswer
-from clawback.records import text_of
+from clawback.records import Message, text_of
 
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+")
 _MARKS = (
@@ -108,7 +108,7 @@ MORE_NUMBERS = 4
 def tells(reply: str, outputs: Sequence[str]) -> bool:
     """Does a reply name each of these, as whole words and without naming every number there is?"""
     said = re.sub(r"(?<=\d),(?=\d{3})", "", reply).lower()
-    if len({number for number in _NUMBER.findall(said)}) > len(outputs) + MORE_NUMBERS and any(map(as_number, outputs)):
+    if len(set(_NUMBER.findall(said))) > len(outputs) + MORE_NUMBERS and any(map(as_number, outputs)):
         return False
     return all(re.search(rf"(?<![\w.]){re.escape(part.lower())}(?!\w|\.\d)", said) for part in outputs)
 
@@ -169,14 +169,19 @@ class Judged:
         before = "\n\n".join(f"{m.get('role')}: {_said(m)}" for m in episode.messages[:-1])
         asked = before + (f"\n\nWhat counts: {self.rubric}" if self.rubric else "")
         try:
-            [grade] = await asyncio.to_thread(Generative(self.ask, self.votes).score, [(asked, episode.answer)])
+            [grade] = await asyncio.to_thread(
+                Generative(self.ask, self.votes).score, [(asked, episode.answer)]
+            )
         except NoAnswer as error:
             raise EnvironmentFailure(f"Nobody judged {episode.task.id}: {error}.") from error
         return grade
 
 
 def _said(message: Message) -> str:
-    made = "".join(f"\n[calls {c['function']['name']} {c['function']['arguments']}]" for c in message.get("tool_calls") or ())
+    made = "".join(
+        f"\n[calls {c['function']['name']} {c['function']['arguments']}]"
+        for c in message.get("tool_calls") or ()
+    )
     return text_of(message.get("content")) + made
 
 

@@ -28,7 +28,9 @@ _PLAIN: dict[Any, Json] = {
     Any: {},
     inspect.Parameter.empty: {},
 }
-_SECTION = re.compile(r"^\s*(args|arguments|parameters|returns?|raises|yields|examples?|notes?):\s*$", re.IGNORECASE)
+_SECTION = re.compile(
+    r"^\s*(args|arguments|parameters|returns?|raises|yields|examples?|notes?):\s*$", re.IGNORECASE
+)
 _PARAMETER = re.compile(r"^(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 _SPHINX = re.compile(r"^\s*:param\s+(?:[\w\[\], ]+\s+)?(\w+):\s*(.*)$", re.MULTILINE)
 
@@ -49,7 +51,9 @@ def definition(function: Callable[..., Any], name: str = "") -> Tool:
         if parameter.name == "self":
             continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise UsageError(f"{function.__name__} takes {parameter}, which a tool call cannot name: give it named parameters.")
+            raise UsageError(
+                f"{function.__name__} takes {parameter}, which a tool call cannot name: give it named parameters."
+            )
         made = of(hints.get(parameter.name, parameter.empty), f"{function.__name__}({parameter.name})")
         if parameter.name in described:
             made = {**made, "description": described[parameter.name]}
@@ -58,8 +62,16 @@ def definition(function: Callable[..., Any], name: str = "") -> Tool:
         elif isinstance(parameter.default, (str, int, float, bool)):
             made = {**made, "default": parameter.default}
         properties[parameter.name] = made
-    parameters: Json = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return {"type": "function", "function": {"name": name or function.__name__, "description": said, "parameters": parameters}}
+    parameters: Json = {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+    return {
+        "type": "function",
+        "function": {"name": name or function.__name__, "description": said, "parameters": parameters},
+    }
 
 
 def of(hint: Any, where: str = "") -> Json:
@@ -88,7 +100,9 @@ def of(hint: Any, where: str = "") -> Json:
         return {"enum": [member.value for member in hint]}
     if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or typing.is_typeddict(hint)):
         return _record(hint, where)
-    raise UsageError(f"{where or hint} has the type {hint}, which a tool call cannot carry. Use str, int, float, bool, list, dict, Literal.")
+    raise UsageError(
+        f"{where or hint} has the type {hint}, which a tool call cannot carry. Use str, int, float, bool, list, dict, Literal."
+    )
 
 
 def _union(inner: tuple[Any, ...], where: str) -> Json:

@@ -14,13 +14,26 @@ from typing import Any
 from clawback.environments.core import Split, Task
 from clawback.environments.tools.environment import Rules, ToolSet
 from clawback.environments.tools.rewards import EndState
-from clawback.environments.tools.toolbox import Functions, ToolError, Toolbox
+from clawback.environments.tools.toolbox import Functions, Toolbox, ToolError
 from clawback.environments.worlds import unknown_settings
 from clawback.errors import UsageError
 
 ITEMS = ("lamp", "kettle", "chair", "rope", "clock", "basket", "mirror", "ladder", "blanket", "radio")
 CUSTOMERS: dict[Split, tuple[str, ...]] = {
-    "train": ("Ada", "Bruno", "Chen", "Dora", "Emil", "Fatima", "Goran", "Hana", "Ivan", "June", "Kofi", "Lena"),
+    "train": (
+        "Ada",
+        "Bruno",
+        "Chen",
+        "Dora",
+        "Emil",
+        "Fatima",
+        "Goran",
+        "Hana",
+        "Ivan",
+        "June",
+        "Kofi",
+        "Lena",
+    ),
     "test": ("Mira", "Nils", "Olga", "Pavel", "Rosa", "Sven"),
 }
 SYSTEM = (
@@ -158,10 +171,14 @@ Made = tuple[str, list[dict[str, Any]], list[str]]
 
 def _price(shop: Shop, rng: random.Random, customer: str) -> Made:
     item = rng.choice(ITEMS)
-    return f"I am {customer}. What does a {item} cost?", [_call("look_up", item=item)], [str(shop.prices[item])]
+    return (
+        f"I am {customer}. What does a {item} cost?",
+        [_call("look_up", item=item)],
+        [str(shop.prices[item])],
+    )
 
 
-def _buy(shop: Shop, rng: random.Random, customer: str) -> Made:
+def _buy(shop: Shop, rng: random.Random, customer: str) -> Made:  # noqa: ARG001
     item, count = rng.choice(ITEMS), rng.randint(1, 3)
     said = f"I am {customer}. I would like to order {count} of the item {item}."
     return said, [_call("place_order", customer=customer, item=item, quantity=count)], []
@@ -177,7 +194,11 @@ def _change(shop: Shop, rng: random.Random, customer: str) -> Made:
     name, order = _order_of(shop, customer)
     count = rng.choice([n for n in (1, 2, 3) if n != order["quantity"]])
     said = f"I am {customer}. Make my order {count} instead of {order['quantity']}, please."
-    return said, [_call("find_orders", customer=customer), _call("change_quantity", order=name, quantity=count)], []
+    return (
+        said,
+        [_call("find_orders", customer=customer), _call("change_quantity", order=name, quantity=count)],
+        [],
+    )
 
 
 def _deliver(shop: Shop, rng: random.Random, customer: str) -> Made:
@@ -199,7 +220,14 @@ def _swap(shop: Shop, rng: random.Random, customer: str) -> Made:
     return said, actions, [str(shop.prices[item])]
 
 
-KINDS: tuple[Callable[[Shop, random.Random, str], Made], ...] = (_price, _buy, _cancel, _change, _deliver, _swap)
+KINDS: tuple[Callable[[Shop, random.Random, str], Made], ...] = (
+    _price,
+    _buy,
+    _cancel,
+    _change,
+    _deliver,
+    _swap,
+)
 
 
 def task(number: int, split: Split, kinds: Sequence[str] = ()) -> Task:
@@ -226,8 +254,12 @@ def make(settings: Mapping[str, Any]) -> ToolSet:
         "train": int(settings.get("tasks", COUNTS["train"])),
         "test": int(settings.get("held_out", COUNTS["test"])),
     }
-    tasks: dict[Split, list[Task]] = {s: [task(n, s, kinds) for n in range(count)] for s, count in counts.items()}
-    return ToolSet("tools:shop", tasks, box, EndState(), Rules(turns=int(settings.get("turns", 8)), system=SYSTEM))
+    tasks: dict[Split, list[Task]] = {
+        s: [task(n, s, kinds) for n in range(count)] for s, count in counts.items()
+    }
+    return ToolSet(
+        "tools:shop", tasks, box, EndState(), Rules(turns=int(settings.get("turns", 8)), system=SYSTEM)
+    )
 
 
 def box(of: Task) -> Toolbox:

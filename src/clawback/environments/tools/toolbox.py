@@ -114,7 +114,9 @@ async def _run(function: Callable[..., Any], arguments: Mapping[str, Any]) -> An
     except (ToolError, ClawbackError):
         raise
     except (OSError, MemoryError) as error:
-        raise EnvironmentFailure(f"The tool {function.__name__} broke: {type(error).__name__}: {error}.") from error
+        raise EnvironmentFailure(
+            f"The tool {function.__name__} broke: {type(error).__name__}: {error}."
+        ) from error
     except Exception as error:
         raise ToolError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
 
