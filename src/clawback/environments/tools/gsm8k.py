@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,11 @@ def calculate(expression: str) -> str:
         raise ToolError("the expression is too long")
     try:
         value = _value(ast.parse(expression.replace(",", "").replace("$", "").strip(), mode="eval").body)
+        if not isfinite(value):
+            raise ValueError("the result is no finite number")
+        return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:.10g}"
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError, ZeroDivisionError) as error:
         raise ToolError(f"that cannot be worked out: {error}") from error
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:.10g}"
 
 
 def _value(node: ast.AST) -> Any:

@@ -59,17 +59,18 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
 def mismatch(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
     """Where arguments do not fit a tool's schema, in words; "" where they do."""
     try:
-        import jsonschema
+        from jsonschema import Draft202012Validator
+        from jsonschema.exceptions import best_match
     except ImportError as error:
         raise MissingExtra('Tool calls need jsonschema: pip install "clawback[train]"') from error
     try:
-        jsonschema.validate(dict(arguments), dict(parameters))
-    except jsonschema.ValidationError as error:
-        where = ".".join(str(part) for part in error.absolute_path)
-        return f"{where}: {error.message}" if where else str(error.message)
-    except jsonschema.SchemaError as error:
-        raise UsageError(f"The schema of a tool is none: {error.message}.") from error
-    return ""
+        problem = best_match(Draft202012Validator(dict(parameters)).iter_errors(dict(arguments)))
+    except Exception as error:  # what a schema that is none makes the library raise
+        raise UsageError(f"The schema of a tool is none: {error}.") from error
+    if problem is None:
+        return ""
+    where = ".".join(str(part) for part in problem.absolute_path)
+    return f"{where}: {problem.message}" if where else str(problem.message)
 
 
 class Functions:
