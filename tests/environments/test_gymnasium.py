@@ -11,20 +11,22 @@ pytest.importorskip("gymnasium")
 
 import gymnasium
 import numpy
-from tests.environments.playing import walk
 
 from clawback.environments import play, policies, registry, worlds
 from clawback.environments.adapters import toy_text
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.validate import validate
 from clawback.errors import UsageError
+from tests.environments.playing import walk
 
 LAKE = "gymnasium:FrozenLake-v1?is_slippery=false"
 
 
 def test_the_lake_is_shown_and_walked_to_its_end() -> None:
     lake = registry.find(LAKE)
-    opened, steps = asyncio.run(walk(lake, lake.tasks("train")[0], ["Action: down", "I think: right", "nothing"]))
+    opened, steps = asyncio.run(
+        walk(lake, lake.tasks("train")[0], ["Action: down", "I think: right", "nothing"])
+    )
     assert "[S] F  F  F" in opened.messages[-1]["content"]
     assert "left, down, right, up" in opened.messages[0]["content"]
     assert "row 1, column 0" in steps[0].messages[0]["content"]
@@ -36,7 +38,9 @@ def test_known_solutions_score_one_and_the_map_has_one() -> None:
     lake = registry.find(f"{LAKE}&map_name=8x8&tasks=3")
     checks = asyncio.run(validate(lake, lake.tasks("train")))
     assert [(c.solved, c.problem) for c in checks] == [(True, "")] * 3
-    assert toy_text.way(gymnasium.make("FrozenLake-v1").unwrapped.P, 0, 4) is None  # it is slippery: no fixed way
+    assert (
+        toy_text.way(gymnasium.make("FrozenLake-v1").unwrapped.P, 0, 4) is None
+    )  # it is slippery: no fixed way
 
 
 def test_replies_that_name_no_action_are_told_so_and_end_the_episode_when_they_go_on() -> None:
@@ -56,7 +60,10 @@ def test_one_task_begins_alike_and_the_episodes_seed_is_its_luck() -> None:
 
     def hits(seed: int) -> list[str]:
         opened, steps = asyncio.run(walk(cards, task, ["hit"] * 3, seed))
-        return [opened.messages[-1]["content"], *(s.messages[0]["content"] if s.messages else str(s.reward) for s in steps)]
+        return [
+            opened.messages[-1]["content"],
+            *(s.messages[0]["content"] if s.messages else str(s.reward) for s in steps),
+        ]
 
     assert hits(1) == hits(1)
     assert len({hits(seed)[0] for seed in range(8)}) == 1
@@ -71,7 +78,10 @@ def test_splits_share_no_task_and_identity_knows_nothing_of_their_number() -> No
     assert slippery.id != registry.find(LAKE).tasks("train")[0].id
 
 
-@pytest.mark.parametrize("name", ["Taxi-v4", "CliffWalking-v1", "CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"])
+@pytest.mark.parametrize(
+    "name",
+    ["Taxi-v4", "CliffWalking-v1", "CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"],
+)
 def test_worlds_open_alike_and_answer(name: str) -> None:
     found = registry.find(f"gymnasium:{name}")
     assert [c.problem for c in asyncio.run(validate(found, found.tasks("test")[:2]))] == ["", ""]
@@ -85,7 +95,9 @@ def test_many_at_once_are_as_one_after_the_other() -> None:
         return words[(len(messages) + len(messages[-1]["content"])) % 4]
 
     async def played(together: int) -> list[Any]:
-        return await play.play(taxi, taxi.tasks("train")[:12], policies.Script(drive), together=together, turns=15)
+        return await play.play(
+            taxi, taxi.tasks("train")[:12], policies.Script(drive), together=together, turns=15
+        )
 
     a, b = asyncio.run(played(12)), asyncio.run(played(1))
     assert [x.messages for x in a] == [x.messages for x in b]
@@ -97,9 +109,21 @@ class Odd(gymnasium.Env[Any, Any]):
 
     def __init__(self) -> None:
         spaces = gymnasium.spaces
-        self.observation_space = spaces.Dict({"where": spaces.Box(-1, 1, (2,)), "word": spaces.Text(8), "n": spaces.Discrete(3)})
-        self.action_space = spaces.Dict({"move": spaces.Box(-1, 1, (2,)), "kind": spaces.Discrete(3), "pair": spaces.Tuple((spaces.Discrete(2),))})
-        self.seen: dict[str, Any] = {"where": numpy.array([0.25, -1 / 3], dtype="float32"), "word": "hello", "n": numpy.int64(2)}
+        self.observation_space = spaces.Dict(
+            {"where": spaces.Box(-1, 1, (2,)), "word": spaces.Text(8), "n": spaces.Discrete(3)}
+        )
+        self.action_space = spaces.Dict(
+            {
+                "move": spaces.Box(-1, 1, (2,)),
+                "kind": spaces.Discrete(3),
+                "pair": spaces.Tuple((spaces.Discrete(2),)),
+            }
+        )
+        self.seen: dict[str, Any] = {
+            "where": numpy.array([0.25, -1 / 3], dtype="float32"),
+            "word": "hello",
+            "n": numpy.int64(2),
+        }
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -120,7 +144,11 @@ def odd() -> Any:
 
 def test_structured_spaces_are_json_both_ways(odd: Any) -> None:
     good = 'I move.\nAction: {"move": [0.5, 0.25], "kind": 1, "pair": [0]}'
-    bad = ['Action: {"move": [9, 9], "kind": 1, "pair": [0]}', "Action: {", 'Action: {"move": [0.5], "kind": 1, "pair": [0]}']
+    bad = [
+        'Action: {"move": [9, 9], "kind": 1, "pair": [0]}',
+        "Action: {",
+        'Action: {"move": [0.5], "kind": 1, "pair": [0]}',
+    ]
     opened, steps = asyncio.run(walk(odd, odd.tasks("train")[0], [good, bad[0], good, bad[1], bad[2]]))
     assert opened.messages[-1]["content"] == "where: [0.25, -0.3333]\nword: hello\nn: 2"
     assert [s.reward for s in steps] == [0.75, None, 0.75, 0.0]

@@ -22,9 +22,21 @@ from clawback.errors import UsageError
 from tests.environments.playing import walk
 
 Frame = dict[str, Any]
-ECHO = {"type": "object", "required": ["message"], "properties": {"message": {"type": "string"}, "metadata": {"type": "object"}}}
-MOVE = {"type": "object", "required": ["x", "y"], "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}
-MCP = {"type": "object", "required": ["type"], "properties": {"type": {"const": "call_tool"}, "tool_name": {"type": "string"}, "arguments": {}}}
+ECHO = {
+    "type": "object",
+    "required": ["message"],
+    "properties": {"message": {"type": "string"}, "metadata": {"type": "object"}},
+}
+MOVE = {
+    "type": "object",
+    "required": ["x", "y"],
+    "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}},
+}
+MCP = {
+    "type": "object",
+    "required": ["type"],
+    "properties": {"type": {"const": "call_tool"}, "tool_name": {"type": "string"}, "arguments": {}},
+}
 
 
 class Session:
@@ -55,13 +67,26 @@ class Session:
 
     def mcp(self, data: Frame) -> Frame:
         if data["type"] == "list_tools":
-            tool = {"name": "add", "description": "Add.", "input_schema": {"type": "object", "properties": {"a": {"type": "number"}}}}
-            return {"type": "observation", "data": {"observation": {"tools": [tool]}, "reward": None, "done": False}}
+            tool = {
+                "name": "add",
+                "description": "Add.",
+                "input_schema": {"type": "object", "properties": {"a": {"type": "number"}}},
+            }
+            return {
+                "type": "observation",
+                "data": {"observation": {"tools": [tool]}, "reward": None, "done": False},
+            }
         self.count += data["arguments"]["a"]
-        return {"type": "observation", "data": {"observation": {"result": self.count}, "reward": 1.0, "done": self.count > 3}}
+        return {
+            "type": "observation",
+            "data": {"observation": {"result": self.count}, "reward": 1.0, "done": self.count > 3},
+        }
 
     def seen(self, text: str, reward: float | None, done: bool = False) -> Frame:
-        return {"type": "observation", "data": {"observation": {"text": text, "metadata": {"n": 1}}, "reward": reward, "done": done}}
+        return {
+            "type": "observation",
+            "data": {"observation": {"text": text, "metadata": {"n": 1}}, "reward": reward, "done": done},
+        }
 
 
 def _error(code: str, said: str) -> Frame:
@@ -74,7 +99,9 @@ async def server(kind: str, most: int = 100) -> AsyncIterator[tuple[str, list[An
     open_now: list[Any] = []
 
     async def schema(_: web.Request) -> web.Response:
-        return web.json_response({"action": {"echo": ECHO, "grid": MOVE, "mcp": MCP}[kind], "observation": {}, "state": {}})
+        return web.json_response(
+            {"action": {"echo": ECHO, "grid": MOVE, "mcp": MCP}[kind], "observation": {}, "state": {}}
+        )
 
     async def socket(request: web.Request) -> web.WebSocketResponse:
         ws = web.WebSocketResponse()
@@ -144,7 +171,12 @@ def test_a_structured_action_is_a_tool_and_a_wrong_one_is_the_policys_fault() ->
         assert opened.tools[0]["function"]["parameters"]["required"] == ["x", "y"]
         assert [s.info.get("unparsable") for s in steps] == [True, True, None]
         assert "must be an integer" in steps[0].messages[0]["content"]
-        assert steps[2].messages[0] == {"role": "tool", "tool_call_id": "call_0", "name": "act", "content": "at 1,2"}
+        assert steps[2].messages[0] == {
+            "role": "tool",
+            "tool_call_id": "call_0",
+            "name": "act",
+            "content": "at 1,2",
+        }
 
     use("grid", scene)
 
@@ -152,7 +184,11 @@ def test_a_structured_action_is_a_tool_and_a_wrong_one_is_the_policys_fault() ->
 def test_an_mcp_server_gives_its_tools_and_several_calls_go_in_order() -> None:
     async def scene(name: str, open_now: list[Any]) -> None:
         found = registry.find(name)
-        opened, [step] = await walk(found, found.tasks("train")[0], [message([Call("add", {"a": 2}), Call("add", {"a": 3}), Call("add", {"a": 9})])])
+        opened, [step] = await walk(
+            found,
+            found.tasks("train")[0],
+            [message([Call("add", {"a": 2}), Call("add", {"a": 3}), Call("add", {"a": 9})])],
+        )
         assert [t["function"]["name"] for t in opened.tools] == ["add"]
         assert [m["content"] for m in step.messages] == ['{"result": 2}', '{"result": 5}']
         assert (step.reward, step.done) == (2.0, True)
@@ -166,7 +202,9 @@ def test_faults_of_the_server_are_no_reward_of_zero() -> None:
         for reply, says in (("explode", "it exploded"), ("hang up", "closed")):
             with pytest.raises(EnvironmentFailure, match=says):
                 await walk(found, found.tasks("train")[0], [reply])
-        played = await play.play(found, found.tasks("train")[:3], policies.Script(lambda m, t: "explode"), together=3)
+        played = await play.play(
+            found, found.tasks("train")[:3], policies.Script(lambda m, t: "explode"), together=3
+        )
         assert [(p.stop, p.reward) for p in played] == [("failed", None)] * 3
         assert play.summary(played)["failed"] == 3
         assert play.summary(played)["reward"] is None

@@ -41,7 +41,11 @@ def test_an_answer_without_tags_counts_and_is_marked() -> None:
     task = legs.tasks("train")[0]
     right = legs.solution(task)[0]["content"]  # type: ignore[attr-defined]
     bare = right.removeprefix("<answer>").removesuffix("</answer>")
-    for reply, reward, marked in ((right, 1.0, None), (bare, 1.0, True), ("<answer>7</answer> or " + right, 1.0, None)):
+    for reply, reward, marked in (
+        (right, 1.0, None),
+        (bare, 1.0, True),
+        ("<answer>7</answer> or " + right, 1.0, None),
+    ):
         _, [step] = asyncio.run(walk(legs, task, [reply]))
         assert (step.reward, step.info.get("unparsable"), step.done) == (reward, marked, True)
     _, [step] = asyncio.run(walk(legs, task, ["<answer>-1</answer>"]))

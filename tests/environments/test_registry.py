@@ -42,7 +42,10 @@ def mine(tmp_path: Path) -> str:
 
 
 def test_settings_are_read_as_json_where_they_are_json() -> None:
-    assert registry.split("a:b?n=3&x=left&y=false&z=1.5") == ("a:b", {"n": 3, "x": "left", "y": False, "z": 1.5})
+    assert registry.split("a:b?n=3&x=left&y=false&z=1.5") == (
+        "a:b",
+        {"n": 3, "x": "left", "y": False, "z": 1.5},
+    )
     assert registry.split("openenv:ws://h:1/p") == ("openenv:ws://h:1/p", {})
     with pytest.raises(UsageError, match="no setting"):
         registry.split("a?b")

@@ -20,7 +20,11 @@ from tests.environments.playing import walk
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
     made = [
-        {"prompt": [{"role": "user", "content": f"{n}+{n}?"}], "reward_spec": {"ground_truth": str(2 * n)}, "split": split}
+        {
+            "prompt": [{"role": "user", "content": f"{n}+{n}?"}],
+            "reward_spec": {"ground_truth": str(2 * n)},
+            "split": split,
+        }
         for n, split in ((2, "train"), (3, "train"), (4, "test"))
     ]
     file = tmp_path / "rows.jsonl"

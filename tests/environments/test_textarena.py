@@ -47,7 +47,9 @@ def test_many_games_at_once_are_as_one_after_the_other() -> None:
         return random.Random(len(messages)).choice(["[up]", "[down]", "[left]", "[right]"])
 
     async def played(together: int) -> list[Any]:
-        return await play.play(game, game.tasks("train")[:6], policies.Script(bot), together=together, turns=12)
+        return await play.play(
+            game, game.tasks("train")[:6], policies.Script(bot), together=together, turns=12
+        )
 
     random.seed(5)
     before = random.getstate()

@@ -75,14 +75,19 @@ def by_word(found: Any, word: str) -> Any:
 
 def test_methods_are_tools_and_the_object_says_what_it_was_worth(file: Path) -> None:
     found = registry.find(f"trl:{file}:Guess?rows={file.parent}/rows.jsonl")
-    opened, steps = asyncio.run(walk(found, by_word(found, "otter"), [call("t", "x"), call("o"), "I know it."]))
+    opened, steps = asyncio.run(
+        walk(found, by_word(found, "otter"), [call("t", "x"), call("o"), "I know it."])
+    )
     assert opened.messages == ({"role": "user", "content": "Find my word.\nThe word has 5 letters."},)
     [tool] = opened.tools
     assert tool["function"]["name"] == "guess"
     assert tool["function"]["description"] == "Guess a letter."
     parameters = tool["function"]["parameters"]
     assert parameters["required"] == ["letter"]
-    assert parameters["properties"]["letter"] == {"type": "string", "description": "one letter, in lower case"}
+    assert parameters["properties"]["letter"] == {
+        "type": "string",
+        "description": "one letter, in lower case",
+    }
     assert parameters["properties"]["loud"]["default"] is False
     assert [m["content"] for m in steps[0].messages] == ["yes", "no"]
     assert [s.reward for s in steps] == [None, None, 1.0]

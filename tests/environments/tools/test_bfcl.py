@@ -38,12 +38,20 @@ def data(tmp_path: Path) -> Path:
         (tmp_path / f"BFCL_v4_{category}.json").write_text("\n".join(map(json.dumps, rows)))
         if answers is not None:
             (tmp_path / "possible_answer").mkdir(exist_ok=True)
-            (tmp_path / "possible_answer" / f"BFCL_v4_{category}.json").write_text("\n".join(map(json.dumps, answers)))
+            (tmp_path / "possible_answer" / f"BFCL_v4_{category}.json").write_text(
+                "\n".join(map(json.dumps, answers))
+            )
 
     def row(name: str) -> dict[str, Any]:
         return {"id": name, "question": [[{"role": "user", "content": "Weather?"}]], "function": [FUNCTION]}
 
-    accepted = {"city": ["New York", "NYC"], "days": [3], "limit": [1.5, ""], "tags": [["a", "b"], ""], "where": [{"lat": [1.0, 2.0], "type": ["x", ""]}, ""]}
+    accepted = {
+        "city": ["New York", "NYC"],
+        "days": [3],
+        "limit": [1.5, ""],
+        "tags": [["a", "b"], ""],
+        "where": [{"lat": [1.0, 2.0], "type": ["x", ""]}, ""],
+    }
     write("simple_python", [row("s0")], [{"id": "s0", "ground_truth": [{"weather.get": accepted}]}])
     two = [{"weather.get": {"city": ["Rome"]}}, {"weather.get": {"city": ["Oslo"]}}]
     write("parallel", [row("p0")], [{"id": "p0", "ground_truth": two}])
@@ -55,7 +63,9 @@ def data(tmp_path: Path) -> Path:
 def score(data: Path, category: str, *made: Any) -> float | None:
     found = registry.find(f"bfcl:{category}?data={data}")
     [task] = [*found.tasks("train"), *found.tasks("test")]
-    _, [step] = asyncio.run(walk(found, task, [made[0] if isinstance(made[0], str) else message([Call(n, a) for n, a in made])]))
+    _, [step] = asyncio.run(
+        walk(found, task, [made[0] if isinstance(made[0], str) else message([Call(n, a) for n, a in made])])
+    )
     assert step.done
     return step.reward
 
@@ -76,7 +86,9 @@ def score(data: Path, category: str, *made: Any) -> float | None:
         ({"city": "NYC", "days": 3, "wind": 1}, 0.0),
     ],
 )
-def test_arguments_are_right_where_they_are_accepted(data: Path, arguments: dict[str, Any], reward: float) -> None:
+def test_arguments_are_right_where_they_are_accepted(
+    data: Path, arguments: dict[str, Any], reward: float
+) -> None:
     assert score(data, "simple_python", ("weather_get", arguments)) == reward
 
 

@@ -36,7 +36,10 @@ def test_several_calls_are_answered_in_order_and_the_last_word_is_rewarded() -> 
     opened, steps = asyncio.run(walk(sums(system="Compute."), SUM, [compute("17*3", "2*2"), "It is 51."]))
     assert [m["content"] for m in opened.messages] == ["Compute.", "What is 17 * 3?"]
     assert opened.tools[0]["function"]["name"] == "calculate"
-    assert [(m["role"], m["tool_call_id"], m["content"]) for m in steps[0].messages] == [("tool", "call_0", "51"), ("tool", "call_1", "4")]
+    assert [(m["role"], m["tool_call_id"], m["content"]) for m in steps[0].messages] == [
+        ("tool", "call_0", "51"),
+        ("tool", "call_1", "4"),
+    ]
     assert (steps[0].reward, steps[0].done) == (None, False)
     assert (steps[1].reward, steps[1].done, steps[1].info["calls"]) == (1.0, True, 2)
 
@@ -73,7 +76,9 @@ def test_every_task_of_the_shop_is_sound() -> None:
         checks = asyncio.run(validate(found, tasks))
         assert [(c.solved, c.problem) for c in checks] == [(True, "")] * 12
         assert {t.data["kind"] for t in tasks} == {"price", "buy", "cancel", "change", "deliver", "swap"}
-    assert not {str(t.data["prompt"]) for t in found.tasks("train")} & {str(t.data["prompt"]) for t in found.tasks("test")}
+    assert not {str(t.data["prompt"]) for t in found.tasks("train")} & {
+        str(t.data["prompt"]) for t in found.tasks("test")
+    }
 
 
 def test_the_shop_pays_for_the_end_and_not_for_the_way() -> None:
@@ -115,13 +120,23 @@ def test_the_shop_refuses_what_cannot_be() -> None:
 
 @pytest.mark.parametrize(
     ("expression", "value"),
-    [("(3 + 4) * 12.5", "87.5"), ("1,000 / 8", "125"), ("$7 * 2", "14"), ("-3 // 2", "-2"), ("7 % 4", "3"), ("1/3", "0.3333333333")],
+    [
+        ("(3 + 4) * 12.5", "87.5"),
+        ("1,000 / 8", "125"),
+        ("$7 * 2", "14"),
+        ("-3 // 2", "-2"),
+        ("7 % 4", "3"),
+        ("1/3", "0.3333333333"),
+    ],
 )
 def test_the_calculator(expression: str, value: str) -> None:
     assert calculate(expression) == value
 
 
-@pytest.mark.parametrize("expression", ["1/0", "2**99999", "__import__('os')", "(" * 400 + ")" * 400, "", "1e308*10*0", "x", "9" * 600])
+@pytest.mark.parametrize(
+    "expression",
+    ["1/0", "2**99999", "__import__('os')", "(" * 400 + ")" * 400, "", "1e308*10*0", "x", "9" * 600],
+)
 def test_the_calculator_computes_and_does_nothing_else(expression: str) -> None:
     with pytest.raises(ToolError):
         calculate(expression)
@@ -129,7 +144,10 @@ def test_the_calculator_computes_and_does_nothing_else(expression: str) -> None:
 
 def test_gsm8k_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "questions.jsonl"
-    rows = [{"question": "2+2?", "answer": "Two and two.\n#### 4", "split": "train"}, {"question": "1,000*2?", "ground_truth_answer": "2,000", "split": "test"}]
+    rows = [
+        {"question": "2+2?", "answer": "Two and two.\n#### 4", "split": "train"},
+        {"question": "1,000*2?", "ground_truth_answer": "2,000", "split": "test"},
+    ]
     file.write_text("\n".join(map(json.dumps, rows)))
     found = registry.find(f"gsm8k:{file}")
     assert [t.data["answer"] for t in found.tasks("test")] == ["2,000"]
@@ -218,7 +236,9 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ('rows = "gone.jsonl"', NotFound, "no file"),
     ],
 )
-def test_a_file_that_is_wrong_is_a_sentence(told: str, kind: type[Exception], says: str, tmp_path: Path) -> None:
+def test_a_file_that_is_wrong_is_a_sentence(
+    told: str, kind: type[Exception], says: str, tmp_path: Path
+) -> None:
     file = tmp_path / "wrong.toml"
     file.write_text(told)
     with pytest.raises(kind, match=says):

@@ -110,7 +110,9 @@ def test_a_server_that_dies_or_never_starts_is_a_broken_world(server: list[str],
 
 
 @pytest.mark.slow
-def test_each_episode_has_a_server_of_its_own_and_its_end_state_is_rewarded(server: list[str], tmp_path: Path) -> None:
+def test_each_episode_has_a_server_of_its_own_and_its_end_state_is_rewarded(
+    server: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "notes.toml").write_text(
         f"""
         name = "notes"

@@ -59,7 +59,9 @@ def test_what_must_be_told_is_told_in_words_of_its_own(reply: str, outputs: list
 def finished(answer: str, data: dict[str, Any], state: Any = None, fresh: Any = None) -> rewards.Finished:
     asked = {"role": "user", "content": data.get("prompt", "")}
     said = {"role": "assistant", "content": answer}
-    return rewards.Finished(Task("t", data), (asked, said), (), answer, state, 0, fresh or (lambda: Functions()))
+    return rewards.Finished(
+        Task("t", data), (asked, said), (), answer, state, 0, fresh or (lambda: Functions())
+    )
 
 
 def worth(reward: rewards.Reward, episode: rewards.Finished) -> float:
@@ -117,7 +119,9 @@ def test_a_judge_grades_and_silence_is_no_grade() -> None:
     def mute(system: str, user: str) -> Said:
         raise NoAnswer("the judge's answer holds no verdict")
 
-    assert worth(rewards.Judged(judge, "names an animal"), finished("An otter.", {"prompt": "Name one."})) == 1.0
+    assert (
+        worth(rewards.Judged(judge, "names an animal"), finished("An otter.", {"prompt": "Name one."})) == 1.0
+    )
     assert "names an animal" in heard[0]
     assert "Name one." in heard[0]
     assert worth(rewards.Judged(judge), finished("No.", {"prompt": "Name one."})) == 0.0
@@ -126,7 +130,9 @@ def test_a_judge_grades_and_silence_is_no_grade() -> None:
 
 
 def test_weights() -> None:
-    both = rewards.Weighted([(rewards.Answer(), 3.0), (rewards.Verified("regex", {"pattern": "please"}), 1.0)])
+    both = rewards.Weighted(
+        [(rewards.Answer(), 3.0), (rewards.Verified("regex", {"pattern": "please"}), 1.0)]
+    )
     assert worth(both, finished("42", {"answer": "42"})) == 0.75
     with pytest.raises(UsageError):
         worth(rewards.Weighted([(rewards.Answer(), 0.0)]), finished("42", {"answer": "42"}))

@@ -100,7 +100,10 @@ def test_sphinx_docstrings_and_bare_functions() -> None:
     made = schema.definition(bare, "other")["function"]
     assert made["name"] == "other"
     assert made["description"] == "Short."
-    assert made["parameters"]["properties"] == {"x": {"description": "the first"}, "y": {"description": "the second", "default": 2}}
+    assert made["parameters"]["properties"] == {
+        "x": {"description": "the first"},
+        "y": {"description": "the second", "default": 2},
+    }
 
 
 def _many(*values: int) -> None: ...

@@ -11,7 +11,15 @@ import pytest
 
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.tools.calls import Call
-from clawback.environments.tools.toolbox import MOST_CHARACTERS, Functions, Given, Joined, Toolbox, ToolError, called
+from clawback.environments.tools.toolbox import (
+    MOST_CHARACTERS,
+    Functions,
+    Given,
+    Joined,
+    Toolbox,
+    ToolError,
+    called,
+)
 from clawback.errors import UsageError
 
 

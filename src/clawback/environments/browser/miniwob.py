@@ -15,7 +15,7 @@ from typing import Any
 from clawback.environments import worlds
 from clawback.environments.browser import actions, page
 from clawback.environments.browser.chromium import Chromium
-from clawback.environments.core import Observation, Split, Step, Task, Tool
+from clawback.environments.core import EnvironmentFailure, Observation, Split, Step, Task, Tool
 from clawback.environments.tools import calls as reading
 from clawback.errors import NotFound, UsageError
 from clawback.records import Message
@@ -24,6 +24,7 @@ TURNS = 10
 WIDTH, HEIGHT = 160, 210
 EPISODE_MILLISECONDS = 100_000_000
 """The pages' own clock would end an episode after ten seconds, and pay less the later it is."""
+MOST_WAITS = 20
 OBSERVE = ("tree", "screenshot", "both")
 SETTINGS = ("observe", "actions", "as_tools", "turns", "tasks", "held_out", "pages")
 _QUIET = "#reward-display, #click-canvas { display: none !important; }"
@@ -127,10 +128,11 @@ class MiniWob:
         self.turns = 0
         with worlds.faults(self.of.name):
             self.page = await self.of.browser.page(WIDTH, HEIGHT, self.of.root)
+            await page.still(self.page)
             await self.page.goto((self.of.root / "miniwob" / f"{task.data['page']}.html").as_uri())
             await self.page.add_style_tag(content=_QUIET)
             await self.page.evaluate(_BEGIN, [str(task.data["seed"]), EPISODE_MILLISECONDS])
-            await self.page.wait_for_function("() => WOB_TASK_READY")
+            await self._until_ready()
             goal = str(await self.page.evaluate(_GOAL))
             seen = await self._seen(f"Goal: {goal}")
         how = "Call one tool at a time." if self.of.tools else actions.told(self.of.allowed)
@@ -168,6 +170,14 @@ class MiniWob:
             else []
         )
         return Step((*answers, seen), None, False, info)
+
+    async def _until_ready(self) -> None:
+        """Some pages lay themselves out in steps."""
+        for _ in range(MOST_WAITS):
+            await page.let_pass(self.page)
+            if await self.page.evaluate("() => WOB_TASK_READY"):
+                return
+        raise EnvironmentFailure(f"{self.of.name} does not get ready.")
 
     async def _close(self) -> None:
         shown, self.page = self.page, None

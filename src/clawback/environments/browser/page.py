@@ -15,8 +15,11 @@ from clawback.records import Message
 ATTRIBUTE = "data-clawback-bid"
 MOST_CHARACTERS = 6000
 """Of a tree."""
-MILLISECONDS = 1000
-"""That an action waits for its element."""
+PATIENCE = 5000
+"""Milliseconds that an action waits for its element to take it."""
+PAGE_TIME = 500
+"""Milliseconds of the page's own clock that pass with each action: its timers and animations depend on the turn, not on how fast
+this machine is."""
 
 _TREE = r"""
 ([attribute, most]) => {
@@ -98,15 +101,34 @@ def message(text: str, png: bytes | None = None) -> Message:
     }
 
 
+async def still(page: Any) -> None:
+    """Hold the page's clock: from here on its time passes only by ``let_pass``."""
+    await page.clock.install(time=0)
+    await page.clock.pause_at(1000)
+
+
+async def let_pass(page: Any, milliseconds: float = PAGE_TIME) -> None:
+    """Let the page's own time pass, with all the timers that are due in it."""
+    await page.clock.run_for(round(milliseconds))
+
+
 async def act(page: Any, action: Action) -> str:
     """Carry an action out; what went wrong, in words, "" where nothing did. Only what the page allows is done."""
-    from playwright.async_api import Error
+    from playwright.async_api import Error, TimeoutError
 
+    for name in ("bid", "from_bid", "to_bid"):
+        if name in action.arguments and not await _at(page, action.arguments[name]).count():
+            return f"there is no element {action.arguments[name]}"
+    problem = ""
     try:
         await _ACTS[action.name](page, dict(action.arguments))
+    except TimeoutError:
+        problem = "the element does not take that: it is hidden, covered or disabled"
     except Error as error:
-        return str(error).splitlines()[0].removeprefix("Locator.").removeprefix("Page.")[:200]
-    return ""
+        problem = str(error).splitlines()[0].removeprefix("Locator.").removeprefix("Page.")[:200]
+    if action.name != "noop":
+        await let_pass(page)
+    return problem
 
 
 def _at(page: Any, bid: str) -> Any:
@@ -120,7 +142,7 @@ def _quoted(bid: str) -> str:
 async def _click(page: Any, a: dict[str, Any]) -> None:
     button = a.get("button", "left")
     await _at(page, a["bid"]).click(
-        button=button if button in ("left", "middle", "right") else "left", timeout=MILLISECONDS
+        button=button if button in ("left", "middle", "right") else "left", timeout=PATIENCE
     )
 
 
@@ -145,32 +167,32 @@ async def _move(page: Any, begin: tuple[float, float], end: tuple[float, float])
 
 
 async def _fill(page: Any, a: dict[str, Any]) -> None:
-    await _at(page, a["bid"]).fill(a["value"], timeout=MILLISECONDS)
+    await _at(page, a["bid"]).fill(a["value"], timeout=PATIENCE)
 
 
 async def _press(page: Any, a: dict[str, Any]) -> None:
-    await _at(page, a["bid"]).press(a["key_comb"], timeout=MILLISECONDS)
+    await _at(page, a["bid"]).press(a["key_comb"], timeout=PATIENCE)
 
 
 async def _select(page: Any, a: dict[str, Any]) -> None:
     options = a["options"] if isinstance(a["options"], list) else [a["options"]]
-    await _at(page, a["bid"]).select_option(label=options, timeout=MILLISECONDS)
+    await _at(page, a["bid"]).select_option(label=options, timeout=PATIENCE)
 
 
 async def _hover(page: Any, a: dict[str, Any]) -> None:
-    await _at(page, a["bid"]).hover(timeout=MILLISECONDS)
+    await _at(page, a["bid"]).hover(timeout=PATIENCE)
 
 
 async def _focus(page: Any, a: dict[str, Any]) -> None:
-    await _at(page, a["bid"]).focus(timeout=MILLISECONDS)
+    await _at(page, a["bid"]).focus(timeout=PATIENCE)
 
 
 async def _dblclick(page: Any, a: dict[str, Any]) -> None:
-    await _at(page, a["bid"]).dblclick(timeout=MILLISECONDS)
+    await _at(page, a["bid"]).dblclick(timeout=PATIENCE)
 
 
 async def _clear(page: Any, a: dict[str, Any]) -> None:
-    await _at(page, a["bid"]).clear(timeout=MILLISECONDS)
+    await _at(page, a["bid"]).clear(timeout=PATIENCE)
 
 
 async def _scroll(page: Any, a: dict[str, Any]) -> None:
@@ -194,15 +216,15 @@ async def _type(page: Any, a: dict[str, Any]) -> None:
 
 
 async def _noop(page: Any, a: dict[str, Any]) -> None:
-    await page.wait_for_timeout(min(max(float(a.get("wait_ms", 100)), 0.0), 1000.0))
+    await let_pass(page, min(max(float(a.get("wait_ms", PAGE_TIME)), 0.0), 10_000.0))
 
 
 async def _back(page: Any, a: dict[str, Any]) -> None:  # noqa: ARG001
-    await page.go_back(timeout=MILLISECONDS)
+    await page.go_back(timeout=PATIENCE)
 
 
 async def _forward(page: Any, a: dict[str, Any]) -> None:  # noqa: ARG001
-    await page.go_forward(timeout=MILLISECONDS)
+    await page.go_forward(timeout=PATIENCE)
 
 
 async def _said(page: Any, a: dict[str, Any]) -> None:
