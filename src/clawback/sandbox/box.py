@@ -50,7 +50,10 @@ class Sandbox:
         self._closed = False
         self._running: list[Process] = []
         try:
-            folders = [self._folder("work", Extra(work, write=True)), self._folder("tmp", Extra("/tmp", write=True))]  # noqa: S108
+            folders = [
+                self._folder("work", Extra(work, write=True)),
+                self._folder("tmp", Extra("/tmp", write=True)),  # noqa: S108
+            ]
             folders += [self._folder(f"extra-{n}", one) for n, one in enumerate(extra)]
             self._layout = Layout(tuple(folders), tuple(read), self._accounts(), self._uid)
         except BaseException:
@@ -102,6 +105,9 @@ class Sandbox:
             raise SandboxError("The box is closed.")
         if not argv or not argv[0] or any("\0" in word for word in argv):
             raise UsageError("A command is a list of words, without null characters.")
+        for folder in self._layout.folders:
+            if folder.write:  # whatever the last command did to it: it can be entered again
+                folder.source.chmod(0o755)
         limits = self.limits
         if timeout is not None:
             limits = replace(limits, seconds=min(timeout, limits.seconds))
@@ -113,8 +119,9 @@ class Sandbox:
         """All that a command finds set: nothing of ours, nor of the person's."""
         home, temporary = self.path(self.work), self.path("/tmp")  # noqa: S108
         return {
-            "PATH": search_path(), "HOME": home, "TMPDIR": temporary, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent",
+            "PATH": search_path(self.rung, self._layout), "HOME": home, "TMPDIR": temporary, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent",
             "SHELL": "/bin/bash", "PYTHONDONTWRITEBYTECODE": "1",
+            "GIT_CONFIG_NOSYSTEM": "1",
         }  # fmt: skip
 
     def path(self, at: str) -> str:
@@ -172,15 +179,20 @@ class Sandbox:
 
     # ---- the end
 
+    def end_all(self) -> None:
+        """End every program that was started, with all of its children."""
+        for process in self._running:
+            process.stop()
+        for process in self._running:
+            process.finish()
+        self._running.clear()
+
     def close(self) -> None:
         """End what runs and remove what it left. May be called twice."""
         if self._closed:
             return
         self._closed = True
-        for process in self._running:
-            process.stop()
-        for process in self._running:
-            process.finish()
+        self.end_all()
         tree.remove(self._root)
         if self._uid is not None:
             with _users_lock:
@@ -189,7 +201,9 @@ class Sandbox:
     def __enter__(self) -> Sandbox:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -22,10 +22,9 @@ from typing import Any
 
 _LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER = 1, 38, 22, 36
-_PR_CAPBSET_DROP, _PR_SET_KEEPCAPS, _PR_CAP_AMBIENT, _CAP_AMBIENT_RAISE = 24, 8, 47, 2
+_PR_CAPBSET_DROP = 24
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _CAPGET_VERSION = 0x20080522
-_CAP_DAC_READ_SEARCH = 2
 _DISK_EVERY, _KILL_FOR = 0.25, 10.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -52,8 +51,6 @@ def restrict(spec: dict[str, Any]) -> None:
         ruleset = landlock_ruleset(spec["landlock"])
     if spec.get("uid") is not None:
         become(spec["uid"])
-    elif spec.get("drop_capabilities"):
-        drop_capabilities()
     if _LINUX:
         _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new privileges")
     if spec.get("landlock"):
@@ -76,28 +73,14 @@ def _limit(which: int, value: int) -> None:
 
 
 def become(uid: int) -> None:
-    """Root becomes a user of its own who owns nothing but the box. It may read what Landlock lets it read."""
+    """Root becomes a user of its own, who owns nothing but the box, and gives up every capability for good."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
-    _check(_libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0), "keep the capability to read")
-    for number in range(64):
-        if number != _CAP_DAC_READ_SEARCH:
-            _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
-    os.setresuid(uid, uid, uid)
-    bit = 1 << _CAP_DAC_READ_SEARCH
-    _capabilities(bit, bit, bit)
-    _check(_libc.prctl(_PR_CAP_AMBIENT, _CAP_AMBIENT_RAISE, _CAP_DAC_READ_SEARCH, 0, 0), "keep reading")
-
-
-def drop_capabilities() -> None:
     for number in range(64):
         _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
-    _capabilities(0, 0, 0)
-
-
-def _capabilities(effective: int, permitted: int, inheritable: int) -> None:
+    os.setresuid(uid, uid, uid)
     header = ctypes.create_string_buffer(struct.pack("Ii", _CAPGET_VERSION, 0))
-    data = ctypes.create_string_buffer(struct.pack("6I", effective, permitted, inheritable, 0, 0, 0))
+    data = ctypes.create_string_buffer(struct.pack("6I", *[0] * 6))
     number = {"x86_64": 126, "aarch64": 91}[os.uname().machine]
     _check(_libc.syscall(number, header, data), "drop capabilities")
 
@@ -213,7 +196,9 @@ def disk(roots: list[str], pids: list[int], bytes_limit: int, files_limit: int) 
                     if used > bytes_limit or count > files_limit:
                         return True
         except OSError as error:
-            if error.errno == 36:  # a path longer than the system takes: nobody needs that, and nobody could look inside
+            if (
+                error.errno == 36
+            ):  # a path longer than the system takes: nobody needs that, and nobody could look inside
                 return True
     return used + _unlinked(pids) > bytes_limit
 
@@ -422,7 +407,12 @@ def main(control: int, status: int) -> None:
     else:
         os.close(spec["ready"])
         why, waited = Watch(child, control, spec).ended_by()
-        answer = {"why": why, "wraps": bool(spec["wrap"]), "code": _code(waited), "left": end_all(child, spec.get("end_user"))}
+        answer = {
+            "why": why,
+            "wraps": bool(spec["wrap"]),
+            "code": _code(waited),
+            "left": end_all(child, spec.get("end_user")),
+        }
         os.set_blocking(report, False)
         with contextlib.suppress(BlockingIOError):
             answer["report"] = os.read(report, 65536).decode(errors="replace")

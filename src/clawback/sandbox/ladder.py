@@ -82,7 +82,9 @@ def _try(name: RungName) -> Rung:
         return Rung(name, False, walls, _hinted(str(error)))
     if result.stdout.strip() == "kept in" and result.ok:
         return Rung(name, True, walls)
-    return Rung(name, False, walls, (result.stderr.strip().splitlines() or [f"exit code {result.exit_code}"])[-1])
+    return Rung(
+        name, False, walls, (result.stderr.strip().splitlines() or [f"exit code {result.exit_code}"])[-1]
+    )
 
 
 def _missing(name: RungName) -> str:

@@ -36,9 +36,20 @@ class Limits:
     """Cores that it may use at once; None: all."""
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "cpu_seconds", "memory", "processes", "disk", "files", "output", "open_files"):
+        for name in (
+            "seconds",
+            "cpu_seconds",
+            "memory",
+            "processes",
+            "disk",
+            "files",
+            "output",
+            "open_files",
+        ):
             if getattr(self, name) <= 0:
-                raise UsageError(f"The sandbox's limit {name!r} is {getattr(self, name)}: it must be above 0.")
+                raise UsageError(
+                    f"The sandbox's limit {name!r} is {getattr(self, name)}: it must be above 0."
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,9 @@ class Process:
         except OSError as error:
             os.close(self._control)
             os.close(self._status)
-            raise SandboxError(f"The sandbox could not start a process ({error.strerror}). Try again.") from error
+            raise SandboxError(
+                f"The sandbox could not start a process ({error.strerror}). Try again."
+            ) from error
         finally:
             os.close(told)
             os.close(tell)
@@ -198,7 +200,9 @@ class Process:
         answer: dict[str, Any] = json.loads(self._answer) if self._answer.endswith(b"\n") else {}
         said = bytes(self._kept[2][-500:]).decode(errors="replace").strip()
         if not answer:
-            raise SandboxError(f"The sandbox's keeper died, and with it the command{': ' + said if said else ''}. Try again.")
+            raise SandboxError(
+                f"The sandbox's keeper died, and with it the command{': ' + said if said else ''}. Try again."
+            )
         if answer.get("problem"):
             raise SandboxError(f"The sandbox could not be put up, so nothing was run: {answer['problem']}.")
         if answer.get("left"):
@@ -219,7 +223,9 @@ class Process:
         if answer.get("wraps") and not ended:
             words = [json.loads(word) for word in _documents(answer.get("report", ""))]
             if not any("child-pid" in word for word in words):
-                raise SandboxError(f"The sandbox could not be put up, so nothing was run: {said or 'no reason given'}.")
+                raise SandboxError(
+                    f"The sandbox could not be put up, so nothing was run: {said or 'no reason given'}."
+                )
         if code == 128 + 24:  # the kernel's own limit of processor time
             ended = ended or "time"
         return (137 if code is None else code), ended

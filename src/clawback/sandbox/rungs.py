@@ -25,7 +25,15 @@ NAMES: tuple[RungName, ...] = ("bubblewrap", "landlock", "seatbelt", "none")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32")
 ETC = tuple(
     f"/etc/{name}"
-    for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "ssl/certs", "alternatives", "mime.types")
+    for name in (
+        "ld.so.cache",
+        "ld.so.conf",
+        "ld.so.conf.d",
+        "localtime",
+        "ssl/certs",
+        "alternatives",
+        "mime.types",
+    )
 )
 INNER_ID = 1000
 ACCOUNTS = {
@@ -60,14 +68,17 @@ class Layout:
     """The box's own user, where we are root and can give it one."""
 
 
-def python_home() -> Path | None:
-    """This Python's folder, where it is not among the system's programs."""
+def python_home(rung: RungName, layout: Layout) -> Path | None:
+    """This Python's folder, where it is not among the system's programs, and the box's user can get at it."""
     home = Path(sys.base_prefix).resolve()
-    return None if any(home.is_relative_to(Path(place).resolve()) for place in SYSTEM) else home
+    if any(home.is_relative_to(Path(place).resolve()) for place in SYSTEM):
+        return None
+    closed = rung == "landlock" and layout.uid is not None
+    return None if closed and not all(one.stat().st_mode & 0o001 for one in (home, *home.parents)) else home
 
 
-def search_path() -> str:
-    home = python_home()
+def search_path(rung: RungName, layout: Layout) -> str:
+    home = python_home(rung, layout)
     return ":".join(([f"{home}/bin"] if home else []) + ["/usr/local/bin", "/usr/bin", "/bin"])
 
 
@@ -99,21 +110,24 @@ def plan(
         shared = layout.uid is None
         closed = seccomp.Closed(sockets=True, same_user=shared, signals=abi() < 6 and shared, watching=True)
         it |= {
-            "cwd": cwd, "uid": layout.uid, "drop_capabilities": os.geteuid() == 0, "filter": _filter(closed),
+            "cwd": cwd, "uid": layout.uid, "filter": _filter(closed),
             "landlock": {
-                "read": [*_shown(layout), *(str(f.source) for f in layout.folders if not f.write)],
+                "read": [*_shown(rung, layout), *(str(f.source) for f in layout.folders if not f.write)],
                 "write": [*writable, *DEVICES],
             },
         }  # fmt: skip
     elif rung == "seatbelt":
-        it |= {"cwd": cwd, "argv": ["/usr/bin/sandbox-exec", "-p", seatbelt.profile(_shown(layout), writable), *argv]}
+        it |= {
+            "cwd": cwd,
+            "argv": ["/usr/bin/sandbox-exec", "-p", seatbelt.profile(_shown(rung, layout), writable), *argv],
+        }
     else:
         it["cwd"] = cwd
     return it
 
 
-def _shown(layout: Layout) -> list[str]:
-    home = python_home()
+def _shown(rung: RungName, layout: Layout) -> list[str]:
+    home = python_home(rung, layout)
     return [*SYSTEM, *ETC, *([str(home)] if home else []), *(str(path) for path in layout.read)]
 
 
@@ -152,14 +166,21 @@ def _processes_of_user() -> int:
 
 def _bubblewrap(layout: Layout, cwd: str) -> list[str]:
     program = shutil.which("bwrap") or "bwrap"
-    words = [program, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    words = [
+        program,
+        "--unshare-ipc",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    ]
     words += ["--die-with-parent", "--new-session", "--hostname", "box", "--cap-drop", "ALL"]
     if layout.uid is None:
         words += ["--unshare-user", "--uid", str(INNER_ID), "--gid", str(INNER_ID)]
     else:  # root needs no user namespace; what it starts becomes the box's user before anything of the box runs
         for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
             words += ["--cap-add", capability]
-    shown = [*ETC, *(str(path) for path in (python_home(), *layout.read) if path)]
+    shown = [*ETC, *(str(path) for path in (python_home("bubblewrap", layout), *layout.read) if path)]
     above = {parent for place in (*shown, *(f.at for f in layout.folders)) for parent in Path(place).parents}
     for parent in sorted(above - {Path("/")} - {Path(place) for place in SYSTEM}):
         if not any(parent.is_relative_to(place) for place in SYSTEM):
@@ -178,8 +199,25 @@ def _bubblewrap(layout: Layout, cwd: str) -> list[str]:
     words += ["--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
     for folder in sorted(layout.folders, key=lambda one: len(one.at)):
         words += ["--bind" if folder.write else "--ro-bind", str(folder.source), folder.at]
-    words += ["--remount-ro", "/", "--chdir", cwd, "--seccomp", "{filter}", "--json-status-fd", "{ready}", "--"]
+    words += [
+        "--remount-ro",
+        "/",
+        "--chdir",
+        cwd,
+        "--seccomp",
+        "{filter}",
+        "--json-status-fd",
+        "{ready}",
+        "--",
+    ]
     if layout.uid is not None:
-        become = ["--reuid", str(layout.uid), "--regid", str(layout.uid), "--clear-groups", "--bounding-set=-all"]
+        become = [
+            "--reuid",
+            str(layout.uid),
+            "--regid",
+            str(layout.uid),
+            "--clear-groups",
+            "--bounding-set=-all",
+        ]
         words += [shutil.which("setpriv") or "setpriv", *become, "--inh-caps=-all", "--"]
     return words

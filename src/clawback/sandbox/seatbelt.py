@@ -6,7 +6,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-_SYSTEM = ("/System", "/Library", "/private/etc/ssl", "/private/var/select", "/dev", "/opt/homebrew", "/usr/local")
+_SYSTEM = (
+    "/System",
+    "/Library",
+    "/private/etc/ssl",
+    "/private/var/select",
+    "/dev",
+    "/opt/homebrew",
+    "/usr/local",
+)
 
 
 def profile(readable: Sequence[str], writable: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from functools import cache
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 # name: (x86_64, aarch64); None where the architecture has no such call.
-_NUMBERS: dict[str, tuple[int | None, int]] = {
+_NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "socket": (41, 198), "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
     "process_madvise": (440, 440), "process_mrelease": (448, 448), "pidfd_getfd": (438, 438), "kcmp": (312, 272),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
@@ -46,22 +46,101 @@ _NUMBERS: dict[str, tuple[int | None, int]] = {
     "removexattrat": (466, 466), "file_setattr": (469, 469),
 }  # fmt: skip
 
-_ALWAYS = (
-    "ptrace process_vm_readv process_vm_writev process_madvise process_mrelease pidfd_getfd kcmp io_uring_enter "
-    "io_uring_register bpf perf_event_open userfaultfd keyctl add_key request_key mount umount2 pivot_root chroot swapon "
-    "swapoff reboot init_module finit_module delete_module kexec_load kexec_file_load acct syslog setns unshare open_tree "
-    "move_mount fsopen fsconfig fsmount fspick mount_setattr quotactl quotactl_fd iopl ioperm modify_ldt uselib "
-    "open_by_handle_at name_to_handle_at fanotify_init sethostname setdomainname clock_settime settimeofday adjtimex "
-    "clock_adjtime vhangup sched_setaffinity sched_setscheduler sched_setparam sched_setattr"
-).split()
+_ALWAYS = [
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "process_madvise",
+    "process_mrelease",
+    "pidfd_getfd",
+    "kcmp",
+    "io_uring_enter",
+    "io_uring_register",
+    "bpf",
+    "perf_event_open",
+    "userfaultfd",
+    "keyctl",
+    "add_key",
+    "request_key",
+    "mount",
+    "umount2",
+    "pivot_root",
+    "chroot",
+    "swapon",
+    "swapoff",
+    "reboot",
+    "init_module",
+    "finit_module",
+    "delete_module",
+    "kexec_load",
+    "kexec_file_load",
+    "acct",
+    "syslog",
+    "setns",
+    "unshare",
+    "open_tree",
+    "move_mount",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "fspick",
+    "mount_setattr",
+    "quotactl",
+    "quotactl_fd",
+    "iopl",
+    "ioperm",
+    "modify_ldt",
+    "uselib",
+    "open_by_handle_at",
+    "name_to_handle_at",
+    "fanotify_init",
+    "sethostname",
+    "setdomainname",
+    "clock_settime",
+    "settimeofday",
+    "adjtimex",
+    "clock_adjtime",
+    "vhangup",
+    "sched_setaffinity",
+    "sched_setscheduler",
+    "sched_setparam",
+    "sched_setattr",
+]
 # Answered as a kernel without them would: programs then take another way.
-_ABSENT = "io_uring_setup memfd_create memfd_secret shmget msgget semget mq_open clone3".split()
+_ABSENT = [
+    "io_uring_setup",
+    "memfd_create",
+    "memfd_secret",
+    "shmget",
+    "msgget",
+    "semget",
+    "mq_open",
+    "clone3",
+]
 # What needs no open file, and so no leave of Landlock, to change a file of the same user.
-_SAME_USER = (
-    "chmod fchmod fchmodat fchmodat2 chown lchown fchown fchownat utime utimes futimesat setxattr lsetxattr fsetxattr "
-    "removexattr lremovexattr fremovexattr setxattrat removexattrat file_setattr"
-).split()
-_SIGNALS = "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal".split()
+_SAME_USER = [
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "fchmodat2",
+    "chown",
+    "lchown",
+    "fchown",
+    "fchownat",
+    "utime",
+    "utimes",
+    "futimesat",
+    "setxattr",
+    "lsetxattr",
+    "fsetxattr",
+    "removexattr",
+    "lremovexattr",
+    "fremovexattr",
+    "setxattrat",
+    "removexattrat",
+    "file_setattr",
+]
+_SIGNALS = ["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"]
 _NEW_NAMESPACES = 0x7E020000
 _PR_SET_DUMPABLE, _TIOCSTI, _TIOCLINUX, _TIOCSETD = 4, 0x5412, 0x541C, 0x5423
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
@@ -144,7 +223,9 @@ def _only_oneself(number: Callable[[str], int]) -> list[Instruction]:
     code = _on(number("prlimit64"), [_word(0), (_EQUAL, 0, 1, 0), _OK, _refuse()])
     for name in ("setpriority", "ioprio_set"):
         process = 0 if name == "setpriority" else 1
-        code += _on(number(name), [_word(0), (_EQUAL, 0, 3, process), _word(1), (_EQUAL, 0, 1, 0), _OK, _refuse()])
+        code += _on(
+            number(name), [_word(0), (_EQUAL, 0, 3, process), _word(1), (_EQUAL, 0, 1, 0), _OK, _refuse()]
+        )
     # futimens is utimensat without a path (a null pointer), of a file that the box could open
     high = (_LOAD, 0, 0, 16 + 8 + 4)
     code += _on(number("utimensat"), [_word(1), (_EQUAL, 0, 3, 0), high, (_EQUAL, 0, 1, 0), _OK, _refuse()])

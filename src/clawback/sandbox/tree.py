@@ -47,7 +47,9 @@ def _sentence(error: OSError, path: str) -> SandboxError | NotFound:
     if error.errno == errno.ENOENT:
         return NotFound(f"There is no {path} in the box.")
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return SandboxRefused(f"{path} leads through a symbolic link or a file. Read it by a command in the box.")
+        return SandboxRefused(
+            f"{path} leads through a symbolic link or a file. Read it by a command in the box."
+        )
     return SandboxError(f"{path} cannot be used: {error.strerror}.")
 
 
@@ -84,12 +86,18 @@ def write(root: Path, path: str, data: bytes, mode: int, uid: int | None) -> Non
         os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def copy(source: Path, target: Path, uid: int | None = None, limit: int | None = None, files: int = 100_000) -> None:
+def copy(
+    source: Path, target: Path, uid: int | None = None, limit: int | None = None, files: int = 100_000
+) -> None:
     """A folder's files, folders and links (as links), into a folder that is there. Pipes, sockets and devices are left out."""
     left = [limit if limit is not None else 1 << 62, files]
     here, there = os.open(source, _FOLDER), os.open(target, _FOLDER)
     try:
         _copy(here, there, uid, left, 0)
+    except PermissionError as error:
+        raise SandboxError(
+            f"A file or folder in the box is closed to its own user ({error.filename})."
+        ) from error
     finally:
         os.close(here)
         os.close(there)
@@ -98,7 +106,7 @@ def copy(source: Path, target: Path, uid: int | None = None, limit: int | None =
 def _copy(here: int, there: int, uid: int | None, left: list[int], depth: int) -> None:
     if depth > _DEEPEST:
         raise SandboxError(f"Folders are more than {_DEEPEST} deep.")
-    for name in sorted(os.listdir(here)):  # noqa: PTH208
+    for name in sorted(os.listdir(here)):
         status = os.stat(name, dir_fd=here, follow_symlinks=False)
         left[1] -= 1
         if left[1] < 0:

@@ -1,0 +1,168 @@
+"""The repository agent: a problem, a work tree without a future, and the tests of the fix, run out of reach."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import RLock
+from typing import Any
+
+from clawback.environments.core import EnvironmentFailure, Observation, Split, Task
+from clawback.environments.repository import checkout, judging, protected
+from clawback.environments.repository.rows import Row
+from clawback.environments.terminal.episode import HOW, Settings, ShellEnvironment, World, says
+from clawback.errors import ClawbackError, NotFound
+from clawback.records import Message
+from clawback.sandbox import choose, open_sandbox
+
+TEST_SECONDS = 300.0
+_SYSTEM = (
+    "You are in the folder of a Git repository of Python code, in a Linux shell without a network. "
+    "Change the code so that the problem is solved; the tests that will tell are not shown, and changes to tests do not count. "
+    + HOW
+)
+
+
+class RepositoryTasks:
+    """Rows of SWE-bench over local clones."""
+
+    def __init__(
+        self, rows: Sequence[Row], repositories: Path, settings: Settings | None = None, name: str = "repository",
+        packages: Sequence[Path] = (), test_seconds: float = TEST_SECONDS,
+    ) -> None:  # fmt: skip
+        self.name, self.repositories, self.packages, self.test_seconds = (
+            name,
+            repositories,
+            tuple(packages),
+            test_seconds,
+        )
+        self._settings = settings or Settings()
+        self._rows = {row.id: row for row in rows}
+        self._made: dict[str, Path] = {}
+        self._lock = RLock()
+        self._cache = Path(tempfile.mkdtemp(prefix="clawback-repositories-"))
+        weakref.finalize(self, shutil.rmtree, self._cache, ignore_errors=True)
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return [
+            Task(id, {"repo": row.repo, "problem": row.problem}, split)
+            for id, row in self._rows.items()
+            if _split(row) == split
+        ]
+
+    def row(self, task: Task) -> Row:
+        if task.id not in self._rows:
+            raise NotFound(f"There is no instance {task.id!r} in {self.name}.")
+        return self._rows[task.id]
+
+    def tree(self, row: Row) -> Path:
+        """The repository at its base commit, made once; it is copied for each episode."""
+        return self._once(
+            f"{row.id}-base",
+            lambda target: checkout.at_commit(
+                checkout.find(self.repositories, row.repo), row.base_commit, target
+            ),
+        )
+
+    def reference(self, row: Row) -> Path:
+        """The same with the tests of the fix, for the judge."""
+
+        def make(target: Path) -> None:
+            shutil.copytree(self.tree(row), target, symlinks=True)
+            checkout.apply(target, row.test_patch)
+
+        return self._once(f"{row.id}-tests", make)
+
+    def _once(self, name: str, make: Callable[[Path], None]) -> Path:
+        """Made by whoever comes first; others wait. A failure is not kept: the next one tries again."""
+        with self._lock:
+            if name not in self._made:
+                target = Path(tempfile.mkdtemp(dir=self._cache)) / "tree"
+                make(target)
+                self._made[name] = target
+            return self._made[name]
+
+    def own(self, folder: Path) -> None:
+        """A folder that goes when the tasks do."""
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    def make(self) -> RepositoryEnvironment:
+        return RepositoryEnvironment(self, self._settings)
+
+    def solution(self, task: Task) -> Sequence[Message]:
+        """The fix as it was made, applied by one command, and a last word."""
+        row = self.row(task)
+        if not row.patch:
+            raise NotFound(f"The instance {row.id} has no patch.")
+        return [
+            says(
+                f"```bash\ngit apply --whitespace=nowarn - <<'END-OF-PATCH'\n{row.patch.rstrip(chr(10))}\nEND-OF-PATCH\n```"
+            ),
+            says("Done."),
+        ]
+
+
+class RepositoryEnvironment(ShellEnvironment):
+    """One episode of a repository task."""
+
+    def __init__(self, tasks: RepositoryTasks, settings: Settings) -> None:
+        super().__init__(settings)
+        self._tasks = tasks
+
+    def open(self, task: Task) -> World:
+        self._row = self._tasks.row(task)
+        self._rung = choose(self.settings.rung)
+        judging.packages()  # said at the beginning, not after the work
+        box = open_sandbox(self.settings.limits, self._rung, work=judging.TREE, read=self._tasks.packages)
+        try:
+            box.put(self._tasks.tree(self._row))
+        except BaseException:
+            box.close()
+            raise
+        messages = ({"role": "system", "content": _SYSTEM}, {"role": "user", "content": self._row.problem})
+        return World(box, Observation(messages), {}, self.settings.command_seconds)
+
+    def grade(self, work: Path) -> tuple[float, Mapping[str, Any]]:
+        """1 where every test that should pass does, else 0."""
+        row, tests = self._row, [*self._row.fail_to_pass, *self._row.pass_to_pass]
+        if not row.fail_to_pass:
+            raise EnvironmentFailure(f"The instance {row.id} has no test that the fix makes pass.")
+        reference = self._tasks.reference(row)
+        may_change = checkout.touched(row.patch)
+        with TemporaryDirectory() as folder:
+            try:
+                protected.assemble(work, reference, Path(folder) / "tree", may_change)
+            except ClawbackError as error:
+                return 0.0, {"void": str(error)}
+            verdict = self._run(Path(folder) / "tree", tests)
+            if verdict is None:
+                protected.assemble(reference, reference, Path(folder) / "clean", set())
+                if self._run(Path(folder) / "clean", tests) is None:
+                    raise EnvironmentFailure(
+                        f"The tests of {row.id} cannot be run here, on the untouched code either."
+                    )
+                return 0.0, {"void": "the tests could not be run on it"}
+        fixed = len(verdict.passed.intersection(row.fail_to_pass))
+        kept = len(verdict.passed.intersection(row.pass_to_pass))
+        told = {
+            "fail_to_pass": f"{fixed}/{len(row.fail_to_pass)}",
+            "pass_to_pass": f"{kept}/{len(row.pass_to_pass)}",
+            "void": verdict.void,
+        }
+        return float(set(tests) <= verdict.passed), told
+
+    def _run(self, tree: Path, tests: Sequence[str]) -> judging.Verdict | None:
+        return judging.judge(
+            tree, tests, self.settings.limits, self._rung, self._tasks.test_seconds, self._tasks.packages
+        )
+
+
+def _split(row: Row) -> Split:
+    if row.split in ("train", "test"):
+        return "test" if row.split == "test" else "train"
+    return "test" if hashlib.sha256(row.id.encode()).digest()[0] % 5 == 0 else "train"

@@ -1,0 +1,119 @@
+"""The terminal agent: a task, a shell in a box, and tests that run when the policy is done."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clawback.environments.core import Observation, Split, Task
+from clawback.environments.terminal import folders
+from clawback.environments.terminal.episode import HOW, Settings, ShellEnvironment, World, says
+from clawback.environments.terminal.grading import furnish, grade, limits_of, outside_work
+from clawback.errors import NotFound, UsageError
+from clawback.records import Message
+from clawback.sandbox import choose, open_sandbox
+
+OWN = Path(__file__).with_name("tasks")
+_SYSTEM = f"You work in a Linux shell, in a folder of your own, without a network. {HOW}"
+
+
+class TerminalEnvironment(ShellEnvironment):
+    """One episode of a terminal task."""
+
+    def __init__(self, tasks: TerminalTasks, settings: Settings) -> None:
+        super().__init__(settings)
+        self._tasks = tasks
+
+    def open(self, task: Task) -> World:
+        self._folder = folder = self._tasks.folder(task)
+        self._rung = choose(self.settings.rung)
+        why = refusal(folder, self._rung)
+        if why:
+            raise UsageError(f"The task {folder.id} cannot be run: {why}.")
+        box = open_sandbox(limits_of(folder, self.settings.limits), self._rung, work=folder.work)
+        try:
+            furnish(box, folder)
+        except BaseException:
+            box.close()
+            raise
+        messages = (
+            {"role": "system", "content": _SYSTEM},
+            {"role": "user", "content": folder.instruction.strip()},
+        )
+        return World(
+            box, Observation(messages), folder.env, min(self.settings.command_seconds, folder.agent_seconds)
+        )
+
+    def grade(self, work: Path) -> tuple[float, Mapping[str, Any]]:
+        return grade(self._folder, work, limits_of(self._folder, self.settings.limits), self._rung), {}
+
+
+def refusal(folder: folders.Folder, rung: str) -> str:
+    """Why a task cannot be run in a box of this rung ("" if it can)."""
+    if folder.refusal:
+        return folder.refusal + _engine(folder.refusal)
+    if stray := outside_work(folder):
+        return f"it puts files at {stray}, outside of its working folder, and so needs a container engine"
+    if rung != "bubblewrap" and folder.work in folder.instruction:
+        return f"it names {folder.work} in its text, and only bubblewrap can give a box that path (this machine's rung: {rung})"
+    return ""
+
+
+def _engine(why: str) -> str:
+    return (
+        ", which Clawback does not drive yet: run it with Harbor against `clawback serve`"
+        if "engine" in why
+        else ""
+    )
+
+
+class TerminalTasks:
+    """Tasks from folders: our own twenty, or any folder of Harbor's or Terminal-Bench's tasks."""
+
+    def __init__(self, root: Path = OWN, settings: Settings | None = None, name: str = "terminal") -> None:
+        self.name = name
+        self._settings = settings or Settings()
+        self._folders = {folder.id: folder for folder in map(folders.read, folders.find(root))}
+        if not self._folders:
+            raise NotFound(f"{root} has no task folders (with a task.toml or a task.yaml).")
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Those that can be run; ``refused`` has the others."""
+        return [
+            Task(id, {"instruction": folder.instruction}, split)
+            for id, folder in self._folders.items()
+            if not folder.refusal and _split(folder) == split
+        ]
+
+    def refused(self) -> dict[str, str]:
+        """Tasks that need more than a box, and why."""
+        return {
+            id: folder.refusal + _engine(folder.refusal)
+            for id, folder in self._folders.items()
+            if folder.refusal
+        }
+
+    def folder(self, task: Task) -> folders.Folder:
+        if task.id not in self._folders:
+            raise NotFound(f"There is no task {task.id!r} in {self.name}.")
+        return self._folders[task.id]
+
+    def make(self) -> TerminalEnvironment:
+        return TerminalEnvironment(self, self._settings)
+
+    def solution(self, task: Task) -> Sequence[Message]:
+        """The task's own solution as one command, and a last word."""
+        folder = self.folder(task)
+        if folder.solution is None:
+            raise NotFound(f"The task {task.id} has no solution.")
+        script = folder.solution.read_text(encoding="utf-8").rstrip()
+        return [says(f"```bash\n{script}\n```"), says("Done.")]
+
+
+def _split(folder: folders.Folder) -> Split:
+    """As the task says; else one in five, by its name, is for the test."""
+    if folder.split in ("train", "test"):
+        return "test" if folder.split == "test" else "train"
+    return "test" if hashlib.sha256(folder.id.encode()).digest()[0] % 5 == 0 else "train"

@@ -1,0 +1,3 @@
+#!/bin/bash
+set -e
+grep -cw ERROR server.log > count.txt

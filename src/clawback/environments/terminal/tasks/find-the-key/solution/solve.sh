@@ -1,0 +1,3 @@
+#!/bin/bash
+set -e
+grep -rh '^KEY=' tree | cut -d= -f2 > key.txt

@@ -1,0 +1,3 @@
+#!/bin/bash
+set -e
+ls -S data | head -1 > largest.txt
