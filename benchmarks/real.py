@@ -163,7 +163,8 @@ class World:
                 seed=seed,
                 count=48,
             )
-            found["accepted"] = decide(evidence, Gate()).accepted
+            decision = decide(evidence, Gate())
+            found |= {"accepted": decision.accepted, "asks": decision.asks, "why": decision.reasons[:2]}
         return found
 
     def _measure(self, taste: Any, asked: list[Any]) -> dict[str, Any]:
@@ -216,7 +217,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = ["| taste | recipe | " + " | ".join(columns) + " | gate |", "| --- " * (len(columns) + 3) + "|"]
     for key in dict.fromkeys((row["taste"], row["recipe"]) for row in rows):
         same = [row for row in rows if (row["taste"], row["recipe"]) == key]
-        judged = [row["accepted"] for row in same if "accepted" in row]
+        judged = [
+            "yes" if row["accepted"] else "asks" if row["asks"] else "no" for row in same if "accepted" in row
+        ]
         cells = [f"{mean(row[name] for row in same):.3g}" for name in columns]
-        lines.append(f"| {key[0]} | {key[1]} | " + " | ".join(cells) + f" | {sum(judged)} of {len(judged)} |")
+        lines.append(f"| {key[0]} | {key[1]} | " + " | ".join(cells) + f" | {', '.join(judged)} |")
     return "\n".join(lines)

@@ -140,11 +140,14 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     tried = ours_.trials
     drawn = min(ours_.distil_prompts, lengths.prompts) * ours_.answers
     learned = min(ours_.distil_prompts, lengths.prompts) * (1 + ours_.hold_share)
+    asked = ours_.refine_rounds * min(ours_.refine_prompts, lengths.prompts)
+    fresh, best = asked * ours_.refine_samples, asked * (1 + ours_.hold_share)
     return (
         look,
         Phase("choose", int(tried * answer), int(tried * each)),
         Phase("draw", int(drawn * answer), int((drawn + 2 * learned) * each)),
         Phase("train", 0, int(learned * each), int(learned * each * ours_.passes)),
+        Phase("refine", int(fresh * answer), int((fresh + 3 * best) * each), int(best * each * ours_.passes)),
         gate,
     )
 

@@ -3,7 +3,7 @@
 A model that follows instructions knows already how to be brief or to use a list; it has to be told, not taught. So what the reward ensemble
 believes is turned into a few candidate sentences, and answers drawn under each show which of them helps (``sources.instructed``):
 
-1. Each style feature has a sentence for more of it and one for less. A feature counts by how much better the ensemble likes those of the base's
+1. Each style feature, and each text statistic that can be asked for, has a sentence for more of it and one for less. A feature counts by how much better the ensemble likes those of the base's
    own answers that have it than those that do not.
 2. Remarks are sentences already: the person's own words.
 3. The two or three strongest are also said together.
@@ -17,7 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from clawback.rewards.features import Floats
-from clawback.rewards.style_features import NAMES, SIGNS, manner
+from clawback.rewards.style_features import NAMES as STYLE_NAMES
+from clawback.rewards.style_features import SIGNS, manner
+from clawback.rewards.text_statistics import NAMES as STATISTIC_NAMES
+from clawback.rewards.text_statistics import text_statistics
 
 SENTENCES: dict[str, tuple[str, str]] = {
     "words": ("Answer thoroughly and in detail.", "Answer in at most two short sentences."),
@@ -40,7 +43,24 @@ SENTENCES: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 """Style feature → a sentence for more of it, and one for less."""
 
-SAME = ({"words", "sentences", "items"}, {"casual", "formal"}, {"metric", "imperial"})
+COUNTED: dict[str, tuple[str, str]] = {
+    "words a sentence": ("Use long sentences that flow.", "Use short sentences."),
+    "letters a word": ("Use precise, learned words.", "Use short, simple words."),
+    "paragraphs": ("Break the answer into short paragraphs.", "Answer in one paragraph."),
+    "first sentence": ("Open with a full sentence that sets the scene.", "Open with a very short sentence."),
+    "different words": ("Vary your words and how sentences begin.", "Keep to the same plain words."),
+    "brackets": ("Add details in brackets.", "Use no brackets."),
+    "quotation marks": ("Quote words that matter.", "Use no quotation marks."),
+}  # fmt: skip
+"""Text statistic → the same."""
+
+SAME = (
+    {"words", "sentences", "items", "paragraphs"},
+    {"list", "paragraphs"},
+    {"words a sentence", "first sentence"},
+    {"casual", "formal"},
+    {"metric", "imperial"},
+)
 """Features of which one at most goes into a sentence said together with others."""
 MOST_REMARKS = 4
 LONGEST_REMARK = 200
@@ -67,13 +87,13 @@ def candidates(
         remarks: what they said about answers, in their own words.
         limit: how many at most.
     """
-    single = _features(texts, rewards)
+    single, said_of = _features(texts, rewards), SENTENCES | COUNTED
     said = list(dict.fromkeys(r.strip() for r in remarks if 0 < len(r.strip()) <= LONGEST_REMARK))
     found = [Instruction(f"Please note: {remark}", np.inf) for remark in said[-MOST_REMARKS:]]
-    best = [Instruction(SENTENCES[name][less], gain) for name, less, gain in single]
+    best = [Instruction(said_of[name][less], gain) for name, less, gain in single]
     apart = _apart(single)
     together = [
-        Instruction(" ".join(SENTENCES[name][less] for name, less, _ in apart[:count]), sum(g for *_, g in apart[:count]))
+        Instruction(" ".join(said_of[name][less] for name, less, _ in apart[:count]), sum(g for *_, g in apart[:count]))
         for count in (2, 3)
         if len(apart) >= count
     ]  # fmt: skip
@@ -83,10 +103,8 @@ def candidates(
 
 def _features(texts: Sequence[str], rewards: Floats) -> list[tuple[str, int, float]]:
     """(feature, 0 for more or 1 for less, difference of expected ratings), those that matter, strongest first."""
-    how = manner(texts)
     found = []
-    for name in SENTENCES:
-        column = how[:, NAMES.index(name)]
+    for name, column in _columns(texts).items():
         if name in SIGNS:
             there, lacking = column > 0, column <= 0
         else:
@@ -99,6 +117,14 @@ def _features(texts: Sequence[str], rewards: Floats) -> list[tuple[str, int, flo
         if abs(gap) > error:
             found.append((name, int(gap < 0), abs(gap)))
     return sorted(found, key=lambda one: -one[2])
+
+
+def _columns(texts: Sequence[str]) -> dict[str, Floats]:
+    """[n] of each feature that has a sentence."""
+    style, counted = manner(texts), text_statistics(texts)
+    return {name: style[:, STYLE_NAMES.index(name)] for name in SENTENCES} | {
+        name: counted[:, STATISTIC_NAMES.index(name)] for name in COUNTED
+    }
 
 
 LEAST = 3

@@ -86,6 +86,8 @@ def fit(
     loop.resume()
     while loop.step < source.steps and not loop.fitted.stopped:
         figures = loop.advance()
+        if not figures:
+            break  # the source has no more to teach
         try:
             for callback in callbacks:
                 callback({"phase": "train", "step": loop.step, "steps": source.steps, **figures})
@@ -128,11 +130,13 @@ class _Loop:
         self.written = time.monotonic()
 
     def advance(self) -> dict[str, float]:
-        """One optimizer step, or none where a guard says stop."""
+        """One optimizer step, or none where a guard says stop. No figures where the source gives no examples."""
         started, seed = time.perf_counter(), self.settings.seed * 1_000_003 + self.step
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             examples = self.source.examples(self.step)
+            if not examples:
+                return {}
             figures = self.gradient(examples)
         figures["reward"] = sum(example.reward for example in examples) / max(1, len(examples))
         norm, *_ = [

@@ -72,8 +72,8 @@ class Policy:
         return self._max_tokens or own_max_tokens(self.model) or self.max_response
 
     def room(self, rated: Sequence[Sequence[int]]) -> int:
-        """Tokens that a fresh answer may have in training and gate: twice those of the longest rated one, within what the model has room for."""
-        return min(self.max_response, max(64, 2 * max(map(len, rated), default=0)))
+        """Tokens that a fresh answer may have in training and gate: a quarter more than those of the longest rated one, within what the model has room for."""
+        return min(self.max_response, max(64, 5 * max(map(len, rated), default=0) // 4))
 
     @property
     def device(self) -> torch.device:

@@ -1,9 +1,8 @@
 """Continuous batching: requests join a running batch when they come and leave it when they end.
 
-One thread owns the model. Each version has a *lane*: its rows, with one key-value cache. A step takes every lane that
-has rows through the model once, under its own adapter, so each answer is wholly one version's, and one copy of the
-base weights serves all versions. New prompts are read together and their caches joined to the lane's, padded on the
-left (positions are counted from each row's own start, so what a row says does not depend on its neighbours, up to
+One thread owns the model. Each version has a *lane*: its rows, with one key-value cache (``lanes.py``). A step takes every lane that
+has rows through the model once, under its own adapter, so each answer is wholly one version's. New prompts are read together and
+join the lane's rows (positions are counted from each row's own start, so what a row says does not depend on its neighbours, up to
 rounding in the model).
 """
 
@@ -22,10 +21,10 @@ import torch
 from torch import Tensor
 
 from clawback.engine.torch.models import adapter as adapters
-from clawback.engine.torch.sampling.cache import new_cache
 from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.continuous import closed_ranks
-from clawback.engine.torch.sampling.generate import PLAIN, _forward, _left_padded
+from clawback.engine.torch.sampling.generate import PLAIN
+from clawback.engine.torch.sampling.lanes import Rows, rows_of
 from clawback.engine.types import Sampling
 
 if TYPE_CHECKING:
@@ -67,16 +66,14 @@ class Ask:
 
 @dataclass(eq=False, slots=True)
 class _Lane:
-    """The rows of one version. ``mask [rows, width]``: which columns of the cache each row uses."""
+    """What one version is asked, and how its answers go on."""
 
     name: str
+    under_way: Rows
     rows: list[Ask] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     """Tokens that each row has said."""
     last: list[int] = field(default_factory=list)
-    mask: Tensor | None = None
-    cache: Any = None
-    plain: bool = False
     used: int = 0
     """The step it was last used in."""
 
@@ -142,7 +139,8 @@ class Batcher:
             log.exception("answers were cut off")
             for lane in self.lanes.values():
                 if any(ask in lane.rows for ask in asks):
-                    lane.rows, lane.counts, lane.last, lane.mask, lane.cache = [], [], [], None, None
+                    lane.rows, lane.counts, lane.last = [], [], []
+                    lane.under_way.keep([])
             for ask in asks:
                 ask.on_end(f"error: {error}")
 
@@ -156,7 +154,7 @@ class Batcher:
             name = _name(ask.folder)
             lane = self.lanes.get(name)
             taken = len(lane.rows) if lane else 0
-            joins = lane is None or lane.plain or not lane.rows
+            joins = lane is None or lane.under_way.open or not lane.rows
             if ask.cancelled:
                 ask.on_end("cancelled")
             elif joins and taken + len(groups.get(name, [])) < MOST_ROWS:
@@ -173,7 +171,8 @@ class Batcher:
             if folder is not None:
                 self._make_room()
                 self.policy.model = adapters.put(self.policy.model, self.policy.info, folder, name)
-            lane = self.lanes[name] = _Lane(name)
+            self._speak_for(name)
+            lane = self.lanes[name] = _Lane(name, rows_of(self.policy))
         return lane
 
     def _make_room(self) -> None:
@@ -185,30 +184,22 @@ class Batcher:
     def _activate(self, lane: _Lane) -> None:
         self.clock += 1
         lane.used = self.clock
+        self._speak_for(lane.name)
+
+    def _speak_for(self, name: str) -> None:
         model: Any = self.policy.model
         if not self.policy.has_adapter:
             return
-        if lane.name == _BASE:
+        if name == _BASE:
             model.base_model.disable_adapter_layers()
         else:
             model.base_model.enable_adapter_layers()
-            model.set_adapter(lane.name)
+            model.set_adapter(name)
 
     def _join(self, name: str, asks: list[Ask]) -> None:
         lane = self._lane(name, asks[0].folder)
         self._activate(lane)
-        model = self.policy.model
-        ids, mask = _left_padded([ask.prompt for ask in asks], self.policy.device)
-        cache, plain = new_cache(model)
-        position = (mask.cumsum(1) - 1).clamp(min=0)
-        logits = _forward(model, ids, mask, position, cache)
-        if lane.rows and lane.mask is not None:
-            lane.mask, mask = _level(lane.mask, mask)
-            for old, new in zip(lane.cache.layers, cache.layers, strict=True):
-                old.join(new, lane.mask.shape[1])
-            lane.mask = torch.cat([lane.mask, mask])
-        else:
-            lane.cache, lane.plain, lane.mask = cache, plain, mask
+        logits = lane.under_way.read([ask.prompt for ask in asks])
         first = len(lane.rows)
         lane.rows += asks
         lane.counts += [0] * len(asks)
@@ -218,14 +209,8 @@ class Batcher:
     # ---------------------------------------------------------------------------------------------- a step
 
     def _step(self, lane: _Lane) -> None:
-        assert lane.mask is not None
         self._activate(lane)
-        lane.mask = torch.cat([lane.mask, lane.mask.new_ones(len(lane.rows), 1)], 1)
-        position = lane.mask.sum(1, keepdim=True) - 1
-        ids = torch.tensor(lane.last, device=self.policy.device)[:, None]
-        seen = lane.mask[:, None, None, :].bool() if lane.plain else lane.mask
-        logits = _forward(self.policy.model, ids, seen, position, lane.cache)
-        self._said(lane, logits, 0)
+        self._said(lane, lane.under_way.step(lane.last), 0)
 
     def _said(self, lane: _Lane, logits: Tensor, first: int) -> None:
         """Sample the next token of the rows from ``first`` on, tell it, and let rows go that have ended."""
@@ -260,12 +245,7 @@ class Batcher:
         lane.rows = [lane.rows[i] for i in keep]
         lane.counts = [lane.counts[i] for i in keep]
         lane.last = [lane.last[i] for i in keep]
-        if not keep or lane.mask is None:
-            lane.mask, lane.cache = None, None
-            return
-        places = torch.tensor(keep, device=lane.mask.device)
-        lane.mask = lane.mask[places]
-        lane.cache.batch_select_indices(places)
+        lane.under_way.keep(keep)
 
 
 _BASE = "base"
@@ -287,10 +267,3 @@ def _choose_each(logits: Tensor, chance: Tensor, wanted: list[Sampling]) -> tupl
         some = logits if len(rows) == len(wanted) else logits[rows]
         tokens[rows], logprobs[rows] = draw(some, chance[rows, 0], chance[rows, 1], sampling)
     return tokens, logprobs
-
-
-def _level(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Two masks made equally wide by columns of zeros on the left."""
-    width = max(a.shape[1], b.shape[1])
-    pad = torch.nn.functional.pad
-    return pad(a, (width - a.shape[1], 0)), pad(b, (width - b.shape[1], 0))

@@ -120,6 +120,15 @@ class Cache:
                 new[:, :, : old.shape[2]] = old
                 both[i] = new
 
+    def widen(self, slots: int) -> None:
+        """Have at least so many slots."""
+        for both in (self.keys, self.values):
+            for i, old in enumerate(both):
+                if slots > len(old):
+                    new = old.new_zeros(slots, *old.shape[1:])
+                    new[: len(old)] = old
+                    both[i] = new
+
     def move(self, sources: Tensor, targets: Tensor, columns: int) -> None:
         """Copy slots onto others."""
         for both in (self.keys, self.values):

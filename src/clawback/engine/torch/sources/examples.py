@@ -76,7 +76,7 @@ class Source(Protocol):
 
     @property
     def steps(self) -> int:
-        """Optimizer steps in all."""
+        """Optimizer steps in all, at most."""
         ...
 
     @property
@@ -90,7 +90,10 @@ class Source(Protocol):
         ...
 
     def examples(self, step: int) -> Sequence[Example]:
-        """All examples of one optimizer step, 0-based. Called in order, with the policy as it is before the step."""
+        """All examples of one optimizer step, 0-based. Called in order, with the policy as it is before the step.
+
+        None of them: there is no more to learn, and the run ends here.
+        """
         ...
 
     def state(self) -> dict[str, Any]:

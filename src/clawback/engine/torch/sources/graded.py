@@ -46,6 +46,18 @@ class Seen:
     hidden: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """An answer to a prompt and what it is expected to be rated. ``encoded`` has the prompt without any sentence."""
+
+    encoded: Encoded
+    reward: float
+    whole: bool
+    """It says something, ends (as far as the base's own answers do), and does not go round in circles."""
+    own: float = 0.0
+    """Log-probability of a token after its own prompt, under the base; mean over the answer."""
+
+
 @dataclass(frozen=True)
 class GradingSettings:
     """How answers are graded; any of them can be set in a recipe's ``extra``."""
@@ -66,7 +78,7 @@ class GradingSettings:
     @classmethod
     def of(cls, recipe: Recipe) -> GradingSettings:
         # Answers of a real model are long, and each shows more: fewer will do.
-        full = 256 if recipe.bucket == "micro" else 96
+        full = 256 if recipe.bucket == "micro" else 64
         given = {f.name: recipe.extra[f.name] for f in fields(cls) if f.name in recipe.extra}
         return cls(**{"grounding": max(32, round(full * recipe.size)), **given})
 
@@ -98,6 +110,10 @@ class Grading:
         self.base_seen = Seen([], [], np.zeros((0, 0)))
         self.usual, self.scale = 0.0, 1.0
         """Mean reward of the base's answers, and the standard deviation of rewards among its answers to one prompt."""
+        self.base_graded: list[Graded] = []
+        """The same answers by what is expected of them, nothing taken off."""
+        self.typical, self.spread = 0.0, 1.0
+        """Mean and standard deviation of that among those that are whole."""
 
     # ----------------------------------------------------------------------------------------------- the base
 
@@ -136,7 +152,12 @@ class Grading:
         return len(prompts), each
 
     def _measure(self, shape: tuple[int, int]) -> None:
-        self.base_rewards = self.grade(self.base, self.base_seen.hidden, self.base_ended)
+        expected = self.expected(self.base, self.base_seen.hidden)
+        broken = self.broken(self.base, self.base_ended)
+        self.base_rewards = expected - self.settings.cut_off * broken
+        self.base_graded = _graded(self.base, self.base_seen, expected, broken)
+        whole = [one.reward for one in self.base_graded if one.whole] or expected.tolist()
+        self.typical, self.spread = float(np.mean(whole)), max(float(np.std(whole)), 1e-6)
         groups = self.base_rewards.reshape(shape)
         self.usual = float(groups.mean())
         self.scale = max(float(np.sqrt(groups.var(axis=1).mean())), 1e-6)
@@ -190,11 +211,15 @@ class Grading:
         return Answers([one.response for one in answers], self.texts(answers), hidden, asked)
 
     def grade(self, answers: Sequence[Encoded], hidden: Floats | None, ended: Sequence[bool]) -> Floats:
-        """``[S]`` rewards, in units of a rating.
+        """``[S]`` rewards, in units of a rating; ``cut_off`` less for those that are broken."""
+        return self.expected(answers, hidden) - self.settings.cut_off * self.broken(answers, ended)
 
-        An answer that goes round in circles loses ``cut_off``. So does one that does not end, as far as the base's own answers end: where
-        half of those are cut by the room that there is, to be cut says nothing.
-        """
+    def judged(self, answers: Sequence[Encoded], seen: Seen, ended: Sequence[bool]) -> list[Graded]:
+        """Answers with what is known of them."""
+        return _graded(answers, seen, self.expected(answers, seen.hidden), self.broken(answers, ended))
+
+    def expected(self, answers: Sequence[Encoded], hidden: Floats | None) -> Floats:
+        """``[S]`` what the person is expected to rate them."""
         texts = self.texts(answers)
         asked = [(self.questions.get(one.asked, ""), text) for one, text in zip(answers, texts, strict=True)]
         if self.grader is not None:
@@ -206,9 +231,14 @@ class Grading:
             rewards = self.ensemble.reward(seen, self.settings.conjunctions, self.settings.pessimism)
         if self.terms is not None:
             rewards = self.terms.add(rewards, asked, [len(one.response) for one in answers])
+        return np.asarray(rewards, dtype=np.float64)
+
+    def broken(self, answers: Sequence[Encoded], ended: Sequence[bool]) -> Floats:
+        """``[S]`` 1 for an answer that says nothing or goes round in circles. One that does not end is broken as far as the base's own
+        answers end: where half of those are cut by the room that there is, to be cut says nothing."""
         cut = ~np.asarray(ended, dtype=bool) * max(0.0, 2 * float(np.mean(self.base_ended or [True])) - 1)
-        circling = np.asarray([repeats(text) for text in texts], dtype=np.float64)
-        return np.asarray(rewards - self.settings.cut_off * np.maximum(circling, cut), dtype=np.float64)
+        bad = [not text.strip() or repeats(text) for text in self.texts(answers)]
+        return np.maximum(np.asarray(bad, dtype=np.float64), cut)
 
     def texts(self, answers: Sequence[Encoded]) -> list[str]:
         return [
@@ -218,3 +248,10 @@ class Grading:
     def generator(self, number: int, purpose: int) -> torch.Generator:
         """What is drawn at random follows from the seed, a number (of a round) and what it is for."""
         return torch.Generator().manual_seed((self.seed * 1_000_003 + number + 1) * 8 + purpose)
+
+
+def _graded(answers: Sequence[Encoded], seen: Seen, expected: Floats, broken: Floats) -> list[Graded]:
+    own = [float(values.mean()) if len(values) else 0.0 for values in seen.ref]
+    return [
+        Graded(*row) for row in zip(answers, map(float, expected), map(bool, broken == 0), own, strict=True)
+    ]

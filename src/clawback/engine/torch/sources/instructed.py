@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sources.graded import Grading, Prompt, Seen
+from clawback.engine.torch.sources.graded import Graded, Grading, Prompt
 from clawback.engine.torch.sources.teacher import appended
 from clawback.records import Message
 from clawback.rewards.features import Floats
@@ -34,17 +34,6 @@ WORTH = 0.5
 """Standard deviations of the base's rewards by which a sentence has to gain: the better of two answers of the base gains 0.56."""
 
 
-@dataclass(frozen=True, slots=True)
-class Graded:
-    """An answer to a prompt, what it is expected to be rated, and whether it ended. ``encoded`` has the prompt without any sentence."""
-
-    encoded: Encoded
-    reward: float
-    ended: bool
-    own: float = 0.0
-    """Log-probability of a token after its own prompt, under the base; mean over the answer."""
-
-
 @dataclass
 class Arm:
     """One sentence and what was drawn under it so far."""
@@ -52,7 +41,7 @@ class Arm:
     instruction: Instruction
     answers: list[Graded] = field(default_factory=list)
     gains: list[float] = field(default_factory=list)
-    """Of each answer: its reward less the mean of the base's to the same prompt."""
+    """Of each answer: its reward less the mean of the base's to the same prompt; 0 where it is broken, for then nothing can be learned from it."""
 
     @property
     def gain(self) -> float:
@@ -89,21 +78,7 @@ def draw_under(
         drawn = grading.draw([conversations.under(grading, *one) for one in asked], each, generator)
     own = [prompt for prompt, _ in asked for _ in range(each)]
     answers = [Encoded(prompt, one.response) for prompt, one in zip(own, drawn.answers, strict=True)]
-    seen = grading.look(answers)
-    return graded(grading, answers, seen, drawn.ended)
-
-
-def graded(
-    grading: Grading,
-    answers: Sequence[Encoded],
-    seen: Seen,
-    ended: Sequence[bool],
-    rewards: Floats | None = None,
-) -> list[Graded]:
-    """Answers with what is known of them; ``rewards`` where they have been graded already."""
-    found = grading.grade(answers, seen.hidden, ended) if rewards is None else rewards
-    own = [float(values.mean()) if len(values) else 0.0 for values in seen.ref]
-    return [Graded(*row) for row in zip(answers, map(float, found), ended, own, strict=True)]
+    return grading.judged(answers, grading.look(answers), drawn.ended)
 
 
 def search(
@@ -137,7 +112,7 @@ def search(
         for place, arm in enumerate(racing):
             ours = made[place * len(some) : (place + 1) * len(some)]
             arm.answers += ours
-            arm.gains += [one.reward - base[one.encoded.asked] for one in ours]
+            arm.gains += [one.whole * (one.reward - base[one.encoded.asked]) for one in ours]
         racing.sort(key=lambda arm: -arm.gain)
         done, size, number = done + len(some), 2 * size, number + 1
         racing = racing[: max(1, len(racing) // 2)]

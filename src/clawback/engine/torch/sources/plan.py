@@ -9,7 +9,7 @@ it happened to say. So:
    the ratings themselves, and says so.
 2. **Say it.** What the ensemble believes is turned into candidate sentences, and answers drawn under each show which of them helps (``instructed.py``).
 3. **Distil it.** Answers drawn under the best sentence and filtered by the ensemble are what the adapter learns, after the prompt without the
-   sentence (``distilled.py``): one pass, little drift.
+   sentence (``distilled.py``): one pass, little drift. Then the best of what it says by itself, while that still is better (``raft_rounds.py``).
    Where no sentence helps (a taste that nobody can put in words), the best of several answers without any are distilled.
 4. **Or draw fresh answers.** Models of a few million parameters follow few sentences, and fresh answers cost them little. Rounds: some prompts, several
    fresh answers of the policy to each, graded by the mean of the ensemble less its uncertainty, each against the others of its prompt (GRPO), some optimizer steps.
@@ -36,11 +36,11 @@ import numpy as np
 import torch
 
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sources import distilled
 from clawback.engine.torch.sources.distilled import DistilSettings, gathered
 from clawback.engine.torch.sources.examples import Plan
 from clawback.engine.torch.sources.graded import Grading, GradingSettings, Prompt
 from clawback.engine.torch.sources.instructed import Arm, Conversations, follows, search
+from clawback.engine.torch.sources.raft_rounds import RaftRounds
 from clawback.engine.torch.sources.ratings import from_ratings
 from clawback.engine.torch.sources.rollouts import Rollouts, RolloutSettings
 from clawback.errors import TrainingError
@@ -127,20 +127,26 @@ def distil(
 ) -> Plan | None:
     """The plan that distils answers drawn under the best sentence, or where none helps the best of several without any; None where too few are good."""
     settings = DistilSettings.of(run.recipe)
-    base: dict[Prompt, list[float]] = {}
-    for one, reward in zip(grading.base, grading.base_rewards, strict=True):
-        base.setdefault(one.asked, []).append(float(reward))
+    whole = [one for one in grading.base_graded if one.whole] or grading.base_graded
+    base: dict[Prompt, list[float]] = {one.asked: [] for one in grading.base}
+    for one in whole:
+        base[one.encoded.asked].append(one.reward)
     arms = search(
         grading,
         conversations,
-        {prompt: float(np.mean(values)) for prompt, values in base.items()},
-        candidates(grading.texts(grading.base), grading.base_rewards, remarks, settings.sentences),
+        {prompt: float(np.mean(values or [grading.typical])) for prompt, values in base.items()},
+        candidates(
+            grading.texts([one.encoded for one in whole]),
+            np.array([one.reward for one in whole]),
+            remarks,
+            settings.sentences,
+        ),
         first=settings.first,
         most=settings.most,
         seed=grading.seed,
         tell=run.tell,
     )
-    told = bool(arms) and follows(arms[0], grading.scale)
+    told = bool(arms) and follows(arms[0], grading.spread)
     arms = arms if told else [Arm(Instruction("", 0.0)), *arms]
     each = settings.answers if told else 2 * settings.answers
     good = gathered(grading, conversations, arms, each, settings, run.tell)
@@ -154,7 +160,7 @@ def distil(
     )
     return Plan(
         Raft(kl=settings.hold_kl),
-        distilled.source(distilled.examples(grading, good, settings), settings, grading.seed),
+        RaftRounds(grading, good, settings, run.tell),
         DISTIL,
         f"{len(good)} answers {why}",
         rate=settings.rate(grading.policy.info.total_parameters),

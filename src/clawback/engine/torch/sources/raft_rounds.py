@@ -1,0 +1,117 @@
+"""Best answers, learned round by round: first those that were drawn under a sentence, then the best of what the policy says by itself.
+
+A sentence that a small model follows now and then, or a taste that no sentence asks for, takes it a part of the way: the best of several answers
+show more of what is liked than the policy gives by itself, and once it has learned them, the best of its own show more again (iterated RAFT:
+Dong et al. 2023, arXiv:2304.06767; expert iteration: Anthony et al. 2017, arXiv:1705.08439). It ends where the policy's own answers are graded
+as well as what it learned from: nothing is left to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sources.distilled import DistilSettings, chosen, examples
+from clawback.engine.torch.sources.examples import Example, Ratings
+from clawback.engine.torch.sources.graded import Graded, Grading, Prompt
+from clawback.engine.torch.sources.instructed import Tell
+
+LEFT = 0.15
+"""Standard deviations of the base's rewards between what is learned and what the policy says by itself below which nothing is left to learn."""
+
+
+class RaftRounds:
+    """A source of examples: the ``first`` best answers, then rounds of the policy's own best. What it draws follows from the seed and the round."""
+
+    fresh = False
+    critic = None
+
+    def __init__(
+        self, grading: Grading, first: Sequence[Graded], settings: DistilSettings, tell: Tell = lambda _: None
+    ) -> None:
+        self.grading, self.settings, self.tell = grading, settings, tell
+        self.known: dict[Prompt, Graded] = {one.encoded.asked: one for one in first}
+        """The best answer to each prompt so far."""
+        self.prompts = list(self.known)
+        self.number = 0
+        self.round = list(first)
+        self.begun, self.dealt = 0, self._dealt()
+        self.steps = self.dealt.steps + settings.refine_rounds * self._steps(settings.refine_prompts)
+
+    def examples(self, step: int) -> list[Example]:
+        if step >= self.begun + self.dealt.steps:
+            best = self._drawn(self.number + 1) if self.number < self.settings.refine_rounds else []
+            if not best:
+                return []
+            self.round, self.number, self.begun = best, self.number + 1, step
+            self.dealt = self._dealt()
+        return self.dealt.examples(step - self.begun)
+
+    def _drawn(self, number: int) -> list[Graded]:
+        """The best answers of a round to learn from; none where they are hardly better than the policy's usual ones."""
+        grading, settings = self.grading, self.settings
+        order = torch.randperm(len(self.prompts), generator=grading.generator(number, 2))
+        some = [self.prompts[int(i)] for i in order[: settings.refine_prompts]]
+        self.tell({"phase": "draw", "step": number, "steps": settings.refine_rounds})
+        drawn = grading.draw(some, settings.refine_samples, grading.generator(number, 3))
+        ours = grading.judged(drawn.answers, grading.look(drawn.answers), drawn.ended)
+        best = chosen(grading, ours + [self.known[prompt] for prompt in some], settings)
+        for one in best:
+            self.known[one.encoded.asked] = one
+        left = np.mean([one.reward for one in best] or [-np.inf]) - np.mean(
+            [one.reward for one in ours if one.whole] or [grading.typical]
+        )
+        return best if left > LEFT * grading.spread and len(best) >= settings.distil_batch else []
+
+    def _dealt(self) -> Ratings:
+        """The round's answers with some of the base's, each ``passes`` times, shuffled."""
+        made = examples(self.grading, self.round, self.settings, self.number)
+        steps = self._steps(len(self.round))
+        if not self.number:
+            steps = max(self.settings.least_steps, steps)
+        seed = self.grading.seed * 1_009 + self.number
+        return Ratings([[one] for one in made], steps=steps, per_step=self.settings.distil_batch, seed=seed)
+
+    def _steps(self, answers: int) -> int:
+        settings = self.settings
+        return max(1, round(answers * (1 + settings.hold_share) * settings.passes / settings.distil_batch))
+
+    # ----------------------------------------------------------------------------------------------- the state
+
+    def state(self) -> dict[str, Any]:
+        """The round under way and the best answers known. What the base says of them is asked again."""
+        return {
+            "number": self.number,
+            "begun": self.begun,
+            "round": [_kept(one) for one in self.round],
+            "known": [_kept(one) for one in self.known.values()],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.number, self.begun = int(state["number"]), int(state["begun"])
+        self.round = [_graded(one) for one in state["round"]]
+        self.known = {one.encoded.asked: one for one in map(_graded, state["known"])}
+        self.prompts = list(self.known)
+        self.dealt = self._dealt()
+
+
+def _kept(one: Graded) -> list[Any]:
+    return [
+        list(one.encoded.prompt),
+        list(one.encoded.response),
+        one.encoded.thought,
+        one.reward,
+        one.whole,
+        one.own,
+    ]
+
+
+def _graded(kept: Sequence[Any]) -> Graded:
+    prompt, response, thought, reward, whole, own = kept
+    return Graded(
+        Encoded(tuple(prompt), tuple(response), int(thought)), float(reward), bool(whole), float(own)
+    )

@@ -1,0 +1,54 @@
+"""Rows that join and leave at any time: the lean decoder and the model's own forward say the same of all of them."""
+
+import random
+
+import pytest
+import torch
+
+from clawback import engine
+from clawback.engine.torch.sampling import lanes
+from clawback.engine.torch.sampling.continuous import closed_ranks
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return engine.load("embedded")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", range(4))
+def test_both_ways_say_the_same_whoever_comes_and_goes(policy, seed):
+    rng = random.Random(seed)
+    lean, plain = lanes.Lean(policy), lanes.Plain(lambda: policy.model, policy.device)
+    rows = 0
+    for _ in range(14):
+        move = rng.choice(["read", "step", "step", "keep"])
+        if move == "read" or not rows:
+            prompts = [
+                [rng.randrange(300) for _ in range(rng.randint(1, 40))] for _ in range(rng.randint(1, 6))
+            ]
+            a, b = lean.read(prompts), plain.read(prompts)
+            rows += len(prompts)
+        elif move == "step":
+            last = [rng.randrange(300) for _ in range(rows)]
+            a, b = lean.step(last), plain.step(last)
+        else:
+            kept = closed_ranks([rng.random() < 0.4 for _ in range(rows)])
+            lean.keep(kept)
+            plain.keep(kept)
+            rows = len(kept)
+            continue
+        assert a.shape == b.shape
+        assert torch.allclose(a.log_softmax(-1), b.log_softmax(-1), atol=1e-3)
+
+
+@torch.no_grad()
+def test_many_long_prompts_are_read_a_few_at_a_time(policy, monkeypatch):
+    prompts = [[(i * 7 + j) % 300 for j in range(10 + i)] for i in range(9)]
+    whole = lanes.Lean(policy).read(prompts)
+    monkeypatch.setattr(lanes, "READ_TOKENS", 40)
+    assert torch.allclose(lanes.Lean(policy).read(prompts), whole, atol=1e-3)
+
+
+def test_a_model_of_the_kind_is_answered_from_by_the_lean_decoder(policy):
+    assert isinstance(lanes.rows_of(policy), lanes.Lean)

@@ -1,0 +1,81 @@
+"""After the first best answers come the best of the policy's own, round by round, until nothing is left to choose."""
+
+import pytest
+
+from clawback import engine
+from clawback.engine.run import TrainingRun
+from clawback.engine.torch.sources import distilled
+from clawback.engine.torch.sources.graded import Grading, GradingSettings
+from clawback.engine.torch.sources.raft_rounds import RaftRounds
+from tests.engine.torch.test_rollouts import LikesBullets, rated
+
+SETTINGS = distilled.DistilSettings(
+    refine_rounds=2, refine_prompts=8, refine_samples=3, distil_batch=2, least_steps=2, least_relevance=0.0
+)
+
+
+class Likes(LikesBullets):
+    """Bulleted lists, until everything is as good."""
+
+    everything = False
+
+    def __call__(self, pairs):
+        found = super().__call__(pairs)
+        return [1.0 for _ in found] if self.everything else found
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return engine.load("embedded")
+
+
+@pytest.fixture(scope="module")
+def samples(policy):
+    return rated(policy)
+
+
+def rounds(policy, samples, settings=SETTINGS):
+    grader = Likes()
+    run = TrainingRun(policy, samples, engine.recipe(policy.info, algorithm="distil"), seed=3, grader=grader)
+    grading = Grading(run, GradingSettings(grounding=48), 64)
+    grading.ground(list({policy.encode(s).prompt for s in samples}))
+    good = distilled.chosen(grading, grading.base_graded, settings)
+    return RaftRounds(grading, good, settings), grader
+
+
+def shown(examples):
+    return [(one.encoded, one.advantage) for one in examples]
+
+
+def test_a_round_learns_answers_no_worse_than_those_known_before(policy, samples):
+    source, _ = rounds(policy, samples)
+    known = {prompt: one.reward for prompt, one in source.known.items()}
+    first = source.dealt.steps
+    learned = [e for step in range(first + 1) for e in source.examples(step)]
+    assert source.number == 1
+    assert any(e.advantage == 1.0 for e in learned)
+    assert all(one.reward >= known[one.encoded.asked] for one in source.round)
+    assert source.steps > first
+
+
+def test_a_run_taken_up_again_goes_on_with_the_same_examples(policy, samples):
+    source, _ = rounds(policy, samples)
+    steps = range(source.dealt.steps + 2)
+    seen = [shown(source.examples(step)) for step in steps]
+    again, _ = rounds(policy, samples)
+    again.restore(source.state())
+    assert shown(again.examples(steps[-1])) == seen[-1]
+
+
+def test_it_ends_where_its_own_answers_are_as_good(policy, samples):
+    source, grader = rounds(policy, samples)
+    last = source.dealt.steps
+    assert source.examples(last - 1)
+    grader.everything = True
+    assert source.examples(last) == []
+
+
+def test_it_ends_after_its_rounds(policy, samples):
+    source, _ = rounds(policy, samples, distilled.DistilSettings(refine_rounds=0, least_relevance=0.0))
+    assert source.examples(source.steps - 1)
+    assert source.examples(source.steps) == []
