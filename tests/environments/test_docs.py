@@ -12,7 +12,11 @@ from clawback.cli import main
 
 PAGE = Path("docs/environments.md").read_text("utf-8")
 FILES = re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
-COMMANDS = [line for block in re.findall(r"<!-- tested -->\n```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+COMMANDS = [
+    line
+    for block in re.findall(r"<!-- tested -->\n```sh\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines()
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -80,7 +80,7 @@ def list_(kind: str | None, as_json: bool) -> None:
 
     if kind:
         found = registry.members(kind)
-        emit(found, "\n".join(f"{kind}:{name}" for name in found), as_json)
+        emit(found, "\n".join(f"{kind}:{name}" for name in found) or kind, as_json)
         return
     kinds = [
         {"name": name, "title": k.title, "example": k.example, "installed": k.installed, "package": k.package}

@@ -51,6 +51,8 @@ KINDS: dict[str, Kind] = {
     "tools": Kind(f"{_TOOLS}.tasks_file", "Tool calls; or a TOML file of yours", "tools:shop"),
     "gsm8k": Kind(f"{_TOOLS}.gsm8k", "GSM8K questions, from a file", "gsm8k:FILE?tools=calculator"),
     "bfcl": Kind(f"{_TOOLS}.bfcl", "Function calls of the BFCL wheel", "bfcl:simple_python?data=FOLDER"),
+    "terminal": Kind("clawback.environments.terminal", "Tasks in a shell, in the sandbox", "terminal"),
+    "repository": Kind("clawback.environments.repository", "Repairs of programs, in the sandbox", "repository"),
     "miniwob": Kind("clawback.environments.browser.miniwob", "MiniWoB++ pages in Chromium", "miniwob:click-test", "playwright"),
 }  # fmt: skip
 
@@ -66,7 +68,7 @@ def names() -> list[str]:
 
 
 def members(name: str) -> list[str]:
-    """What can stand after ``name:``, as far as that can be listed. Raises ``NotFound``, ``MissingExtra``."""
+    """What can stand after ``name:``, as far as that can be listed; none for a kind that stands alone. Raises ``NotFound``, ``MissingExtra``."""
     if name not in KINDS:
         raise _unknown(name)
     return sorted(cast("list[str]", import_module(KINDS[name].module).names()))
