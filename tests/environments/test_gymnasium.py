@@ -137,7 +137,7 @@ class Odd(gymnasium.Env[Any, Any]):
 
 @pytest.fixture
 def odd() -> Any:
-    gymnasium.register("Odd-v0", entry_point=Odd)
+    gymnasium.register("Odd-v0", entry_point=Odd, disable_env_checker=True)
     yield registry.find("gymnasium:Odd-v0?turns=4")
     gymnasium.registry.pop("Odd-v0")
 

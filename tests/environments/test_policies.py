@@ -30,7 +30,7 @@ async def server(*, fail: int = 0, status: int = 503) -> AsyncIterator[tuple[str
     async def complete(request: web.Request) -> web.Response:
         nonlocal left
         body = await request.json()
-        heard.append((body, request.headers.get("Authorization")))
+        heard.append((body, request.headers))
         if left:
             left -= 1
             return web.json_response({"error": "busy"}, status=status)
@@ -68,8 +68,10 @@ def test_a_server_plays_with_its_tools(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(policies.asyncio, "sleep", _at_once)
             played = await play.play(found, found.tasks("test"), player, together=4)
         assert [p.reward for p in played] == [1.0] * 4
-        body, key = heard[-1]
-        assert key == "Bearer k"
+        body, headers = heard[-1]
+        assert headers["Authorization"] == "Bearer k"
+        assert headers["X-Turn-Type"] == "side"
+        assert len({h["X-Session-Id"] for _, h in heard}) == 4
         assert (body["model"], body["temperature"], body["max_tokens"]) == ("clerk", 0.5, 99)
         assert {t["function"]["name"] for t in body["tools"]} >= {"place_order"}
         assert body["messages"][-1]["tool_call_id"] == "c9"

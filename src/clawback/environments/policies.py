@@ -90,7 +90,7 @@ class Server:
         body |= {"temperature": self.temperature} if self.temperature is not None else {}
         body |= {"max_tokens": self.max_tokens} if self.max_tokens is not None else {}
         body |= {"seed": worlds.mixed(view.task.id, view.seed, view.turn) >> 1} if self.seeded else {}
-        answer = await self._ask("POST", "/chat/completions", body)
+        answer = await self._ask("POST", "/chat/completions", body, f"env:{view.task.id}:{view.seed}")
         try:
             message = answer["choices"][0]["message"]
         except (KeyError, IndexError, TypeError) as error:
@@ -108,12 +108,14 @@ class Server:
             raise UsageError(f"{self.address} lists no model: name one with --model.")
         return self._models[""]
 
-    async def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    async def _ask(self, method: str, path: str, body: Any = None, session_id: str = "") -> dict[str, Any]:
         """With a second and third try where that can help. A server that is not there ends it all: no world is to blame."""
         aiohttp = worlds.needed("aiohttp", "A server as policy", "pip install 'clawback[serve]'")
         base = self.address.rstrip("/")
         url = base + ("" if base.endswith("/v1") else "/v1") + path
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        # A Clawback server records what it answers: as side turns these are nobody's conversation to rate or to learn from.
+        headers = {"X-Turn-Type": "side"} | ({"X-Session-Id": session_id} if session_id else {})
+        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
         said = ""
         for attempt in range(TRIES):
             try:
