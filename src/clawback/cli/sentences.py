@@ -43,6 +43,8 @@ EXTRAS = {
     "discord": ("discord",),
     "telegram": ("telegram",),
     "mcp": ("mcp",),
+    "environments": ("gymnasium",),
+    "browser": ("playwright",),
 }  # fmt: skip
 """Extra of the package → the modules that it brings."""
 

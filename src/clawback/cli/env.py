@@ -1,0 +1,387 @@
+"""``env``: which environments there are, whether one is sound, and what a policy is worth in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from clawback.cli.common import (
+    current_home,
+    emit,
+    fold,
+    json_option,
+    named_version,
+    open_store,
+    width,
+)
+from clawback.environments.core import EnvironmentSet, Split, Task
+from clawback.errors import ClawbackError, NotFound
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.environments.play import Played, Player
+    from clawback.environments.validate import Check
+
+_SPLIT = click.option(
+    "--split", type=click.Choice(get_args(Split)), default="test", show_default=True, help="Which tasks."
+)
+_POLICY = click.option(
+    "--policy",
+    "who",
+    default="live",
+    show_default=True,
+    help="reference, live, base, a version, an OpenAI-style address, or module:function.",
+)
+_MODEL = click.option("--model", default="", help="The model's name at that address.")
+_KEY = click.option(
+    "--key-env", default="OPENAI_API_KEY", show_default=True, help="The variable that holds its key."
+)
+_TEMPERATURE = click.option(
+    "--temperature", type=click.FloatRange(0, 2), help="For an address; else as the policy itself says."
+)
+_TOKENS = click.option("--max-tokens", type=click.IntRange(1), help="Longest reply.")
+_SEED = click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="The same seed, the same worlds."
+)
+_TURNS = click.option(
+    "--turns", default=64, show_default=True, type=click.IntRange(1), help="Replies of an episode at most."
+)
+
+
+@click.group()
+def env() -> None:
+    """Environments: list them, check one, let a policy play one.
+
+    \b
+    clawback env list
+    clawback env validate tools:shop
+    clawback env run gymnasium:FrozenLake-v1
+    clawback env eval tools:shop --policy http://127.0.0.1:8742
+    """
+
+
+@env.command("list")
+@click.argument("kind", required=False)
+@json_option
+def list_(kind: str | None, as_json: bool) -> None:
+    """List the kinds of environments and the plugins; with KIND, what is in it.
+
+    \b
+    clawback env list
+    clawback env list gymnasium
+    """
+    from clawback.environments import registry
+
+    if kind:
+        found = registry.members(kind)
+        emit(found, "\n".join(f"{kind}:{name}" for name in found) or kind, as_json)
+        return
+    kinds = [
+        {"name": name, "title": k.title, "example": k.example, "installed": k.installed, "package": k.package}
+        for name, k in registry.KINDS.items()
+    ]
+    plugins = [{"name": name, "from": where} for name, where in registry.plugins().items()]
+    lines = [f"  {k['example']:<33} {k['title'] if k['installed'] else _missing(k)}" for k in kinds]
+    lines += ["", "Plugins:", *(f"  {p['name']:<33} {p['from']}" for p in plugins)] if plugins else []
+    lines += ["", "Your own: module:Name or file.py:Name. Settings: NAME?key=value&key=value."]
+    emit({"kinds": kinds, "plugins": plugins}, "\n".join(shorten_right(line) for line in lines), as_json)
+
+
+def shorten_right(line: str) -> str:
+    return line if len(line) <= width() else line[: width() - 1] + "…"
+
+
+def _missing(kind: dict[str, Any]) -> str:
+    return f"(needs {kind['package'].replace('_', '-')})"
+
+
+@env.command()
+@click.argument("name")
+@_SPLIT
+@click.option(
+    "--tasks", "count", default=20, show_default=True, type=click.IntRange(1), help="How many tasks."
+)
+@_SEED
+@json_option
+def validate(name: str, split: Split, count: int, seed: int, as_json: bool) -> None:
+    """Check an environment without a model.
+
+    Known solutions must score 1, twice alike, and saying nothing must not. Tasks
+    without one are opened, stepped and closed, and must be alike under one seed.
+
+    \b
+    clawback env validate tools:shop
+    clawback env validate bfcl:multiple?data=bfcl_eval/data --tasks 200
+    """
+    from clawback.cli.train import progress_bar
+    from clawback.environments import registry
+    from clawback.environments import validate as validating
+
+    environments = registry.find(name)
+    tasks = _tasks(environments, split, count)
+    with progress_bar(quiet=as_json) as follow:
+
+        def told(_: Check, step: int, steps: int) -> None:
+            follow({"phase": "validate", "step": step, "steps": steps})
+
+        checks = asyncio.run(validating.validate(environments, tasks, seed=seed, on_check=told))
+    bad = [check for check in checks if check.problem]
+    solved = sum(check.solved is True and not check.problem for check in checks)
+    opened = sum(check.solved is None and not check.problem for check in checks)
+    said = [f"{environments.name}: {len(checks) - len(bad)} of {len(checks)} tasks are sound."]
+    said += [f"{solved} by their known solution, which scores 1."] if solved else []
+    said += [f"{opened} have no known solution: opened, stepped and closed twice alike."] if opened else []
+    said += [f"  {check.task}: {check.problem}" for check in bad[:10]]
+    said += [f"  … and {len(bad) - 10} more"] if len(bad) > 10 else []
+    emit(
+        {"name": environments.name, "sound": not bad, "checks": [asdict(c) for c in checks]},
+        fold("\n".join(said), "    "),
+        as_json,
+    )
+    if bad:
+        raise ClawbackError(f"{len(bad)} of {len(checks)} tasks of {environments.name} are not sound.")
+
+
+@env.command()
+@click.argument("name")
+@click.option("--task", "which", help="The task's id (its end is enough); else the first of the split.")
+@_SPLIT
+@_POLICY
+@_MODEL
+@_KEY
+@_TEMPERATURE
+@_TOKENS
+@_SEED
+@_TURNS
+@json_option
+def run(
+    name: str, which: str | None, split: Split, who: str, seed: int, turns: int, as_json: bool, **how: Any
+) -> None:
+    """Play one episode and show it. Nothing is learned from it.
+
+    \b
+    clawback env run gymnasium:FrozenLake-v1?is_slippery=false --policy reference
+    clawback env run tools:shop --task test/buy/1 --policy live
+    """
+    from clawback.environments import play, registry
+
+    environments = registry.find(name)
+    task = _task(environments, split, which)
+    player = _player(who, environments, **how)
+
+    async def once() -> Played:
+        try:
+            return await play.episode(environments, task, player, seed, turns)
+        finally:
+            await play.let_go(environments)
+
+    played = asyncio.run(once())
+    emit(_data(played) | {"messages": list(played.messages)}, _transcript(played), as_json)
+    if played.reward is None:
+        raise ClawbackError(f"The world broke twice: {played.error}")
+
+
+@env.command("eval")
+@click.argument("name")
+@_SPLIT
+@click.option(
+    "--episodes",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How many tasks, one try at each.",
+)
+@click.option("--each", default=1, show_default=True, type=click.IntRange(1), help="Tries at each task.")
+@click.option(
+    "--together", default=8, show_default=True, type=click.IntRange(1, 1024), help="Episodes at once."
+)
+@_POLICY
+@_MODEL
+@_KEY
+@_TEMPERATURE
+@_TOKENS
+@_SEED
+@_TURNS
+@click.option(
+    "--output", type=click.Path(dir_okay=False, writable=True), help="Write the episodes here (JSON lines)."
+)
+@json_option
+def eval_(
+    name: str,
+    split: Split,
+    episodes: int,
+    each: int,
+    together: int,
+    who: str,
+    seed: int,
+    turns: int,
+    output: str | None,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Let a policy play tasks, and say what it is worth. Nothing is learned.
+
+    \b
+    clawback env eval tools:shop --policy base --episodes 100
+    clawback env eval gymnasium:Blackjack-v1 --policy my_bot.py:act
+    """
+    from clawback.cli.train import progress_bar
+    from clawback.environments import play, registry
+
+    environments = registry.find(name)
+    tasks = _tasks(environments, split, episodes)
+    player = _player(who, environments, **how)
+    with progress_bar(quiet=as_json) as follow:
+
+        def told(_: Played, step: int, steps: int) -> None:
+            follow({"phase": "play", "step": step, "steps": steps})
+
+        played = asyncio.run(
+            play.play(
+                environments,
+                tasks,
+                player,
+                seed=seed,
+                each=each,
+                together=together,
+                turns=turns,
+                on_played=told,
+            )
+        )
+    figures = {"name": environments.name, "policy": who, "split": split, "seed": seed, **play.summary(played)}
+    if output:
+        _write(output, played)
+    emit(figures, fold("\n".join(_figures(figures, each)), "  "), as_json)
+    if figures["failed"] == figures["episodes"]:
+        raise ClawbackError(f"Every episode's world broke, the last with: {played[-1].error}")
+
+
+def _tasks(environments: EnvironmentSet, split: Split, count: int) -> Sequence[Task]:
+    tasks = environments.tasks(split)[:count]
+    if not tasks:
+        raise NotFound(
+            f"{environments.name} has no tasks in the split `{split}`. Try --split {'train' if split == 'test' else 'test'}."
+        )
+    return tasks
+
+
+def _task(environments: EnvironmentSet, split: Split, which: str | None) -> Task:
+    if which is None:
+        return _tasks(environments, split, 1)[0]
+    every = [task for side in get_args(Split) for task in environments.tasks(side)]
+    found = [task for task in every if task.id == which] or [
+        task for task in every if task.id.endswith(f"/{which}")
+    ]
+    if not found:
+        raise NotFound(
+            f"{environments.name} has no task `{which}`. Its ids are like `{every[0].id if every else '—'}`."
+        )
+    return found[0]
+
+
+def _player(
+    who: str,
+    environments: EnvironmentSet,
+    model: str,
+    key_env: str,
+    temperature: float | None,
+    max_tokens: int | None,
+) -> Player:
+    from clawback.environments import policies
+
+    def load(which: str) -> Policy:
+        from clawback import release
+
+        with open_store() as store:
+            return release.load(current_home(), named_version(store, which))
+
+    key = os.environ.get(key_env, "") or _own_key(who)
+    return policies.player(
+        who, environments, model=model, key=key, temperature=temperature, max_tokens=max_tokens, load=load
+    )
+
+
+def _own_key(address: str) -> str:
+    """The token of this home, for the server of this home alone: other programs listen on this machine as well."""
+    from urllib.parse import urlsplit
+
+    from clawback import config
+
+    here = current_home()
+    parts = urlsplit(address)
+    own = (
+        parts.hostname in ("127.0.0.1", "localhost", "::1")
+        and parts.port == config.load(here.config).serve.port
+    )
+    token = here.root / "token"
+    return token.read_text("utf-8").strip() if own and token.is_file() else ""
+
+
+def _data(played: Played) -> dict[str, Any]:
+    return {
+        "task": played.task.id,
+        "seed": played.seed,
+        "reward": played.reward,
+        "stop": played.stop,
+        "turns": played.turns,
+        "unparsable": played.unparsable,
+        "error": played.error,
+        "info": dict(played.info),
+    }
+
+
+def _transcript(played: Played) -> str:
+    """The episode as a person reads it."""
+    from clawback.environments.tools.calls import in_words
+    from clawback.records import text_of
+
+    lines = [f"{played.task.id} · seed {played.seed}", ""]
+    for given in played.messages:
+        [message] = in_words([given], ())
+        pictures = [
+            p for p in given.get("content") or () if isinstance(p, dict) and p.get("type") == "image_url"
+        ]
+        said = text_of(given.get("content")) if pictures else str(message["content"])
+        lines += [f"[{given.get('role')}] {said}{' [a picture]' * len(pictures)}".rstrip(), ""]
+    reward = "none: the world broke" if played.reward is None else f"{played.reward:g}"
+    unread = f" · {played.unparsable} unreadable" if played.unparsable else ""
+    return "\n".join([*lines, f"Reward {reward} · {played.turns} turns · {played.stop}{unread}"])
+
+
+def _figures(figures: dict[str, Any], each: int) -> list[str]:
+    count = figures["episodes"] - figures["failed"]
+    lines = [f"{figures['name']} · {figures['split']} · {figures['policy']} · {count} episodes"]
+    if count:
+        low, high = figures["solved_low"], figures["solved_high"]
+        lines.append(f"  solved      {figures['solved']:.1%} ({low:.1%} to {high:.1%}, Wilson 95 %)")
+        lines += (
+            [f"  every time  {figures['all_solved']:.1%} of the tasks, at all {each} tries"]
+            if each > 1
+            else []
+        )
+        lines.append(f"  reward      {figures['reward']:.3f} a task, on average")
+        lines.append(
+            f"  turns       {figures['turns']:.1f} an episode; {figures['unparsable']:.1%} of replies unreadable"
+        )
+        lines.append(f"  cut short   {figures['truncated']}")
+    if figures["failed"]:
+        lines.append(f"  broken      {figures['failed']} worlds: no reward, in no mean")
+    return lines
+
+
+def _write(path: str, played: Sequence[Played]) -> None:
+    from pathlib import Path
+
+    lines = [
+        json.dumps(_data(one) | {"messages": list(one.messages)}, ensure_ascii=False, default=str)
+        for one in played
+    ]
+    file = Path(path)
+    file.touch(mode=0o600)
+    file.write_text("".join(f"{line}\n" for line in lines), "utf-8")

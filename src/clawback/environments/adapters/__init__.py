@@ -1,0 +1,1 @@
+"""Other people's environments, each a file."""

@@ -1,0 +1,138 @@
+"""Classes as TRL's ``environment_factory`` takes them: ``reset(**row)``, public methods that are tools, ``get_reward()``.
+
+``trl:my_env.py:Game?rows=rows.jsonl``: each row is a task, its fields are what ``reset`` is given, its ``prompt`` (text or
+messages) is what the policy reads first. What a tool raises is told to the policy, as TRL has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clawback.environments import worlds
+from clawback.environments.core import Observation, Split, Step, Task, Tool
+from clawback.environments.tools import calls as reading
+from clawback.environments.tools.toolbox import Functions, called
+from clawback.errors import UsageError
+from clawback.records import Message
+
+TURNS = 32
+_NO_TOOLS = ("reset", "get_reward")
+
+
+def names() -> list[str]:
+    return ["module:Class", "file.py:Class"]
+
+
+def make(rest: str, settings: Mapping[str, Any]) -> TrlSet:
+    worlds.unknown_settings("trl", settings, ("rows", "held_out", "turns", "tasks"))
+    factory = worlds.loaded(rest)
+    if not callable(factory) or not hasattr(factory, "reset"):
+        raise UsageError(
+            f"{rest} has no reset: TRL's contract is a class with reset(**row) and public methods as tools."
+        )
+    given = worlds.rows(Path(str(settings["rows"]))) if "rows" in settings else None
+    return TrlSet(rest, factory, given, settings)
+
+
+class TrlSet:
+    """Rows for a class; without rows, tasks are seeds (``reset(seed=…)`` where it takes one)."""
+
+    def __init__(
+        self,
+        name: str,
+        factory: Callable[[], Any],
+        rows: Sequence[Mapping[str, Any]] | None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name, self.factory, self.rows, self.settings = f"trl:{name}", factory, rows, dict(settings or {})
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        if self.rows is None:
+            return worlds.seeded_tasks(self.name, split, int(self.settings.get("tasks", worlds.TRAIN_TASKS)))
+        return worlds.split_rows(self.name, self.rows, float(self.settings.get("held_out", 0.1)))[split]
+
+    def make(self) -> Trl:
+        return Trl(self)
+
+
+class Trl:
+    """One episode: one object of the class."""
+
+    def __init__(self, of: TrlSet) -> None:
+        self.of = of
+        self.inner: Any = None
+        self.box = Functions()
+        self.tools: Sequence[Tool] = ()
+        self.turns = 0
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self.turns = 0
+        with worlds.faults(self.of.name):
+            self.inner = self.of.factory()
+            begin = worlds.mixed(task.id, seed)
+            said = await asyncio.to_thread(
+                self.inner.reset, **_taken(self.inner.reset, {"seed": begin} | dict(task.data))
+            )
+        found = inspect.getmembers(self.inner, inspect.ismethod)
+        self.box = Functions(
+            *(method for name, method in found if not name.startswith("_") and name not in _NO_TOOLS)
+        )
+        self.tools = await self.box.open(seed)
+        return Observation(tuple(_opening(task.data.get("prompt", ""), said)), tuple(self.tools))
+
+    async def step(self, message: Message) -> Step:
+        self.turns += 1
+        reply = reading.read(message)
+        info: dict[str, Any] = {"unparsable": True} if reply.problems else {}
+        if not reply.calls:
+            return Step((), await self._reward(), True, info)
+        answers: list[Message] = []
+        for call in reply.calls:
+            said, _ = await called(self.box, self.tools, call)
+            answers.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": said})
+        if self.turns >= int(self.of.settings.get("turns", TURNS)):
+            return Step(tuple(answers), await self._reward(), True, info | {"truncated": True})
+        return Step(tuple(answers), None, False, info)
+
+    async def close(self) -> None:
+        inner, self.inner = self.inner, None
+        if callable(end := getattr(inner, "close", None)):
+            with worlds.faults(self.of.name):
+                await asyncio.to_thread(end)
+
+    async def _reward(self) -> float | None:
+        """None where the class has no reward of its own: somebody else gives it."""
+        if not callable(reward := getattr(self.inner, "get_reward", None)):
+            return None
+        with worlds.faults(self.of.name):
+            return float(await asyncio.to_thread(reward))
+
+
+def _taken(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a function takes; all of them where it takes any."""
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return dict(given)
+    return {name: value for name, value in given.items() if name in parameters}
+
+
+def _opening(prompt: Any, said: Any) -> Sequence[Message]:
+    """The prompt; what ``reset`` said stands at the end of the last user message."""
+    messages: list[dict[str, Any]] = (
+        [{"role": "user", "content": prompt}]
+        if isinstance(prompt, str)
+        else [dict(message) for message in prompt]
+    )
+    if isinstance(said, str) and said:
+        last = next((m for m in reversed(messages) if m.get("role") == "user"), None)
+        if last is None:
+            messages.append({"role": "user", "content": said})
+        else:
+            last["content"] = (
+                f"{last['content']}\n{said}".strip() if isinstance(last["content"], str) else last["content"]
+            )
+    return messages

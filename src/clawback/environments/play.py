@@ -1,0 +1,203 @@
+"""A policy plays tasks: no learning, only what it is worth. Many episodes at once in one event loop.
+
+A broken world (``EnvironmentFailure``) is tried again, then counted apart: it is never a reward of 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any, Literal, Protocol
+
+from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Task, Tool
+from clawback.errors import UsageError
+from clawback.records import Message
+
+Stop = Literal["done", "truncated", "turns", "failed"]
+TURNS = 64
+ATTEMPTS = 2
+"""How often a world that breaks is tried."""
+SOLVED = 1 - 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a policy sees when it is its turn."""
+
+    task: Task
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    seed: int
+    turn: int
+
+
+class Player(Protocol):
+    """Anything that answers: a model, a server, a script."""
+
+    async def __call__(self, view: View) -> Message: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One episode. ``reward`` is the sum of its steps' rewards; None where its world broke."""
+
+    task: Task
+    seed: int
+    stop: Stop
+    reward: float | None
+    messages: tuple[Message, ...] = ()
+    turns: int = 0
+    unparsable: int = 0
+    seconds: float = 0.0
+    error: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def solved(self) -> bool:
+        """By the world's own word where it has one, else by a reward of 1."""
+        return bool(self.info.get("success", (self.reward or 0.0) >= SOLVED))
+
+
+async def episode(
+    environments: EnvironmentSet, task: Task, player: Player, seed: int = 0, turns: int = TURNS
+) -> Played:
+    """One try at a task, with a second one where the world breaks."""
+    began = time.monotonic()
+    error = ""
+    for _ in range(ATTEMPTS):
+        try:
+            return await _try(environments, task, player, seed, turns, began)
+        except EnvironmentFailure as failure:
+            error = str(failure)
+    return Played(task, seed, "failed", None, seconds=time.monotonic() - began, error=error)
+
+
+async def _try(
+    environments: EnvironmentSet, task: Task, player: Player, seed: int, turns: int, began: float
+) -> Played:
+    world = environments.make()
+    try:
+        opened = await world.reset(task, seed)
+        messages, rewards, unparsable = list(opened.messages), [0.0], 0
+        stop: Stop = "turns"
+        info: Mapping[str, Any] = {}
+        turn = 0
+        while turn < turns:
+            message = await player(View(task, tuple(messages), opened.tools, seed, turn))
+            turn += 1
+            step = await world.step(message)
+            messages += [message, *step.messages]
+            rewards += [] if step.reward is None else [step.reward]
+            unparsable += bool(step.info.get("unparsable"))
+            info = step.info
+            if step.done:
+                stop = "truncated" if info.get("truncated") else "done"
+                break
+        return Played(
+            task,
+            seed,
+            stop,
+            sum(rewards),
+            tuple(messages),
+            turn,
+            unparsable,
+            time.monotonic() - began,
+            "",
+            info,
+        )
+    finally:
+        await world.close()
+
+
+async def play(
+    environments: EnvironmentSet,
+    tasks: Sequence[Task],
+    player: Player,
+    *,
+    seed: int = 0,
+    each: int = 1,
+    together: int = 8,
+    turns: int = TURNS,
+    on_played: Callable[[Played, int, int], None] | None = None,
+) -> list[Played]:
+    """``each`` tries at each task, ``together`` at once; in the order of the tasks. Also lets go of what the set holds."""
+    if min(each, together, turns) < 1:
+        raise UsageError("Tries, episodes at once and turns must be at least 1.")
+    gate = asyncio.Semaphore(together)
+    done = 0
+
+    async def one(task: Task, number: int) -> Played:
+        nonlocal done
+        async with gate:
+            played = await episode(environments, task, player, seed + number, turns)
+        done += 1
+        if on_played:
+            on_played(played, done, len(tasks) * each)
+        return played
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            started = [group.create_task(one(task, number)) for task in tasks for number in range(each)]
+        return [task.result() for task in started]
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+    finally:
+        await let_go(environments)
+
+
+async def let_go(environments: EnvironmentSet) -> None:
+    """A set that shares something among its episodes (a browser) closes it in ``aclose``."""
+    if callable(end := getattr(environments, "aclose", None)):
+        await end()
+
+
+def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def summary(played: Iterable[Played]) -> dict[str, Any]:
+    """The figures of some episodes. Those whose world broke are counted and in no mean."""
+    every = list(played)
+    whole = [one for one in every if one.reward is not None]
+    count = len(whole)
+    solved = sum(one.solved for one in whole)
+    low, high = wilson(solved, count)
+    turns = sum(one.turns for one in whole)
+    return {
+        "episodes": len(every),
+        "failed": len(every) - count,
+        "reward": sum(one.reward or 0.0 for one in whole) / count if count else None,
+        "solved": solved / count if count else None,
+        "solved_low": low,
+        "solved_high": high,
+        "truncated": sum(one.stop in ("truncated", "turns") for one in whole),
+        "turns": turns / count if count else None,
+        "unparsable": sum(one.unparsable for one in whole) / turns if turns else None,
+        "all_solved": _all_solved(whole),
+        "seconds": sum(one.seconds for one in every),
+    }
+
+
+def _all_solved(whole: Sequence[Played]) -> float | None:
+    """Share of tasks that were solved at every try (pass^k): what one can rely on."""
+    by_task: dict[str, bool] = {}
+    for one in whole:
+        by_task[one.task.id] = by_task.get(one.task.id, True) and one.solved
+    return sum(by_task.values()) / len(by_task) if by_task else None
+
+
+def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float | None, float | None]:
+    """Wilson's interval of a share, at 95 %."""
+    if not count:
+        return None, None
+    share = hits / count
+    middle = share + z * z / (2 * count)
+    half = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    whole = 1 + z * z / count
+    return max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)

@@ -1,0 +1,142 @@
+"""From a name to an environment set.
+
+``gymnasium:FrozenLake-v1?is_slippery=false`` is a kind that comes with Clawback, what to take of it, and settings. A name
+may also be a plugin's (entry point group ``clawback.environments``), or ``module:Name`` and ``file.py:Name`` for your own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import Any, cast
+
+from clawback.environments import worlds
+from clawback.environments.core import EnvironmentSet
+from clawback.errors import ClawbackError, NotFound, UsageError
+
+GROUP = "clawback.environments"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A family of environment sets that comes with Clawback."""
+
+    module: str
+    """Has ``make(rest, settings)`` and ``names()``: what can stand after the colon, as far as that can be listed."""
+    title: str
+    example: str
+    package: str = ""
+    """What it needs beyond the base install; "" for nothing."""
+
+    @property
+    def installed(self) -> bool:
+        return not self.package or find_spec(self.package) is not None
+
+
+_ADAPTERS = "clawback.environments.adapters"
+_TOOLS = "clawback.environments.tools"
+KINDS: dict[str, Kind] = {
+    "gymnasium": Kind(f"{_ADAPTERS}.gymnasium", "Gymnasium's worlds, in words", "gymnasium:FrozenLake-v1", "gymnasium"),
+    "textarena": Kind(f"{_ADAPTERS}.textarena", "TextArena's games", "textarena:GuessTheNumber-v0", "textarena"),
+    "reasoning-gym": Kind(f"{_ADAPTERS}.reasoning_gym", "Procedural questions", "reasoning-gym:leg_counting", "reasoning_gym"),
+    "openenv": Kind(f"{_ADAPTERS}.openenv", "A running OpenEnv server", "openenv:ws://127.0.0.1:8000", "aiohttp"),
+    "trl": Kind(f"{_ADAPTERS}.trl", "A class for TRL's environment_factory", "trl:my_env.py:Game"),
+    "skyrl-gym": Kind(f"{_ADAPTERS}.skyrl_gym", "SkyRL's environments over rows", "skyrl-gym:gsm8k?rows=FILE", "skyrl_gym"),
+    "tools": Kind(f"{_TOOLS}.tasks_file", "Tool calls; or a TOML file of yours", "tools:shop"),
+    "gsm8k": Kind(f"{_TOOLS}.gsm8k", "GSM8K questions, from a file", "gsm8k:FILE?tools=calculator"),
+    "bfcl": Kind(f"{_TOOLS}.bfcl", "Function calls of the BFCL wheel", "bfcl:simple_python?data=FOLDER"),
+    "terminal": Kind("clawback.environments.terminal", "Tasks in a shell, in the sandbox", "terminal"),
+    "repository": Kind("clawback.environments.repository", "Repairs of programs, in the sandbox", "repository"),
+    "miniwob": Kind("clawback.environments.browser.miniwob", "MiniWoB++ pages in Chromium", "miniwob:click-test", "playwright"),
+}  # fmt: skip
+
+
+def plugins() -> dict[str, str]:
+    """Names that installed packages provide → where they come from."""
+    return {point.name: point.value for point in entry_points(group=GROUP)}
+
+
+def names() -> list[str]:
+    """Every kind and plugin."""
+    return sorted({*KINDS, *plugins()})
+
+
+def members(name: str) -> list[str]:
+    """What can stand after ``name:``, as far as that can be listed; none for a kind that stands alone. Raises ``NotFound``, ``MissingExtra``."""
+    if name not in KINDS:
+        raise _unknown(name)
+    return sorted(cast("list[str]", import_module(KINDS[name].module).names()))
+
+
+def find(name: str) -> EnvironmentSet:
+    """The environment set behind a name. Raises ``NotFound``, ``UsageError``, ``MissingExtra``."""
+    bare, settings = split(name)
+    head, _, rest = bare.partition(":")
+    if head in KINDS:
+        return cast(EnvironmentSet, import_module(KINDS[head].module).make(rest, settings))
+    for point in entry_points(group=GROUP):
+        if point.name in (bare, head):
+            return _built(_load(point), "" if point.name == bare else rest, settings, bare)
+    if rest:
+        try:
+            found = worlds.loaded(bare)
+        except NotFound as error:
+            raise (
+                _unknown(head) if get_close_matches(head.lower(), names(), n=1, cutoff=0.8) else error
+            ) from None
+        return _built(found, "", settings, bare)
+    raise _unknown(bare)
+
+
+def split(name: str) -> tuple[str, dict[str, Any]]:
+    """The name without its settings, and those: ``a:b?n=3&x=left`` → ``("a:b", {"n": 3, "x": "left"})``."""
+    bare, _, query = name.partition("?")
+    settings: dict[str, Any] = {}
+    for piece in filter(None, query.split("&")):
+        key, equals, value = piece.partition("=")
+        if not equals or not key:
+            raise UsageError(f"`{piece}` in `{name}` is no setting: write name?key=value&key=value.")
+        try:
+            settings[key] = json.loads(value)
+        except ValueError:
+            settings[key] = value
+    return bare, settings
+
+
+def _load(point: Any) -> Any:
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        raise ClawbackError(f"The plugin {point.name} ({point.value}) cannot be loaded: {error}.") from error
+
+
+def _built(found: Any, rest: str, settings: Mapping[str, Any], name: str) -> EnvironmentSet:
+    """A set itself, or a class or function that makes one; what stands after the colon is its first argument."""
+    if inspect.isclass(found) or not isinstance(found, EnvironmentSet):
+        if not callable(found):
+            raise UsageError(
+                f"`{name}` is no environment set: it has no name, tasks and make, and cannot be called."
+            )
+        arguments = [rest] if rest else []
+        try:
+            inspect.signature(found).bind(*arguments, **settings)
+        except TypeError as error:
+            raise UsageError(f"`{name}` cannot be made with these settings: {error}.") from error
+        found = found(*arguments, **settings)
+    elif rest or settings:
+        raise UsageError(f"`{name}` is an environment set as it stands and takes no settings.")
+    if not isinstance(found, EnvironmentSet):
+        raise UsageError(f"`{name}` gave a {type(found).__name__}, which has no name, tasks and make.")
+    return found
+
+
+def _unknown(name: str) -> NotFound:
+    near = get_close_matches(name.lower(), names(), n=1, cutoff=0.6)
+    hint = f" Did you mean `{near[0]}`?" if near else ""
+    return NotFound(f"There is no environment `{name}`.{hint} `clawback env list` shows what there is.")

@@ -1,0 +1,203 @@
+"""Tool calls: read from a reply, however its model writes them, and told to a model whose template knows none.
+
+A message with ``tool_calls`` has been read already (by a server). Else its text may hold calls as Hermes and Qwen
+(``<tool_call>{…}</tool_call>``), Mistral (``[TOOL_CALLS] […]``), Llama (``{"name", "parameters"}``) or as Python
+(``[f(a=1), g()]``) write them. Nothing of it is evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clawback.environments.core import Tool
+from clawback.environments.worlds import text as text_of_reply
+from clawback.records import Message
+
+MOST_CALLS = 64
+"""Calls of one reply that are read."""
+_HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_MISTRAL = "[TOOL_CALLS]"
+_FENCED = re.compile(r"\A```(?:json|python|tool_code|tool_call)?\s*\n(.*?)\n?```\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of one tool."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a message says and calls. ``problems``: what looked like a call and could not be read."""
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def read(message: Message) -> Reply:
+    """The calls of a message. A text that only mentions a tool is no call."""
+    said = text_of_reply(message)
+    if given := message.get("tool_calls"):
+        return _collected(said, (_structured(call) for call in given))
+    if "<tool_call>" in said:
+        rest = _HERMES.sub("", said).strip()
+        return _collected(rest, (_from_json(found.strip()) for found in _HERMES.findall(said)))
+    if _MISTRAL in said:
+        before, _, after = said.partition(_MISTRAL)
+        return _collected(before.strip(), _from_json_list(after.strip()))
+    return _bare(said)
+
+
+def message(calls: Sequence[Call], text: str = "") -> Message:
+    """An assistant message with these calls, as OpenAI-style APIs write it."""
+    return {
+        "role": "assistant",
+        "content": text,
+        "tool_calls": [
+            {
+                "id": call.id or f"call_{n}",
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
+                },
+            }
+            for n, call in enumerate(calls)
+        ],
+    }
+
+
+def _collected(text: str, found: Iterable[Call | str]) -> Reply:
+    calls: list[Call] = []
+    problems: list[str] = []
+    for n, call in enumerate(found):
+        if n >= MOST_CALLS:
+            problems.append(f"more than {MOST_CALLS} calls in one reply")
+            break
+        if isinstance(call, str):
+            problems.append(call)
+        else:
+            calls.append(call if call.id else Call(call.name, call.arguments, f"call_{n}"))
+    return Reply(text, tuple(calls), tuple(problems))
+
+
+def _structured(call: Any) -> Call | str:
+    """``{"id", "function": {"name", "arguments"}}``, or flat as our own records have it."""
+    if not isinstance(call, Mapping):
+        return "a tool call that is no object"
+    function = call.get("function") if isinstance(call.get("function"), Mapping) else call
+    made = _call(function)
+    return made if isinstance(made, str) else Call(made.name, made.arguments, str(call.get("id") or ""))
+
+
+def _call(value: Any) -> Call | str:
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+        return "a tool call without a name"
+    arguments = value.get("arguments", value.get("parameters", {}))
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            return f"the arguments of {value['name']} are no JSON: {error}"
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, Mapping):
+        return f"the arguments of {value['name']} are no object"
+    return Call(value["name"], dict(arguments))
+
+
+def _from_json(written: str) -> Call | str:
+    try:
+        return _call(json.loads(written))
+    except (ValueError, RecursionError) as error:
+        return f"a tool call that is no JSON: {error}"
+
+
+def _from_json_list(written: str) -> list[Call | str]:
+    try:
+        value, _ = json.JSONDecoder().raw_decode(written)
+    except (ValueError, RecursionError) as error:
+        return [f"a tool call that is no JSON: {error}"]
+    return [_call(part) for part in (value if isinstance(value, list) else [value])]
+
+
+def _bare(said: str) -> Reply:
+    """A reply that is nothing but calls: JSON or Python."""
+    whole = said.strip().removeprefix("<|python_tag|>").strip()
+    fenced = _FENCED.match(whole)
+    inner = fenced[1].strip() if fenced else whole
+    if inner.startswith(("{", "[{")):
+        try:
+            value = json.loads(inner)
+        except (ValueError, RecursionError):
+            return Reply(said)
+        parts = value if isinstance(value, list) else [value]
+        if parts and all(
+            isinstance(p, Mapping) and "name" in p and {"arguments", "parameters"} & set(p) for p in parts
+        ):
+            return _collected("", (_call(part) for part in parts))
+        return Reply(said)
+    calls = python_calls(inner) if inner.startswith("[") and inner.endswith(")]") else None
+    return Reply(said) if calls is None else _collected("", calls)
+
+
+def python_calls(written: str) -> list[Call] | None:
+    """``[f(a=1), g.h(b="x")]`` or ``f(a=1)`` as calls, read and not run; None where it is something else."""
+    try:
+        node = ast.parse(written.strip(), mode="eval").body
+        nodes = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
+        calls: list[Call] = []
+        for part in nodes:
+            if not isinstance(part, ast.Call) or part.args:
+                return None
+            arguments = {word.arg: ast.literal_eval(word.value) for word in part.keywords if word.arg}
+            if len(arguments) != len(part.keywords):
+                return None
+            calls.append(Call(ast.unparse(part.func), arguments))
+        return calls
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+HOW = (
+    "You can call these tools. To call one, write a line\n"
+    '<tool_call>{"name": "…", "arguments": {…}}</tool_call>\n'
+    "and nothing after the last of them; the results come back to you."
+)
+
+
+def in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+    """A conversation for a model whose chat template knows no tools: the tools in the system message, calls and results as text.
+
+    Each message becomes one message and keeps its place, so what is appended leaves what was rendered before as it was.
+    """
+    made = [_in_words(each) for each in messages]
+    if not tools:
+        return made
+    listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    told = f"{HOW}\n{listed}"
+    if made and made[0]["role"] == "system":
+        return [{"role": "system", "content": f"{made[0]['content']}\n\n{told}"}, *made[1:]]
+    return [{"role": "system", "content": told}, *made]
+
+
+def _in_words(each: Message) -> Message:
+    said = text_of_reply(each) if each.get("role") == "assistant" else each.get("content") or ""
+    if each.get("role") == "tool":
+        return {"role": "user", "content": f"<tool_response>{said}</tool_response>"}
+    if calls := [call for call in map(_structured, each.get("tool_calls") or ()) if isinstance(call, Call)]:
+        told = [
+            json.dumps({"name": c.name, "arguments": dict(c.arguments)}, ensure_ascii=False) for c in calls
+        ]
+        lines = [f"<tool_call>{line}</tool_call>" for line in told]
+        return {"role": "assistant", "content": "\n".join([*([str(said)] if said else []), *lines])}
+    return {"role": str(each.get("role", "user")), "content": said}

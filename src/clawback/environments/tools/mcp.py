@@ -1,0 +1,162 @@
+"""An MCP server's tools. Each episode has a server of its own, so that no episode finds what another left behind.
+
+The official client wants to be opened and closed in one task: a task of ours holds it, and calls reach it by a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from clawback.environments.core import EnvironmentFailure, Tool
+from clawback.environments.tools.toolbox import ToolError
+from clawback.environments.worlds import needed
+from clawback.errors import ClawbackError, UsageError
+
+SECONDS = 60.0
+"""That a call, or the start of a server, may take."""
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+
+
+class Mcp:
+    """``command`` with its arguments (a server over stdio), or ``url`` (streamable HTTP).
+
+    A server over stdio runs with your rights and a scrubbed environment (``env`` adds to it). ``state``: a tool of it that is
+    not shown to the policy and whose result is the state that end states are compared by.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str] = (),
+        *,
+        url: str = "",
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        state: str = "",
+        seconds: float = SECONDS,
+    ) -> None:
+        if bool(command) == bool(url):
+            raise UsageError("An MCP server is either a command or a url.")
+        self.command, self.url, self.env, self.cwd = tuple(command), url, dict(env or {}), cwd
+        self.state_tool, self.seconds = state, seconds
+        self._asked: asyncio.Queue[tuple[str, Mapping[str, Any], asyncio.Future[Any]] | None] = (
+            asyncio.Queue()
+        )
+        self._holder: asyncio.Task[None] | None = None
+
+    @property
+    def _where(self) -> str:
+        return self.url or " ".join(self.command)
+
+    async def open(self, seed: int) -> Sequence[Tool]:  # noqa: ARG002
+        needed("mcp", "MCP tools", "pip install 'clawback[mcp]'")
+        await self.close()
+        self._asked = asyncio.Queue()
+        ready: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._holder = asyncio.create_task(self._hold(ready))
+        listed = await ready
+        return [_definition(tool) for tool in listed if tool.name != self.state_tool]
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        result = await self._ask(name, arguments)
+        said = "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in result.content)
+        if not said and result.structured_content is not None:
+            said = json.dumps(result.structured_content, ensure_ascii=False)
+        if result.is_error:
+            raise ToolError(said or "the call failed")
+        return said
+
+    async def state(self) -> Any:
+        if not self.state_tool:
+            return None
+        said = await self.call(self.state_tool, {})
+        try:
+            return json.loads(said)
+        except ValueError:
+            return said
+
+    async def close(self) -> None:
+        holder, self._holder = self._holder, None
+        if holder is None:
+            return
+        self._asked.put_nowait(None)
+        with suppress(Exception):
+            async with asyncio.timeout(self.seconds):
+                await holder
+
+    async def _ask(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        if self._holder is None or self._holder.done():
+            raise EnvironmentFailure(f"The MCP server ({self._where}) is gone.")
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked.put_nowait((name, arguments, answer))
+        await asyncio.wait({answer, self._holder}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise EnvironmentFailure(f"The MCP server ({self._where}) is gone.")
+        return answer.result()
+
+    async def _hold(self, ready: asyncio.Future[list[Any]]) -> None:
+        """The one task that opens, uses and closes the client."""
+        from mcp import Client
+
+        try:
+            with Path(os.devnull).open("w") as quiet:
+                async with Client(self._transport(quiet), read_timeout_seconds=self.seconds) as client:
+                    tools, after = [], None
+                    while True:
+                        page = await client.list_tools(cursor=after)
+                        tools += page.tools
+                        if not (after := page.next_cursor):
+                            break
+                    ready.set_result(tools)
+                    await self._serve(client)
+        except Exception as error:
+            if not ready.done():
+                told = error if isinstance(error, ClawbackError) else None
+                ready.set_exception(
+                    told
+                    or EnvironmentFailure(
+                        f"The MCP server ({self._where}) cannot be used: {_innermost(error)}."
+                    )
+                )
+
+    async def _serve(self, client: Any) -> None:
+        while (asked := await self._asked.get()) is not None:
+            name, arguments, answer = asked
+            try:
+                async with asyncio.timeout(self.seconds):
+                    result = await client.call_tool(name, dict(arguments))
+            except TimeoutError:
+                answer.set_exception(
+                    EnvironmentFailure(f"The MCP tool {name} took more than {self.seconds:.0f} s.")
+                )
+            except Exception as error:
+                answer.set_exception(EnvironmentFailure(f"The MCP tool {name} broke: {_innermost(error)}."))
+            else:
+                answer.set_result(result)
+
+    def _transport(self, quiet: Any) -> Any:
+        if self.url:
+            return self.url
+        from mcp import StdioServerParameters, stdio_client
+
+        env = {name: os.environ[name] for name in _KEPT if name in os.environ} | self.env
+        first, *rest = self.command
+        return stdio_client(
+            StdioServerParameters(command=first, args=rest, env=env, cwd=self.cwd), errlog=quiet
+        )
+
+
+def _innermost(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
+def _definition(tool: Any) -> Tool:
+    said = {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
+    return {"type": "function", "function": said}

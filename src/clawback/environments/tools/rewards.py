@@ -1,0 +1,198 @@
+"""What an episode of tool calls was worth: its answer, the state that it left behind, a verifier, or a judge."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from clawback.environments.core import EnvironmentFailure, Task
+from clawback.environments.tools.calls import Call
+from clawback.environments.tools.toolbox import Toolbox, called
+from clawback.errors import UsageError
+from clawback.feedback.endpoint import Ask, NoAnswer
+from clawback.records import Message, text_of
+
+_NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+")
+_MARKS = (
+    re.compile(r"\\boxed\s*\{([^{}]*)\}"),
+    re.compile(r"<answer>(.*?)</answer>", re.DOTALL),
+    re.compile(r"####\s*([^\n]+)"),
+    re.compile(r"answer(?:\s+is)?\s*[:=]?\s*([^\n]+)", re.IGNORECASE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An episode that is over: what rewards look at."""
+
+    task: Task
+    messages: tuple[Message, ...]
+    calls: tuple[Call, ...]
+    answer: str
+    """The last thing that the policy said; "" where it never answered."""
+    state: Any
+    seed: int
+    fresh: Callable[[], Toolbox]
+    """Another box for the same task, as the episode found it."""
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class Reward(Protocol):
+    """From 0 (failed) to 1 (solved). Raises ``EnvironmentFailure`` where nobody can tell."""
+
+    async def __call__(self, episode: Finished) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """1 where the final answer is the task's ``answer``: as a number where that is one, else as text without case."""
+
+    field: str = "answer"
+
+    async def __call__(self, episode: Finished) -> float:
+        return float(same_answer(episode.answer, str(episode.task.data[self.field])))
+
+
+def same_answer(reply: str, expected: str) -> bool:
+    """Is what a reply ends with the expected answer? A marked answer counts, else the last number or the whole reply."""
+    marked = next((found[-1].strip() for mark in _MARKS if (found := mark.findall(reply))), None)
+    if (number := as_number(expected)) is None:
+        said = reply.strip() if marked is None else marked
+        return _bare(said) == _bare(expected)
+    numbers = _NUMBER.findall(marked if marked is not None and _NUMBER.search(marked) else reply)
+    if not numbers:
+        return False
+    said_number = as_number(numbers[0] if marked is not None else numbers[-1])
+    return said_number is not None and abs(said_number - number) <= 1e-6 * max(1.0, abs(number))
+
+
+def as_number(text: str) -> float | None:
+    """``$1,200.50`` → 1200.5; None for what is no number."""
+    bare = text.strip().rstrip(".%").replace(",", "").replace("$", "")
+    try:
+        value = float(bare)
+    except ValueError:
+        return None
+    return value if abs(value) < 1e300 else None
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip(" .\"'`").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class EndState:
+    """1 where the state is the one that the task's reference ``actions`` leave, and the last reply tells each of its ``outputs``.
+
+    The reference actions are played in a fresh box: any way to the same end counts, and nothing is judged by its looks. A reply
+    that tells many numbers beside the wanted ones tells none: otherwise counting from 1 to 100 would be an answer.
+    """
+
+    async def __call__(self, episode: Finished) -> float:
+        wanted = await reference_state(episode.fresh(), episode.task, episode.seed)
+        outputs = [str(part) for part in episode.task.data.get("outputs", ())]
+        right = digest(episode.state) == digest(wanted)
+        told = tells(episode.answer, outputs)
+        episode.info.update({"state": right} | ({"outputs": told} if outputs else {}))
+        return float(right and told)
+
+
+MORE_NUMBERS = 4
+
+
+def tells(reply: str, outputs: Sequence[str]) -> bool:
+    """Does a reply name each of these, as whole words and without naming every number there is?"""
+    said = re.sub(r"(?<=\d),(?=\d{3})", "", reply).lower()
+    if len(set(_NUMBER.findall(said))) > len(outputs) + MORE_NUMBERS and any(map(as_number, outputs)):
+        return False
+    return all(re.search(rf"(?<![\w.]){re.escape(part.lower())}(?!\w|\.\d)", said) for part in outputs)
+
+
+async def reference_state(box: Toolbox, task: Task, seed: int) -> Any:
+    """What the reference actions leave behind. Raises ``EnvironmentFailure`` where one of them does not go through."""
+    try:
+        tools = await box.open(seed)
+        for action in task.data.get("actions", ()):
+            result, right = await called(box, tools, Call(action["name"], action.get("arguments") or {}))
+            if not right:
+                raise EnvironmentFailure(f"{task.id}: the reference action {action['name']} fails: {result}")
+        return await box.state()
+    finally:
+        await box.close()
+
+
+def digest(state: Any) -> str:
+    """A state's identity: equal for equal JSON, whatever the order of its keys."""
+    text = json.dumps(state, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a verifier of ``clawback.rewards`` says of the final answer (``regex``, ``json-schema``, one of your own …).
+
+    A setting ``"{name}"`` takes the task's field of that name.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    async def __call__(self, episode: Finished) -> float:
+        from clawback.rewards import verifiers
+
+        data = episode.task.data
+        given = {
+            key: data[value[1:-1]] if isinstance(value, str) and re.fullmatch(r"\{\w+\}", value) else value
+            for key, value in self.settings.items()
+        }
+        verifier = verifiers.make(self.name, given)
+        asked = "\n".join(text_of(m.get("content")) for m in episode.messages if m.get("role") == "user")
+        return float(await asyncio.to_thread(verifier, asked, episode.answer))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A judge model's grade of the final answer, with the episode before it in view; ``rubric`` says what counts."""
+
+    ask: Ask
+    rubric: str = ""
+    votes: int = 1
+
+    async def __call__(self, episode: Finished) -> float:
+        from clawback.rewards.generative import Generative
+
+        before = "\n\n".join(f"{m.get('role')}: {_said(m)}" for m in episode.messages[:-1])
+        asked = before + (f"\n\nWhat counts: {self.rubric}" if self.rubric else "")
+        try:
+            [grade] = await asyncio.to_thread(
+                Generative(self.ask, self.votes).score, [(asked, episode.answer)]
+            )
+        except NoAnswer as error:
+            raise EnvironmentFailure(f"Nobody judged {episode.task.id}: {error}.") from error
+        return grade
+
+
+def _said(message: Message) -> str:
+    made = "".join(
+        f"\n[calls {c['function']['name']} {c['function']['arguments']}]"
+        for c in message.get("tool_calls") or ()
+    )
+    return text_of(message.get("content")) + made
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """Several rewards as one: the mean by weight."""
+
+    parts: Sequence[tuple[Reward, float]]
+
+    async def __call__(self, episode: Finished) -> float:
+        total = sum(weight for _, weight in self.parts)
+        if total <= 0:
+            raise UsageError("The weights of a reward must add up to more than 0.")
+        return sum([weight * await part(episode) for part, weight in self.parts]) / total

@@ -1,0 +1,116 @@
+"""Is an environment sound? Found out without a model.
+
+Where solutions are known: the solution scores 1, twice alike, and saying nothing scores less. Where none is: an episode
+opens, takes replies and closes (twice), and the same task and seed open and answer alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Observation, Solvable, Step, Task
+from clawback.environments.play import SOLVED, Player, View, episode, let_go
+from clawback.environments.policies import Solution
+from clawback.errors import NotFound
+from clawback.records import Message
+
+REPLIES = ("", "What can I do here?", "Action: 1")
+"""What a task without a known solution is answered with: nothing, something odd, and something plain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What came of one task. ``problem`` is "" where it is sound."""
+
+    task: str
+    solved: bool | None
+    """None: no solution is known."""
+    problem: str = ""
+
+
+async def validate(
+    environments: EnvironmentSet,
+    tasks: Sequence[Task],
+    *,
+    seed: int = 0,
+    on_check: Callable[[Check, int, int], None] | None = None,
+) -> list[Check]:
+    """One check a task, in order. Whatever an environment raises is a problem of the task's, and stops nothing."""
+    made: list[Check] = []
+    try:
+        for number, task in enumerate(tasks, 1):
+            try:
+                check = await _check(environments, task, seed)
+            except EnvironmentFailure as error:
+                check = Check(task.id, None, f"the world broke: {error}")
+            except NotImplementedError as error:
+                check = Check(task.id, None, f"not implemented: {error}")
+            except Exception as error:
+                check = Check(task.id, None, f"{type(error).__name__}: {error}")
+            made.append(check)
+            if on_check:
+                on_check(check, number, len(tasks))
+    finally:
+        await let_go(environments)
+    return made
+
+
+async def _check(environments: EnvironmentSet, task: Task, seed: int) -> Check:
+    if isinstance(environments, Solvable):
+        try:
+            solution = environments.solution(task)
+        except NotFound:
+            pass
+        else:
+            return await _solved(environments, task, seed, solution)
+    return await _opened(environments, task, seed)
+
+
+async def _solved(environments: EnvironmentSet, task: Task, seed: int, solution: Sequence[Message]) -> Check:
+    first = await episode(environments, task, Solution(solution), seed, len(solution))
+    if first.reward is None:
+        return Check(task.id, False, f"the world broke: {first.error}")
+    if first.reward < SOLVED or first.reward > 2 - SOLVED:
+        return Check(task.id, False, f"its solution scores {first.reward:g}, not 1")
+    if first.stop != "done":
+        return Check(task.id, False, f"its solution does not end the episode ({first.stop})")
+    again = await episode(environments, task, Solution(solution), seed, len(solution))
+    if again.messages != first.messages or again.reward != first.reward:
+        return Check(task.id, True, "the same task, seed and replies gave another episode")
+    nothing: Player = _silent
+    idle = await episode(environments, task, nothing, seed, 4)
+    if idle.reward is not None and idle.reward >= SOLVED:
+        return Check(task.id, True, "saying nothing scores 1 as well")
+    return Check(task.id, True)
+
+
+async def _silent(view: View) -> Message:  # noqa: ARG001
+    return {"role": "assistant", "content": ""}
+
+
+async def _opened(environments: EnvironmentSet, task: Task, seed: int) -> Check:
+    first, again = await _walk(environments, task, seed), await _walk(environments, task, seed)
+    if not first[0].messages:
+        return Check(task.id, None, "it opens with no message")
+    if first != again:
+        where = next((n for n, (a, b) in enumerate(zip(first, again, strict=False)) if a != b), len(first))
+        what = "opened differently" if where == 0 else f"answered reply {where} differently"
+        return Check(task.id, None, f"the same task and seed {what}")
+    return Check(task.id, None)
+
+
+async def _walk(environments: EnvironmentSet, task: Task, seed: int) -> list[Any]:
+    world = environments.make()
+    try:
+        seen: list[Observation | Step] = [await world.reset(task, seed)]
+        for said in REPLIES:
+            step = await world.step({"role": "assistant", "content": said})
+            seen.append(step)
+            if step.done:
+                break
+        return seen
+    finally:
+        await world.close()
+        await world.close()

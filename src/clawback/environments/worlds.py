@@ -1,0 +1,195 @@
+"""What adapters share: numbers for seeds, faults of a world told from faults of a policy, and an action read from a reply."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from clawback.environments.core import EnvironmentFailure, Split, Task
+from clawback.errors import ClawbackError, MissingExtra, NotFound, UsageError
+
+T = TypeVar("T")
+HELD_OUT_FROM = 1_000_000
+"""Seeds of held-out tasks begin here, those of training tasks at 0."""
+TRAIN_TASKS, TEST_TASKS = 1000, 100
+_MARKER = re.compile(r"(?:<action>|\baction\b\s*(?:is|=|:))\s*", re.IGNORECASE)
+
+
+def mixed(*parts: object) -> int:
+    """One seed of 32 bits from several things; the same on every machine and in every run."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4])
+
+
+def seeded_tasks(name: str, split: Split, train: int = TRAIN_TASKS, test: int = TEST_TASKS) -> list[Task]:
+    """Tasks that differ in their seed alone; no seed is in both splits."""
+    first, count = (0, min(train, HELD_OUT_FROM)) if split == "train" else (HELD_OUT_FROM, test)
+    return [Task(f"{name}/{n}", {"seed": n}, split) for n in range(first, first + count)]
+
+
+def row_id(name: str, row: Mapping[str, Any]) -> str:
+    """A task's identity where all there is of it is a row of data."""
+    text = json.dumps(row, sort_keys=True, ensure_ascii=False, default=str)
+    return f"{name}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@contextmanager
+def faults(of: str) -> Iterator[None]:
+    """Whatever somebody else's world raises within is a fault of the world: ``EnvironmentFailure``."""
+    try:
+        yield
+    except ClawbackError:
+        raise
+    except Exception as error:
+        raise EnvironmentFailure(f"{of} broke: {type(error).__name__}: {error}.") from error
+
+
+def text(message: Mapping[str, Any]) -> str:
+    """What a reply says, without thoughts."""
+    from clawback.records import split_thinking, text_of
+
+    return split_thinking(text_of(message.get("content")))[1]
+
+
+def choose(reply: str, options: Mapping[str, T]) -> T | None:
+    """The option that a reply names; None where it names none, or several.
+
+    What stands after the last ``Action:`` counts, the first option there; without such a mark the reply must name exactly one.
+
+    >>> choose("I go left first.\\nAction: down", {"left": 0, "down": 1})
+    1
+    >>> choose("left or down?", {"left": 0, "down": 1}) is None
+    True
+    """
+    by_name = {name.lower(): value for name, value in options.items()}
+    names = "|".join(re.escape(name) for name in sorted(by_name, key=len, reverse=True))
+    marks = list(_MARKER.finditer(reply))
+    pattern = rf"(?<![\w.-])(?:{names})(?!\w|\.\d)"
+    said = [
+        found[0].lower()
+        for found in re.finditer(pattern, reply[marks[-1].end() if marks else 0 :], re.IGNORECASE)
+    ]
+    if not said or (not marks and len({repr(by_name[name]) for name in said}) > 1):
+        return None
+    return by_name[said[0]]
+
+
+def needed(module: str, for_what: str, command: str = "") -> Any:
+    """A package that only this world needs. Raises ``MissingExtra``."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0] and error.name != module:
+            raise MissingExtra(
+                f"{for_what} needs {error.name}, which is not installed: pip install {error.name}"
+            ) from error
+        raise MissingExtra(
+            f"{for_what} needs a package that is not installed: {command or f'pip install {module}'}"
+        ) from error
+
+
+def loaded(place: str) -> Any:
+    """What ``module:Name`` or ``path/to/file.py:Name`` names. Your own code: it runs with your rights. Raises ``NotFound``."""
+    where, _, name = place.rpartition(":")
+    if not where or not name:
+        raise UsageError(f"`{place}` names no object: write module:Name, or path/to/file.py:Name.")
+    module = _file(Path(where)) if where.endswith(".py") else _module(where)
+    found = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise NotFound(f"There is no {name} in {where}.")
+        found = getattr(found, part)
+    return found
+
+
+def _module(name: str) -> Any:
+    sys.path[:0] = (
+        [""] if "" not in sys.path else []
+    )  # what lies in the current folder, as `python -m` finds it
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and name.startswith(error.name):
+            raise NotFound(f"There is no Python module {name}.") from error
+        raise MissingExtra(f"{name} needs {error.name}, which is not installed.") from error
+
+
+def _file(path: Path) -> Any:
+    if not path.is_file():
+        raise NotFound(f"There is no file {path}.")
+    name = f"clawback_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look themselves up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """JSON lines, or one JSON list of objects. Raises ``NotFound``, ``UsageError``."""
+    if not path.is_file():
+        raise NotFound(f"There is no file {path}.")
+    written = path.read_text("utf-8")
+    try:
+        if written.lstrip().startswith("["):
+            found = json.loads(written)
+        else:
+            found = [json.loads(line) for line in written.splitlines() if line.strip()]
+    except ValueError as error:
+        raise UsageError(f"{path} is neither JSON nor JSON lines: {error}.") from error
+    if not all(isinstance(row, dict) for row in found):
+        raise UsageError(f"{path}: every row must be an object.")
+    return list(found)
+
+
+def unknown_settings(kind: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raises ``UsageError`` where a setting is none of the known ones."""
+    if extra := sorted(set(given) - set(known)):
+        has = f"It has: {', '.join(sorted(known))}." if known else "It has none."
+        raise UsageError(f"{kind} has no setting `{extra[0]}`. {has}")
+
+
+def full_name(kind: str, rest: str, settings: Mapping[str, Any]) -> str:
+    """The same name for the same world: settings in order, those that only bound the number of tasks left out."""
+    told = [f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in sorted(settings.items())]
+    return f"{kind}:{rest}" + (f"?{'&'.join(told)}" if told else "")
+
+
+def member(kind: str, name: str, known: list[str]) -> str:
+    """``name``, where it is known. Raises ``NotFound``, with the nearest that is."""
+    if name in known:
+        return name
+    near = get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f" Did you mean `{kind}:{near[0]}`?" if near else ""
+    wanted = f"There is no `{kind}:{name}`." if name else f"`{kind}:` needs a name after it."
+    raise NotFound(f"{wanted}{hint} `clawback env list {kind}` shows what there is.")
+
+
+def split_rows(
+    name: str, rows: Sequence[Mapping[str, Any]], held_out: float = 0.1
+) -> dict[Split, list[Task]]:
+    """Rows as tasks. A row's own ``split`` counts; the others are shared out by their identity, which no reordering changes."""
+    made: dict[Split, list[Task]] = {"train": [], "test": []}
+    for row in {row_id(name, row): row for row in rows}.values():
+        named = str(row["id"]) if row.get("id") not in (None, "") else row_id("", row)[1:]
+        told = row.get("split")
+        test = told == "test" if told in ("train", "test") else mixed(named) % 1000 < held_out * 1000
+        split: Split = "test" if test else "train"
+        made[split].append(Task(f"{name}/{named}", row, split))
+    return made

@@ -1,0 +1,197 @@
+"""Gymnasium's worlds in words: what is seen, which replies are actions, and what is the same under one seed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gymnasium")
+
+import gymnasium
+import numpy
+
+from clawback.environments import play, policies, registry, worlds
+from clawback.environments.adapters import toy_text
+from clawback.environments.core import EnvironmentFailure
+from clawback.environments.validate import validate
+from clawback.errors import UsageError
+from tests.environments.playing import walk
+
+LAKE = "gymnasium:FrozenLake-v1?is_slippery=false"
+
+
+def test_the_lake_is_shown_and_walked_to_its_end() -> None:
+    lake = registry.find(LAKE)
+    opened, steps = asyncio.run(
+        walk(lake, lake.tasks("train")[0], ["Action: down", "I think: right", "nothing"])
+    )
+    assert "[S] F  F  F" in opened.messages[-1]["content"]
+    assert "left, down, right, up" in opened.messages[0]["content"]
+    assert "row 1, column 0" in steps[0].messages[0]["content"]
+    assert (steps[1].reward, steps[1].done) == (0.0, True)  # right of it is a hole
+    assert steps[1].messages == ()
+
+
+def test_known_solutions_score_one_and_the_map_has_one() -> None:
+    lake = registry.find(f"{LAKE}&map_name=8x8&tasks=3")
+    checks = asyncio.run(validate(lake, lake.tasks("train")))
+    assert [(c.solved, c.problem) for c in checks] == [(True, "")] * 3
+    assert (
+        toy_text.way(gymnasium.make("FrozenLake-v1").unwrapped.P, 0, 4) is None
+    )  # it is slippery: no fixed way
+
+
+def test_replies_that_name_no_action_are_told_so_and_end_the_episode_when_they_go_on() -> None:
+    cards = registry.find("gymnasium:Blackjack-v1")
+    _, steps = asyncio.run(walk(cards, cards.tasks("train")[0], ["hmm", "stick or hit?", "pass"]))
+    assert [step.info.get("unparsable") for step in steps] == [True, True, True]
+    assert [step.done for step in steps] == [False, False, True]
+    assert [step.reward for step in steps] == [None, None, 0.0]
+    _, steps = asyncio.run(walk(cards, cards.tasks("train")[0], ["hmm", "hit", "hmm", "hmm", "stick"]))
+    assert steps[-1].done  # a good reply in between begins the count anew
+    assert not steps[-1].info.get("unparsable")
+
+
+def test_one_task_begins_alike_and_the_episodes_seed_is_its_luck() -> None:
+    cards = registry.find("gymnasium:Blackjack-v1")
+    task = cards.tasks("train")[3]
+
+    def hits(seed: int) -> list[str]:
+        opened, steps = asyncio.run(walk(cards, task, ["hit"] * 3, seed))
+        return [
+            opened.messages[-1]["content"],
+            *(s.messages[0]["content"] if s.messages else str(s.reward) for s in steps),
+        ]
+
+    assert hits(1) == hits(1)
+    assert len({hits(seed)[0] for seed in range(8)}) == 1
+    assert len({hits(seed)[1] for seed in range(8)}) > 1
+
+
+def test_splits_share_no_task_and_identity_knows_nothing_of_their_number() -> None:
+    few, many = registry.find("gymnasium:Taxi-v4?tasks=5"), registry.find("gymnasium:Taxi-v4?tasks=50")
+    assert [t.id for t in few.tasks("train")] == [t.id for t in many.tasks("train")][:5]
+    assert not {t.id for t in many.tasks("train")} & {t.id for t in many.tasks("test")}
+    slippery = registry.find("gymnasium:FrozenLake-v1").tasks("train")[0]
+    assert slippery.id != registry.find(LAKE).tasks("train")[0].id
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Taxi-v4", "CliffWalking-v1", "CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"],
+)
+def test_worlds_open_alike_and_answer(name: str) -> None:
+    found = registry.find(f"gymnasium:{name}")
+    assert [c.problem for c in asyncio.run(validate(found, found.tasks("test")[:2]))] == ["", ""]
+
+
+def test_many_at_once_are_as_one_after_the_other() -> None:
+    taxi = registry.find("gymnasium:Taxi-v4")
+    words = toy_text.ACTIONS["Taxi"]
+
+    def drive(messages: Any, tools: Any) -> str:
+        return words[(len(messages) + len(messages[-1]["content"])) % 4]
+
+    async def played(together: int) -> list[Any]:
+        return await play.play(
+            taxi, taxi.tasks("train")[:12], policies.Script(drive), together=together, turns=15
+        )
+
+    a, b = asyncio.run(played(12)), asyncio.run(played(1))
+    assert [x.messages for x in a] == [x.messages for x in b]
+    assert {x.stop for x in a} == {"turns"}
+
+
+class Odd(gymnasium.Env[Any, Any]):
+    """A world with every kind of space, which breaks when it is told to."""
+
+    def __init__(self) -> None:
+        spaces = gymnasium.spaces
+        self.observation_space = spaces.Dict(
+            {"where": spaces.Box(-1, 1, (2,)), "word": spaces.Text(8), "n": spaces.Discrete(3)}
+        )
+        self.action_space = spaces.Dict(
+            {
+                "move": spaces.Box(-1, 1, (2,)),
+                "kind": spaces.Discrete(3),
+                "pair": spaces.Tuple((spaces.Discrete(2),)),
+            }
+        )
+        self.seen: dict[str, Any] = {
+            "where": numpy.array([0.25, -1 / 3], dtype="float32"),
+            "word": "hello",
+            "n": numpy.int64(2),
+        }
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return dict(self.seen), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if action["kind"] == 2:
+            raise RuntimeError("out of order")
+        return dict(self.seen), float(action["move"].sum()), False, False, {}
+
+
+@pytest.fixture
+def odd() -> Any:
+    gymnasium.register("Odd-v0", entry_point=Odd, disable_env_checker=True)
+    yield registry.find("gymnasium:Odd-v0?turns=4")
+    gymnasium.registry.pop("Odd-v0")
+
+
+def test_structured_spaces_are_json_both_ways(odd: Any) -> None:
+    good = 'I move.\nAction: {"move": [0.5, 0.25], "kind": 1, "pair": [0]}'
+    bad = [
+        'Action: {"move": [9, 9], "kind": 1, "pair": [0]}',
+        "Action: {",
+        'Action: {"move": [0.5], "kind": 1, "pair": [0]}',
+    ]
+    opened, steps = asyncio.run(walk(odd, odd.tasks("train")[0], [good, bad[0], good, bad[1], bad[2]]))
+    assert opened.messages[-1]["content"] == "where: [0.25, -0.3333]\nword: hello\nn: 2"
+    assert [s.reward for s in steps] == [0.75, None, 0.75, 0.0]
+    assert steps[-1].info == {"unparsable": True}  # the fourth turn is the last that was allowed
+    assert steps[-1].done
+
+
+def test_a_world_that_breaks_is_no_fault_of_the_policy(odd: Any) -> None:
+    with pytest.raises(EnvironmentFailure, match="out of order"):
+        asyncio.run(walk(odd, odd.tasks("train")[0], ['Action: {"move": [0, 0], "kind": 2, "pair": [0]}']))
+
+
+def test_pictures_are_refused_in_words() -> None:
+    class Camera(Odd):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = gymnasium.spaces.Box(0, 255, (64, 64, 3), dtype="uint8")
+
+    gymnasium.register("Camera-v0", entry_point=Camera)
+    try:
+        with pytest.raises(UsageError, match="12288 numbers a step"):
+            registry.find("gymnasium:Camera-v0")
+    finally:
+        gymnasium.registry.pop("Camera-v0")
+    with pytest.raises(UsageError, match="Gymnasium cannot make"):
+        registry.find("gymnasium:FrozenLake-v1?depth=3")
+
+
+@pytest.mark.parametrize(
+    ("reply", "means"),
+    [
+        ("left", 0),
+        ("Action: 1", 1),
+        ("<action>Down</action>", 1),
+        ("Not left. Action: down, then left", 1),
+        ("left or down", None),
+        ("leftover", None),
+        ("", None),
+        ("action: fly", None),
+        ("1.", 1),
+        ("1.5", None),
+        ("the action is left", 0),
+    ],
+)
+def test_an_action_is_read_where_one_is_named(reply: str, means: int | None) -> None:
+    assert worlds.choose(reply, {"left": 0, "down": 1, "0": 0, "1": 1}) == means

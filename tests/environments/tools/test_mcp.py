@@ -1,0 +1,136 @@
+"""An MCP server's tools, by the official client over real pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp")
+
+from clawback.environments import registry
+from clawback.environments.core import EnvironmentFailure
+from clawback.environments.tools.calls import Call, message
+from clawback.environments.tools.mcp import Mcp
+from clawback.environments.tools.toolbox import called
+from clawback.errors import UsageError
+from tests.environments.playing import walk
+
+SERVER = '''
+import os, sys, json
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+server = MCPServer("notes", log_level="ERROR")
+notes = []
+
+@server.tool()
+def write(text: str) -> str:
+    """Write a note."""
+    notes.append(text)
+    return f"{len(notes)} notes"
+
+@server.tool()
+def look() -> str:
+    """All of the notes."""
+    return json.dumps(notes)
+
+@server.tool()
+def fail() -> str:
+    """Goes wrong."""
+    raise ToolError("nothing to be had")
+
+@server.tool()
+def leave() -> str:
+    """Ends the server."""
+    os._exit(3)
+
+@server.tool()
+def secret() -> str:
+    """What it knows of us."""
+    return os.environ.get("SECRET", "nothing") + os.environ.get("GIVEN", "")
+
+server.run()
+'''
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> list[str]:
+    (tmp_path / "server.py").write_text(SERVER)
+    return [sys.executable, str(tmp_path / "server.py")]
+
+
+def use(scene: Callable[[], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(60):
+            await scene()
+
+    asyncio.run(whole())
+
+
+def test_tools_are_listed_called_and_let_go(server: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "ours")
+
+    async def scene() -> None:
+        box = Mcp(server, state="look", env={"GIVEN": "!"})
+        tools = await box.open(0)
+        assert [t["function"]["name"] for t in tools] == ["write", "fail", "leave", "secret"]
+        assert tools[0]["function"]["parameters"]["required"] == ["text"]
+        assert await called(box, tools, Call("write", {"text": "a"})) == ("1 notes", True)
+        both = await asyncio.gather(*(called(box, tools, Call("write", {"text": t})) for t in "bc"))
+        assert both == [("2 notes", True), ("3 notes", True)]
+        assert await box.state() == ["a", "b", "c"]
+        assert (await called(box, tools, Call("fail")))[1] is False
+        assert await box.call("secret", {}) == "nothing!"
+        await asyncio.create_task(box.close())  # in another task than it was opened in
+        await box.close()
+        with pytest.raises(EnvironmentFailure, match="is gone"):
+            await box.call("write", {"text": "d"})
+
+    use(scene)
+
+
+def test_a_server_that_dies_or_never_starts_is_a_broken_world(server: list[str], tmp_path: Path) -> None:
+    async def scene() -> None:
+        box = Mcp(server)
+        await box.open(0)
+        with pytest.raises(EnvironmentFailure):
+            await box.call("leave", {})
+        await box.close()
+        for command in (["/no/such/program"], [sys.executable, "-c", "raise SystemExit(1)"]):
+            with pytest.raises(EnvironmentFailure, match="cannot be used"):
+                await Mcp(command, seconds=10).open(0)
+
+    use(scene)
+    with pytest.raises(UsageError, match="either a command or a url"):
+        Mcp()
+
+
+@pytest.mark.slow
+def test_each_episode_has_a_server_of_its_own_and_its_end_state_is_rewarded(
+    server: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "notes.toml").write_text(
+        f"""
+        name = "notes"
+        [[mcp]]
+        command = {server!r}
+        state = "look"
+        [[tasks]]
+        prompt = "Note 'milk', then 'bread'."
+        split = "train"
+        actions = [{{name = "write", arguments = {{text = "milk"}}}}, {{name = "write", arguments = {{text = "bread"}}}}]
+        """
+    )
+
+    async def scene() -> None:
+        found = registry.find(f"tools:{tmp_path / 'notes.toml'}")
+        [task] = found.tasks("train")
+        write = message([Call("write", {"text": "milk"}), Call("write", {"text": "bread"})])
+        _, right = await walk(found, task, [write, "Both are noted."])
+        assert right[-1].reward == 1.0  # the reference was played on a server of its own
+
+    use(scene)

@@ -1,0 +1,138 @@
+"""What an episode of tool calls was worth."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from clawback.environments.core import EnvironmentFailure, Task
+from clawback.environments.tools import rewards
+from clawback.environments.tools.toolbox import Functions
+from clawback.errors import UsageError
+from clawback.feedback.endpoint import Answer as Said
+from clawback.feedback.endpoint import NoAnswer
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected", "same"),
+    [
+        ("#### 42", "42", True),
+        ("so 6 * 7 = 42.", "42", True),
+        ("It costs $1,200.50", "1200.5", True),
+        ("\\boxed{-3}", "-3", True),
+        ("\\boxed{41} or rather \\boxed{42}, from 17", "42", True),
+        ("Answer: 42 apples, as 6 times 7", "42", True),
+        ("<answer>42</answer> (not 43)", "42", True),
+        ("42 is wrong, it is 43", "42", False),
+        ("forty-two", "42", False),
+        ("", "42", False),
+        ("1e3", "1000", True),
+        ("9" * 5000, "42", False),
+        ("The answer is Paris.", "paris", True),
+        ("  paris ", "Paris", True),
+        ("Paris or London", "Paris", False),
+    ],
+)
+def test_answers_are_compared_as_people_mean_them(reply: str, expected: str, same: bool) -> None:
+    assert rewards.same_answer(reply, expected) is same
+
+
+@pytest.mark.parametrize(
+    ("reply", "outputs", "told"),
+    [
+        ("It costs 12.", ["12"], True),
+        ("It costs 120.", ["12"], False),
+        ("1,200 in all", ["1200"], True),
+        ("12.5", ["12"], False),
+        ("A LAMP for 7", ["lamp", "7"], True),
+        ("lamps for 7", ["lamp", "7"], False),
+        (" ".join(map(str, range(60))), ["12"], False),
+        ("anything", [], True),
+    ],
+)
+def test_what_must_be_told_is_told_in_words_of_its_own(reply: str, outputs: list[str], told: bool) -> None:
+    assert rewards.tells(reply, outputs) is told
+
+
+def finished(answer: str, data: dict[str, Any], state: Any = None, fresh: Any = None) -> rewards.Finished:
+    asked = {"role": "user", "content": data.get("prompt", "")}
+    said = {"role": "assistant", "content": answer}
+    return rewards.Finished(
+        Task("t", data), (asked, said), (), answer, state, 0, fresh or (lambda: Functions())
+    )
+
+
+def worth(reward: rewards.Reward, episode: rewards.Finished) -> float:
+    return asyncio.run(reward(episode))
+
+
+class Switch:
+    def __init__(self) -> None:
+        self.on = False
+
+    def flip(self) -> str:
+        self.on = not self.on
+        return "ok"
+
+    def stuck(self) -> str:
+        raise ValueError("stuck")
+
+    def state(self) -> dict[str, bool]:
+        return {"on": self.on}
+
+
+def test_any_way_to_the_same_end_counts_and_a_broken_reference_is_no_reward() -> None:
+    def fresh() -> Functions:
+        return Functions(owner=Switch())
+
+    flip = {"actions": [{"name": "flip"}], "outputs": ["on"]}
+    assert worth(rewards.EndState(), finished("It is on.", flip, {"on": True}, fresh)) == 1.0
+    assert worth(rewards.EndState(), finished("It is on.", flip, {"on": False}, fresh)) == 0.0
+    assert worth(rewards.EndState(), finished("Done.", flip, {"on": True}, fresh)) == 0.0
+    twice = {"actions": [{"name": "flip"}, {"name": "flip"}]}
+    assert worth(rewards.EndState(), finished("", twice, {"on": False}, fresh)) == 1.0
+    with pytest.raises(EnvironmentFailure, match="reference action stuck fails"):
+        worth(rewards.EndState(), finished("", {"actions": [{"name": "stuck"}]}, {"on": False}, fresh))
+
+
+def test_states_are_equal_whatever_the_order_of_their_keys() -> None:
+    assert rewards.digest({"a": 1, "b": [1, 2]}) == rewards.digest({"b": [1, 2], "a": 1})
+    assert rewards.digest({"a": 1}) != rewards.digest({"a": "1"})
+    assert rewards.digest("\ud800") != rewards.digest("")
+
+
+def test_verifiers_take_fields_of_the_task() -> None:
+    reward = rewards.Verified("regex", {"pattern": "{wanted}", "full": True})
+    assert worth(reward, finished("abc", {"wanted": "a.c"})) == 1.0
+    assert worth(reward, finished("abcd", {"wanted": "a.c"})) == 0.0
+
+
+def test_a_judge_grades_and_silence_is_no_grade() -> None:
+    heard: list[str] = []
+
+    def judge(system: str, user: str) -> Said:
+        heard.append(user)
+        return Said("Fine. \\boxed{10}" if "otter" in user else "\\boxed{1}", 10)
+
+    def mute(system: str, user: str) -> Said:
+        raise NoAnswer("the judge's answer holds no verdict")
+
+    assert (
+        worth(rewards.Judged(judge, "names an animal"), finished("An otter.", {"prompt": "Name one."})) == 1.0
+    )
+    assert "names an animal" in heard[0]
+    assert "Name one." in heard[0]
+    assert worth(rewards.Judged(judge), finished("No.", {"prompt": "Name one."})) == 0.0
+    with pytest.raises(EnvironmentFailure, match="Nobody judged"):
+        worth(rewards.Judged(mute), finished("No.", {}))
+
+
+def test_weights() -> None:
+    both = rewards.Weighted(
+        [(rewards.Answer(), 3.0), (rewards.Verified("regex", {"pattern": "please"}), 1.0)]
+    )
+    assert worth(both, finished("42", {"answer": "42"})) == 0.75
+    with pytest.raises(UsageError):
+        worth(rewards.Weighted([(rewards.Answer(), 0.0)]), finished("42", {"answer": "42"}))
