@@ -25,6 +25,8 @@ ALGORITHMS = ("grpo", "ppo", "reinforce")
 RATE = 3.0
 """Learning rate, in units of the recipe's: there are fresh episodes every few steps, and a world's reward has no noise of taste in it."""
 KL = 0.002
+WARM_UP = 20
+"""Optimizer steps."""
 MAX_DRIFT = 6.0
 """Nats a token. An action that was one of several and is now the only one has moved far, and should have."""
 
@@ -90,6 +92,7 @@ def train_episodes(
         grad_clip=recipe.grad_clip,
         weight_decay=recipe.weight_decay,
         max_drift=recipe.max_drift,
+        warm_up=WARM_UP,
         seed=seed,
         checkpoint=out / CHECKPOINT,
         fingerprint=identity,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback.engine.episodes import episode_recipe
+from clawback.engine.episodes import WARM_UP, episode_recipe
 from clawback.errors import ModelError, UsageError
 from clawback.records import Episode, EpisodeStep, Message
 
@@ -75,6 +75,7 @@ class Learner:
             learning_rate=recipe.learning_rate,
             grad_clip=recipe.grad_clip,
             max_drift=recipe.max_drift,
+            warm_up=WARM_UP,
             seed=self.seed,
             fingerprint="agent",
         )

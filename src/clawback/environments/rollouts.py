@@ -235,7 +235,8 @@ class Rollouts:
     def _finish(self, live: _Live, status: EpisodeStatus, why: str) -> Episode:
         self._live.remove(live)
         self.conversations.forget(live.order.number)
-        self._let_go(live)
+        if status != "failed":  # whose world has been let go of
+            self._let_go(live)
         order, dialogue = live.order, live.dialogue
         whole = status != "failed" and dialogue is not None
         return Episode(

@@ -46,6 +46,8 @@ class Settings:
     """Weight of KL(base ‖ policy) beside KL(policy ‖ base), where examples want the exact divergence."""
     decay: bool = False
     """The learning rate falls to zero over the run, on a straight line."""
+    warm_up: int = 0
+    """Steps over which the learning rate rises to its full height: the first steps of Adam are as large as any, and know the least."""
     max_drift: float = math.inf
     """Nats a token."""
     max_reward_drop: float = math.inf
@@ -151,6 +153,9 @@ class Loop:
             if self.settings.decay:
                 for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                     group["lr"] = rate * (1 - self.step / self.source.steps)
+            if self.step < self.settings.warm_up:
+                for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+                    group["lr"] = rate * (self.step + 1) / self.settings.warm_up
             figures |= self.move(examples, figures["loss"])
             self.step += 1
         self.optimizer.zero_grad(set_to_none=True)
