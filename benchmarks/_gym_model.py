@@ -1,4 +1,4 @@
-"""A tiny chat model for text games: random weights, taught nothing but to answer in the form of an action, any of them alike."""
+"""A tiny chat model for text games: random weights, taught nothing but a form of answer."""
 
 from __future__ import annotations
 
