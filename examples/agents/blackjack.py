@@ -38,7 +38,9 @@ class BlackjackAgent(Agent):
 def main() -> None:
     import gymnasium as gym
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="embedded", help="a folder, a hub id, embedded or smollm2")
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=42)

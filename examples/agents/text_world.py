@@ -1,7 +1,7 @@
 """LlamaGym's TextWorld example with Clawback: a text adventure behind the old Gym's four values.
 
-    python examples/agents/text_world.py --game my_game.z8     # a TextWorld game (pip install textworld), or
-    python examples/agents/text_world.py                       # a house of four rooms of our own, nothing to install
+python examples/agents/text_world.py --game my_game.z8     # a TextWorld game (pip install textworld), or
+python examples/agents/text_world.py                       # a house of four rooms of our own, nothing to install
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class TextWorldAgent(Agent):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--game", help="a TextWorld game file")
     parser.add_argument("--episodes", type=int, default=20)
@@ -64,9 +66,7 @@ def main() -> None:
     if options.game:
         import textworld.gym
 
-        env = textworld.gym.make(
-            textworld.gym.register_game(options.game, max_episode_steps=50)
-        )
+        env = textworld.gym.make(textworld.gym.register_game(options.game, max_episode_steps=50))
     agent = TextWorldAgent(
         options.model, generate_config_dict={"max_new_tokens": 16}, ppo_config_dict={"batch_size": 16}
     )

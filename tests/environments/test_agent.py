@@ -99,7 +99,9 @@ def test_ids_that_are_trained_are_ids_that_were_sampled_in_every_turn(monkeypatc
     agent, drawn = agent_of(), []
     draw = agent.learner.conversations.draw
     monkeypatch.setattr(
-        agent.learner.conversations, "draw", lambda turns: [drawn.append((tuple(turns[0].ids), r)) or r for r in draw(turns)]
+        agent.learner.conversations,
+        "draw",
+        lambda turns: [drawn.append((tuple(turns[0].ids), r)) or r for r in draw(turns)],
     )
     play(agent, Numbers(turns=5), episodes=1)
     [episode] = agent.batch
@@ -182,7 +184,10 @@ def test_many_at_once_are_the_episodes_of_the_loop(tmp_path):
     told = quick.learn(Numbers, episodes=3, together=3)
     assert told[-1]["turns_trained"] == 6
     said = [
-        [{k: v for k, v in json.loads(line).items() if k != "split"} for line in (tmp_path / name).read_text().splitlines()]
+        [
+            {k: v for k, v in json.loads(line).items() if k != "split"}
+            for line in (tmp_path / name).read_text().splitlines()
+        ]
         for name in ("slow", "quick")
     ]
     assert said[0] == said[1]
@@ -244,9 +249,16 @@ def test_the_old_gym_and_text_worlds_four_values_and_no_seed():
 
 def test_settings_that_would_be_ignored_are_refused():
     settings, seed = settings_of(
-        {"generate/temperature": 0.5}, {"batch_size": 8, "ppo_epochs": 4, "init_kl_coef": 0.1, "seed": 9, "vf_coef": 0.1}
+        {"generate/temperature": 0.5},
+        {"batch_size": 8, "ppo_epochs": 4, "init_kl_coef": 0.1, "seed": 9, "vf_coef": 0.1},
     )
-    assert (settings.sampling.temperature, settings.batch, settings.passes, settings.kl, seed) == (0.5, 8, 4, 0.1, 9)
+    assert (settings.sampling.temperature, settings.batch, settings.passes, settings.kl, seed) == (
+        0.5,
+        8,
+        4,
+        0.1,
+        9,
+    )
     assert settings_of(None, None)[0].sampling.top_p == 1.0
     assert settings_of({"do_sample": False}, None)[0].sampling.temperature == 0.0
     with pytest.raises(UsageError, match="repetition_penalty"):

@@ -79,7 +79,9 @@ def test_a_world_that_breaks_is_tried_again_and_then_left_out(policy):
     assert rollouts.broken == 1 + 3
     assert sorted(e.number for e in told) == list(range(6))
     assert worlds.closed == len(worlds.resets)
-    assert [[b.ids for b in episodes[1].branches]] == [[b.ids for b in played(policy, Worlds())[0][1].branches]]
+    assert [[b.ids for b in episodes[1].branches]] == [
+        [b.ids for b in played(policy, Worlds())[0][1].branches]
+    ]
 
 
 def test_when_most_worlds_break_playing_stops_and_says_so(policy):
@@ -122,7 +124,10 @@ def test_what_is_trained_is_what_was_sampled(policy):
     every = [e for step in range(4) for e in one.examples(step)]
     assert len(every) == 6
     for part, whole in zip(sequences(episodes), (b for e in episodes for b in e.branches), strict=True):
-        assert part.encoded.prompt + part.encoded.response == whole.ids[: len(part.encoded.prompt + part.encoded.response)]
+        assert (
+            part.encoded.prompt + part.encoded.response
+            == whole.ids[: len(part.encoded.prompt + part.encoded.response)]
+        )
         written = [t for t, w in zip(part.encoded.response, part.mask.tolist(), strict=True) if w]
         assert written == [t for t, w in zip(whole.ids, whole.mask, strict=True) if w]
     example = examples[0]

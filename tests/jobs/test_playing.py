@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 
 import pytest
 
 from clawback import jobs, release, store
-from clawback.environments.rollouts import Rollouts
 from clawback.environments.core import EnvironmentFailure
+from clawback.environments.rollouts import Rollouts
 from clawback.errors import Busy, TrainingError, UsageError
 from clawback.jobs import playing
 from tests.environments.worlds import Worlds
@@ -22,7 +24,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def quiet(home):
-    home.config.write_text('[training]\nbackground = false\n')
+    home.config.write_text("[training]\nbackground = false\n")
     return home
 
 
@@ -40,9 +42,6 @@ def test_a_run_makes_a_version_with_all_that_made_it(quiet):
     assert report["kind"] == "episodes"
     assert not report["accepted"]  # four held-out tasks decide nothing
     release.check(made.version)
-    import json
-    from pathlib import Path
-
     provenance = json.loads((Path(made.version.path) / "provenance.json").read_text())
     assert provenance["episodes"]["environment"] == "rows"
     assert provenance["episodes"]["counts"] == {"completed": 20}
@@ -92,8 +91,7 @@ def test_the_same_seed_gives_the_same_run(quiet, tmp_path):
 
     other = Home(tmp_path / "other")
     other.create()
-    files = [learn(h).version.path + "/" + WEIGHTS for h in (quiet, other)]
-    contents = [open(f, "rb").read() for f in files]
+    contents = [(Path(learn(h).version.path) / WEIGHTS).read_bytes() for h in (quiet, other)]
     assert contents[0] == contents[1]
 
 
@@ -117,9 +115,9 @@ def test_it_keeps_out_of_the_way_of_runs_on_feedback(rated, monkeypatch):
         db.update_run(2, status="running")
     with pytest.raises(Busy, match="Run 2 was interrupted"):
         learn(rated)
+    with store.connect(rated.database) as db:
+        db.update_run(2, status="done")
     with pytest.raises(UsageError, match="gym --resume"):
-        with store.connect(rated.database) as db:
-            db.update_run(2, status="done")
         jobs.train_once(rated, resume=1)
 
 

@@ -13,7 +13,8 @@ from clawback.rl import credit, turns
 
 EPISODES = st.lists(
     st.tuples(
-        st.integers(0, 2), st.lists(st.floats(-2, 2, width=32).map(lambda x: round(x, 3)), min_size=1, max_size=5)
+        st.integers(0, 2),
+        st.lists(st.floats(-2, 2, width=32).map(lambda x: round(x, 3)), min_size=1, max_size=5),
     ),
     min_size=1,
     max_size=6,
@@ -64,7 +65,10 @@ def test_group_counts_each_episode_once(episodes):
     rewards, episode, group = laid(episodes)
     sums = [sum(rs) for _, rs in episodes]
     for found, (g, rs), own in zip(
-        rows(turns.advantages(rewards, episode, group, estimator="group"), episodes), episodes, sums, strict=True
+        rows(turns.advantages(rewards, episode, group, estimator="group"), episodes),
+        episodes,
+        sums,
+        strict=True,
     ):
         others = [s for s, (h, _) in zip(sums, episodes, strict=True) if h == g]
         mean = sum(others) / len(others)

@@ -72,7 +72,9 @@ def test_they_go_with_their_run(home):
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2**31 - 1), st.booleans(), st.floats(-50, 0, width=32)), min_size=1, max_size=40
+        st.tuples(st.integers(0, 2**31 - 1), st.booleans(), st.floats(-50, 0, width=32)),
+        min_size=1,
+        max_size=40,
     )
 )
 def test_records_survive_json(rows):
