@@ -129,3 +129,22 @@ def test_another_wish_begins_another_run(quiet, monkeypatch):
     with store.connect(quiet.database) as db:
         assert [r.status for r in db.runs()] == ["running", "stopped"]
     assert playing.newest(quiet).id == 2
+
+
+def test_the_same_command_goes_on_with_a_run_that_was_stopped(quiet, monkeypatch):
+    def stopping(self):
+        raise KeyboardInterrupt
+
+    real = Rollouts.wave
+    monkeypatch.setattr(Rollouts, "wave", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        learn(quiet)
+    with store.connect(quiet.database) as db:
+        assert db.run(1).status == "stopped"
+    with pytest.raises(UsageError, match="gym --resume 1"):
+        jobs.resumable(quiet)
+    with pytest.raises(KeyboardInterrupt):
+        learn(quiet, overrides={"kl": 0.5})  # another recipe is another run
+    monkeypatch.setattr(Rollouts, "wave", real)
+    made = playing.learn(quiet, WISH, worlds=Worlds(turns=2), resume=2)
+    assert (made.run.id, made.run.recipe["kl"], made.run.seed) == (2, 0.5, 1)

@@ -140,7 +140,7 @@ class _Job:
             wish = self.taken_up(resume)
             seed = self.db.run(resume).seed
         worlds = worlds or find(wish.task, wish.agent, seed=seed)
-        run, policy = self.begin(wish, seed, overrides, preset)
+        run, policy = self.begin(wish, seed, overrides, preset, resume is not None)
         try:
             version, before, after = self.version(run, policy, worlds, wish)
             verdict = compare(
@@ -187,20 +187,19 @@ class _Job:
         return wish
 
     def begin(
-        self, wish: Wish, seed: int, overrides: Mapping[str, Any], preset: str | None
+        self, wish: Wish, seed: int, overrides: Mapping[str, Any], preset: str | None, resumed: bool
     ) -> tuple[Run, Policy]:
         """The run, new or interrupted, and the policy that it starts from."""
         from clawback import engine
 
-        if (dead := self.db.active_run()) is not None and wish_of(dead) is None:
+        dead = self.left_behind(wish, seed)
+        if dead is not None and wish_of(dead) is None:
             raise Busy(
                 f"Run {dead.id} was interrupted. Finish it first (`clawback train`), or stop it (`clawback runs stop`)."
             )
         parent = self.db.version(dead.parent) if dead is not None else self.db.live()
         self.tell({"phase": "load"})
-        policy = release.load(self.home, parent, self.settings)
-        # All of the distribution is drawn from while it learns, at the temperature that it answers with.
-        policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)
+        policy = self.policy(parent)
         own = {k: v for k, v in overrides.items() if k in _episode_settings()}
         rest = {k: v for k, v in overrides.items() if k not in own}
         made = engine.episode_recipe(
@@ -210,11 +209,14 @@ class _Job:
             **{"rounds": wish.rounds, KEY: asdict(wish), **own},
         )
         if dead is not None:
-            if wish_of(dead) == wish and dead.seed == seed:
-                self.db.update_run(dead.id, pid=os.getpid())
+            if resumed or (wish_of(dead), dead.seed, dict(dead.recipe)) == (wish, seed, _plain(asdict(made))):
+                self.db.update_run(dead.id, status="running", finished_at=None, stop_at=None, pid=os.getpid())
                 return self.db.run(dead.id), policy
-            self.db.update_run(dead.id, status="stopped")
-            return self.begin(wish, seed, overrides, preset)
+            if dead.status == "running":
+                self.db.update_run(dead.id, status="stopped")
+            if dead.parent != self.db.live().number:
+                policy = self.policy(self.db.live())
+                parent = self.db.live()
         run = Run(
             base=policy.info.base if not parent.base else parent.base,
             base_revision=policy.info.revision,
@@ -226,6 +228,21 @@ class _Job:
             progress={"phase": "start"},
         )
         return self.db.start_run(run), policy
+
+    def left_behind(self, wish: Wish, seed: int) -> Run | None:
+        """The run that a dead process left, or the newest, where it is this very one and was stopped."""
+        if (dead := self.db.active_run()) is not None:
+            return dead
+        last = next(iter(self.db.runs(limit=1)), None)
+        if last is None or last.status != "stopped" or last.version is not None:
+            return None
+        return last if (wish_of(last), last.seed) == (wish, seed) else None
+
+    def policy(self, version: Version) -> Policy:
+        """A version, to play. All of the distribution is drawn from while it learns, at the temperature that it answers with."""
+        policy = release.load(self.home, version, self.settings)
+        policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)
+        return policy
 
     # ------------------------------------------------------------------------------------------------- play
 
@@ -343,6 +360,14 @@ def newest(home: Home) -> Run:
 
 def _episode_settings() -> set[str]:
     return {"round_steps", "passes", "estimator", "gamma", "lam", "ridge", "memory", "max_gap"}
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As the store gives it back."""
+    import json
+
+    found: dict[str, Any] = json.loads(json.dumps(values))
+    return found
 
 
 def _mean(episodes: Sequence[Episode]) -> float:
