@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.engine import load, train
+    from clawback.environments.agent import Agent
     from clawback.errors import ClawbackError
     from clawback.feedback import critique, edit, prefer, rate, samples, score, undo
     from clawback.jobs import maybe_train, train_once
@@ -40,11 +41,13 @@ _WHERE = {
     **dict.fromkeys(("Store", "connect"), "store"),
     **dict.fromkeys(("critique", "edit", "prefer", "rate", "samples", "score", "undo"), "feedback"),
     **dict.fromkeys(("load", "train"), "engine"),
+    "Agent": "environments.agent",
     **dict.fromkeys(("gate", "promote", "reset", "rollback"), "release"),
     **dict.fromkeys(("maybe_train", "train_once"), "jobs"),
 }
 
 __all__ = [
+    "Agent",
     "ClawbackError",
     "Config",
     "Feedback",

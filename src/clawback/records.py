@@ -14,6 +14,8 @@ TurnKind = Literal["main", "side"]
 FeedbackKind = Literal["rating", "preference", "edit", "critique", "implicit", "judge", "reward"]
 VersionStatus = Literal["candidate", "live", "retired", "rejected"]
 RunStatus = Literal["running", "done", "failed", "stopped"]
+EpisodeStatus = Literal["completed", "truncated", "failed", "aborted"]
+"""``completed``: the world ended it. ``truncated``: a limit did. ``failed``: the world broke, so there is no reward. ``aborted``: we stopped it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,86 @@ class Sample:
     def rated(self) -> bool:
         """False where words are all there is: the reward is then no opinion."""
         return bool(self.parts) or not self.hints
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One sequence of an episode, token by token as the policy read and wrote it.
+
+    It goes on as long as each request to the policy begins with all of the one before; where it does not (history was cut, the template
+    drops old thoughts), the next request begins another branch.
+    """
+
+    ids: tuple[int, ...]
+    mask: tuple[bool, ...]
+    """Which of them the policy wrote."""
+    logprobs: tuple[float, ...]
+    """Of each that it wrote, under the tempered policy that wrote it; 0 for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeStep:
+    """One message of the policy in an episode: ``branches[branch].ids[start:end]`` is what it wrote."""
+
+    branch: int
+    start: int
+    end: int
+    reward: float | None = None
+    """What the environment gave for it; None where nothing was judged."""
+    penalty: float = 0.0
+    """What an unparsable reply cost, on top and never positive. Learned from, but no part of the episode's return."""
+    unparsable: bool = False
+    update: int = 0
+    """How many times the policy had been updated when it wrote this."""
+    ended: bool = True
+    """False: cut off at the longest reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One try at a task: what was said, the tokens as sampled, and what each step brought."""
+
+    environment: str
+    task: str
+    seed: int
+    messages: tuple[Message, ...]
+    branches: tuple[Branch, ...]
+    steps: tuple[EpisodeStep, ...]
+    status: EpisodeStatus
+    stop_reason: str = ""
+    number: int = 0
+    """Its place in the run: the same number is the same task and seed."""
+    group: int = 0
+    """Episodes of the same task and seed that are held against each other share one."""
+    split: Literal["train", "test"] = "train"
+    id: int = 0
+    run_id: int | None = None
+    created_at: float = 0.0
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Episode:
+        """What ``dataclasses.asdict`` gave, also after a way through JSON."""
+        return cls(
+            **{
+                **values,
+                "messages": tuple(values["messages"]),
+                "branches": tuple(
+                    Branch(tuple(b["ids"]), tuple(b["mask"]), tuple(b["logprobs"]))
+                    for b in values["branches"]
+                ),
+                "steps": tuple(EpisodeStep(**s) for s in values["steps"]),
+            }
+        )
+
+    @property
+    def total(self) -> float:
+        """The undiscounted return: the sum of what the environment gave."""
+        return sum(step.reward or 0.0 for step in self.steps)
+
+    @property
+    def unparsable(self) -> int:
+        """Replies that could not be read."""
+        return sum(step.unparsable for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)

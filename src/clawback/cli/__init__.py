@@ -43,6 +43,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Learn": {
         "train": ("train", "Train a new version now."),
         "reward": ("reward", "A model of what you like: train it, try it, score answers."),
+        "gym": ("gym", "Learn from an environment: play, learn, compare."),
+        "episodes": ("gym", "List what was played, or show one episode."),
         "demo": ("demo", "The whole loop, with a simulated person."),
         "env": ("env", "Environments: list, check, let a policy play one."),
     },

@@ -37,6 +37,7 @@ EXTRAS = {
     ),
     "serve": ("aiohttp", "httptools", "starlette", "uvicorn", "uvloop"),
     "gguf": ("gguf",),
+    "gym": ("gymnasium",),
     "cuda": ("bitsandbytes",),
     "reward": ("sentence_transformers",),
     "slack": ("slack_bolt", "slack_sdk"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,11 +39,20 @@ def versions(which: str | None, as_json: bool) -> None:
             raise UsageError(
                 f"Version {chosen.number} has not been judged. `clawback gate {chosen.number}` does that."
             )
-        from clawback.release import Report
-
-        emit(dict(chosen.report), fold(Report.from_dict(chosen.report).text(), "  "), as_json)
+        emit(dict(chosen.report), fold(_report(chosen.report), "  "), as_json)
         return
     emit([asdict(v) for v in found], "\n".join(fold(line(v), " " * 10) for v in found), as_json)
+
+
+def _report(report: Mapping[str, Any]) -> str:
+    """What the gate, or held-out tasks of an environment, said."""
+    if report.get("kind") == "episodes":
+        from clawback.environments.evaluating import Verdict
+
+        return Verdict(**{**report, "reasons": tuple(report["reasons"])}).text()
+    from clawback.release import Report
+
+    return Report.from_dict(report).text()
 
 
 def line(version: Version) -> str:

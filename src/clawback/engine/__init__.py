@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clawback.engine.episodes import episode_recipe, train_episodes
 from clawback.engine.memory import Estimate, estimate
 from clawback.engine.recipe import Recipe, recipe, recipe_from
 from clawback.engine.training import DRAWING, reads_words, train
@@ -23,12 +24,14 @@ __all__ = [
     "ModelInfo",
     "Recipe",
     "TrainResult",
+    "episode_recipe",
     "estimate",
     "load",
     "reads_words",
     "recipe",
     "recipe_from",
     "train",
+    "train_episodes",
 ]
 
 

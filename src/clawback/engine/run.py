@@ -61,7 +61,7 @@ class TrainingRun:
             "base": policy.info.revision,
             "dtype": str(next(policy.model.parameters()).dtype),
             "device": policy.device.type,
-            "adapter": _adapter_hash(policy),
+            "adapter": adapter_hash(policy),
             "threads": torch.get_num_threads(),
             "samples": [dataclasses.asdict(sample) for sample in self.samples],
             "recipe": dataclasses.asdict(self.recipe),
@@ -72,7 +72,7 @@ class TrainingRun:
         return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _adapter_hash(policy: Policy) -> str:
+def adapter_hash(policy: Policy) -> str:
     """What the policy starts from; empty for the base model."""
     digest = hashlib.sha256()
     for name, parameter in sorted(policy.model.named_parameters()):

@@ -83,7 +83,7 @@ def train(
     if not resume and out.exists():
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
-    done = _finished(out, identity)
+    done = finished(out, identity)
     if done is not None:
         policy.put(Path(done.path))
         return done
@@ -139,7 +139,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
         baseline=plan.baseline,
         instruction=plan.instruction,
         metrics={
-            **_last(fitted.history),
+            **last(fitted.history),
             "seconds": seconds,
             "tokens": float(fitted.tokens),
             "tokens_per_second": fitted.tokens / max(1e-9, trained),
@@ -148,7 +148,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
         rewards=tuple(_made_up(sample) for sample in run.samples if sample.terms),
     )
     tell({"phase": "save"})
-    _write(policy, out, result, identity)
+    write(policy, out, result, identity)
     return result
 
 
@@ -177,7 +177,7 @@ def reads_words(algorithm: str) -> bool:
     return algorithm in DRAWING or "teacher" in algorithms.needs(algorithms.find(algorithm))
 
 
-def _write(policy: Policy, out: Path, result: TrainResult, identity: str) -> None:
+def write(policy: Policy, out: Path, result: TrainResult, identity: str) -> None:
     """The adapter, then the result that says it is whole, then no more need of the checkpoint."""
     beside, final = out / (ADAPTER + ".new"), out / ADAPTER
     for folder in (beside, final):
@@ -192,7 +192,7 @@ def _write(policy: Policy, out: Path, result: TrainResult, identity: str) -> Non
     (out / CHECKPOINT).unlink(missing_ok=True)
 
 
-def _finished(out: Path, identity: str) -> TrainResult | None:
+def finished(out: Path, identity: str) -> TrainResult | None:
     """The result of this very run, where it was finished before its process died."""
     try:
         values = json.loads((out / RESULT).read_text("utf-8"))
@@ -212,7 +212,7 @@ def _made_up(sample: Sample) -> dict[str, Any]:
     return {"turn": sample.turn_id, "reward": sample.reward, "terms": terms}
 
 
-def _last(history: Sequence[dict[str, float]], count: int = 4) -> dict[str, float]:
+def last(history: Sequence[dict[str, float]], count: int = 4) -> dict[str, float]:
     """Means over the last steps."""
     rows = history[-count:]
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[-1]} if rows else {}

@@ -183,6 +183,8 @@ class TrainResult:
     """The moving average of ratings after this run: pass it to the next."""
     instruction: str = ""
     """The taste in words, where a sentence made the base answer as the ratings want."""
+    episodes: dict[str, Any] = field(default_factory=dict)
+    """Where it was trained on episodes: the environment, its tasks, and how they were played."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Figures of the last steps, with ``seconds``, ``tokens`` and ``tokens_per_second``."""
     history: tuple[dict[str, float], ...] = ()

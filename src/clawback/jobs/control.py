@@ -38,6 +38,8 @@ def resumable(home: Home, number: int | None = None) -> Run:
         run = newest if number is None else db.run(number)
     if run is None:
         raise NotFound("There is no run yet. `clawback train` begins one.")
+    if (run.recipe.get("extra") or {}).get("gym"):
+        raise UsageError(f"Run {run.id} plays episodes: `clawback gym --resume {run.id}` goes on with it.")
     if run.status not in ("stopped", "running") or newest is None or run.id != newest.id:
         why = f"is {run.status}" if newest is None or run.id == newest.id else "is not the newest"
         raise UsageError(

@@ -141,6 +141,10 @@ class _Job:
     def take_up(self, number: int) -> None:
         """Mark a stopped run as running again. Raises ``UsageError`` for any other, and where a newer one has begun since."""
         run, newest = self.db.run(number), self.db.runs(limit=1)[0]
+        if (run.recipe.get("extra") or {}).get("gym"):
+            raise UsageError(
+                f"Run {number} plays episodes: `clawback gym --resume {number}` goes on with it."
+            )
         if run.status != "stopped":
             raise UsageError(
                 f"Run {number} was not stopped (it is {run.status}), so there is nothing to go on with."
@@ -155,6 +159,9 @@ class _Job:
         """The run that a dead process left behind, if it can be gone on with."""
         run = self.db.active_run()
         if run is None:
+            return None
+        if (run.recipe.get("extra") or {}).get("gym"):  # it is gone on with by `clawback gym`
+            self.db.update_run(run.id, status="stopped")
             return None
         standing = {f.id for f in self.db.feedback()}
         if not standing.issuperset(run.train_ids):
@@ -347,7 +354,7 @@ class _Job:
 
     def judge(self, version: Version) -> Report:
         """Ask the gate, and do as it says. After an interruption: what was decided stays decided."""
-        if version.status != "candidate" and version.report is not None:
+        if version.status != "candidate" and version.report is not None and "evidence" in version.report:
             return Report.from_dict(version.report)
         run = self.db.run(version.run_id or 0)
         report = release.gate(

@@ -162,7 +162,7 @@ def gate(
         witness=_witness(home, opinions),
     )
     fresh, looks = store.count_fresh(), 1
-    if version.report is not None:
+    if version.report is not None and "evidence" in version.report:
         before = Report.from_dict(version.report)
         looks = before.looks + (0 < before.again_at <= fresh)
     # What was decided about stays decided: only a candidate can wait, and none does for one that is judged by the way.

@@ -195,7 +195,7 @@ def provenance_of(run: Run, result: TrainResult, number: int) -> dict[str, Any]:
         "files": {p.name: sha256(p) for p in sorted(Path(result.path).iterdir()) if p.is_file()},
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": software(),
-    } | ({"rewards": list(result.rewards)} if result.rewards else {})
+    } | {k: v for k, v in (("rewards", list(result.rewards)), ("episodes", result.episodes)) if v}
 
 
 def software() -> dict[str, str]:
@@ -212,6 +212,9 @@ def software() -> dict[str, str]:
 def card(provenance: Mapping[str, Any]) -> str:
     """A model card for the adapter."""
     note = f" {provenance['algorithm_note']}" if provenance["algorithm_note"] else ""
+    source = "one person's feedback"
+    if played := provenance.get("episodes"):
+        source = f"episodes of {played.get('environment', 'an environment')}"
     return f"""---
 base_model: {provenance["base"]}
 library_name: peft
@@ -220,7 +223,7 @@ tags: [lora, clawback]
 # Version {provenance["version"]}
 
 A LoRA adapter for `{provenance["base"]}` (revision `{provenance["base_revision"]}`), made by
-[Clawback](https://github.com/clawback-ai/clawback) from one person's feedback on their own machine.
+[Clawback](https://github.com/clawback-ai/clawback) from {source} on their own machine.
 
 - {len(provenance["feedback"])} pieces of feedback trained on, {len(provenance["held_out_feedback"])} kept for the gate
 - algorithm: `{provenance["algorithm"]}`, {provenance["steps"]} steps, seed {provenance["seed"]}.{note}

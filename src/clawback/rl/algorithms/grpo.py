@@ -21,6 +21,7 @@ Details that decide how it behaves:
 8. Where the batch holds the exact KL of each position (``Batch.exact_kl``), that takes the place of k3.
 9. ``grouped = False`` is for answers that stand alone, as OpenClaw-RL has it ("groups of one"): A is the reward itself, without
    any normalisation. With ratings of one answer a prompt, groups would leave nothing to learn.
+10. Where the batch holds an advantage for each token (``Batch.token_advantages``: the turns of an episode differ), that is A.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Grpo:
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """The equation above."""
         ratio = (batch.logprobs - batch.old_logprobs).exp()  # [N]
-        advantage = batch.advantages[batch.segment]
+        token = batch.token_advantages
+        advantage = batch.advantages[batch.segment] if token is None else token
         gain, bound = clipped(ratio, advantage, self.clip_low, self.clip_high)
         if batch.pg_weight is not None:
             gain = gain * batch.pg_weight

@@ -46,6 +46,8 @@ class Settings:
     """Weight of KL(base ‖ policy) beside KL(policy ‖ base), where examples want the exact divergence."""
     decay: bool = False
     """The learning rate falls to zero over the run, on a straight line."""
+    warm_up: int = 0
+    """Steps over which the learning rate rises to its full height: the first steps of Adam are as large as any, and know the least."""
     max_drift: float = math.inf
     """Nats a token."""
     max_reward_drop: float = math.inf
@@ -82,7 +84,7 @@ def fit(
     Raises:
         TrainingError: there is no adapter, or the very first step is not finite, so that there is nothing to keep.
     """
-    loop = _Loop(policy, source, algorithm, settings)
+    loop = Loop(policy, source, algorithm, settings)
     loop.resume()
     while loop.step < source.steps and not loop.fitted.stopped:
         figures = loop.advance()
@@ -99,7 +101,7 @@ def fit(
     return loop.fitted
 
 
-class _Loop:
+class Loop:
     """What the steps of one run share."""
 
     def __init__(self, policy: Policy, source: Source, algorithm: Algorithm, settings: Settings) -> None:
@@ -137,7 +139,7 @@ class _Loop:
             examples = self.source.examples(self.step)
             if not examples:
                 return {}
-            figures = self.gradient(examples)
+            figures = {**getattr(self.source, "figures", {}), **self.gradient(examples)}
         figures["reward"] = sum(example.reward for example in examples) / max(1, len(examples))
         norm, *_ = [
             nn.utils.clip_grad_norm_(group["params"], self.settings.grad_clip)
@@ -155,6 +157,9 @@ class _Loop:
             if self.settings.decay:
                 for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                     group["lr"] = rate * (1 - self.step / self.source.steps)
+            if self.step < self.settings.warm_up:
+                for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+                    group["lr"] = rate * (self.step + 1) / self.settings.warm_up
             figures |= self.move(examples, figures["loss"])
             self.step += 1
         self.optimizer.zero_grad(set_to_none=True)
@@ -283,7 +288,12 @@ class _Loop:
             return  # the end is near, and is judged by examples that a checkpoint does not hold
         if not now and time.monotonic() - self.written < self.settings.checkpoint_seconds:
             return
-        state = {
+        checkpoint.write(path, self.state())
+        self.written = time.monotonic()
+
+    def state(self) -> dict[str, Any]:
+        """All that ``take`` needs to go on with the next step."""
+        return {
             "fingerprint": self.settings.fingerprint,
             "step": self.step,
             "tokens": self.fitted.tokens,
@@ -294,14 +304,15 @@ class _Loop:
             "source": self.source.state(),
             "kl_scale": self.kl_scale,
         }
-        checkpoint.write(path, state)
-        self.written = time.monotonic()
 
     def resume(self) -> None:
         """Go on from a checkpoint of the same run, where there is one that can be read."""
         state = checkpoint.read(self.settings.checkpoint, self.settings.fingerprint)
-        if state is None:
-            return
+        if state is not None:
+            self.take(state)
+
+    def take(self, state: dict[str, Any]) -> None:
+        """Go on from what ``state`` gave."""
         with torch.no_grad():
             for name, kept, weight in zip(self.names, self.good, self.weights, strict=True):
                 weight.copy_(state["weights"][name])

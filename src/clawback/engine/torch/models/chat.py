@@ -163,6 +163,25 @@ class Chat:
                     return ids
         return self._render(system + last)[-max_tokens:]
 
+    def rendered(self, messages: Sequence[Message]) -> str:
+        """The text whose tokens ``prompt`` gives, nothing left out: up to where the assistant's answer begins."""
+        plain = [_plain(message) for message in messages]
+        if not getattr(self.tokenizer, "chat_template", None):
+            return _as_text(plain)
+        failure: Exception | None = None
+        for form in _FORMS:
+            try:
+                return str(
+                    self.tokenizer.apply_chat_template(
+                        form(plain), add_generation_prompt=True, tokenize=False, **self.template_args
+                    )
+                )
+            except Exception as error:  # templates raise whatever they like
+                failure = error
+        raise ModelError(
+            f"The chat template of this model takes no conversation at all: {failure}."
+        ) from failure
+
     def _render(self, messages: list[Plain]) -> list[int]:
         """The first form of the conversation that the template takes. Without a template: plain labelled text."""
         if not getattr(self.tokenizer, "chat_template", None):

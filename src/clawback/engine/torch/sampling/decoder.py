@@ -260,6 +260,41 @@ class Decoder:
         ends = torch.tensor([len(p) - 1 for p in prompts], device=self.device)
         return self._logits(h[torch.arange(len(prompts), device=self.device), ends])
 
+    def read_on(
+        self, pieces: Sequence[Sequence[int]], starts: Sequence[int], cache: Cache, slots: Tensor
+    ) -> Tensor:
+        """Read more of what ``slots`` [rows] hold already, each from its own column: the logits [rows, vocabulary] of what follows."""
+        longest = max(map(len, pieces))
+        columns = max(start + longest for start in starts)
+        self._ready(columns)
+        cache.grow(columns)
+        device = self.device
+        ids = torch.tensor([[*p, *[0] * (longest - len(p))] for p in pieces], device=device)
+        begun = torch.tensor(starts, device=device)
+        position = begun[:, None] + torch.arange(longest, device=device)  # [rows, T]
+        unseen = torch.arange(columns, device=device) > position[..., None]  # [rows, T, columns]
+        mask = torch.zeros(unseen.shape, dtype=self.dtype, device=device).masked_fill_(unseen, -torch.inf)
+        h = functional.embedding(ids, self.embedding).float()
+        group = self.heads // self.kv_heads
+        row = slots[:, None]
+        for number, block in enumerate(self.blocks):
+            q, k, v = self._attend(block, h, position)  # [rows, T, heads, size]
+            keys, values = cache.keys[number], cache.values[number]
+            # Padding on the right is written beyond a row's end, where what comes next overwrites it before it is seen.
+            keys[row, :, position] = k
+            values[row, :, position] = v
+            mixed = functional.scaled_dot_product_attention(
+                q.transpose(1, 2),
+                keys[slots, :, :columns],
+                values[slots, :, :columns],
+                attn_mask=mask[:, None],
+                scale=block.scaling,
+                enable_gqa=group > 1,
+            )
+            h = self._rest(block, h, mixed.transpose(1, 2).flatten(2))
+        ends = torch.tensor([len(p) - 1 for p in pieces], device=device)
+        return self._logits(h[torch.arange(len(pieces), device=device), ends])
+
     def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
         """One more token in each of the first slots.
 

@@ -1,0 +1,204 @@
+"""Learning by doing: text games from chance to the best policy over seeds, and episodes a second, many at once against one.
+
+``lists`` is for the embedded model as it ships. The model of the others is a tiny one made here, which has been taught to repeat what it sees, then to name any action, and nothing about the games. Each seed starts from it
+anew. Held-out tasks are played before and after; ``optimum`` is what the best policy returns there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "agents"))
+RESULTS = Path("bench-results")
+
+GAMES: dict[str, dict[str, Any]] = {
+    "lists": {
+        "env": "lists", "agent": "lists:ListsAgent", "optimum": 1.0, "chance": 0.5, "states": None,
+        "rounds": 24, "groups": 64, "turns": 1,
+    },
+    "colours": {
+        "env": "colours", "agent": "colours:ColoursAgent", "optimum": 1.0, "chance": 0.25, "states": range(8),
+        "rounds": 40, "groups": 128, "turns": 1,
+    },
+    "pond": {
+        "env": "FrozenLake-v1", "agent": "frozen_lake:PondAgent", "optimum": 1.0, "chance": 0.07, "states": range(9),
+        "rounds": 60, "groups": 64, "turns": 20,
+    },
+    "lake": {
+        "env": "FrozenLake-v1", "agent": "frozen_lake:LakeAgent", "optimum": 1.0, "chance": 0.015, "states": range(16),
+        "rounds": 200, "groups": 64, "turns": 40,
+    },
+}  # fmt: skip
+RATE = 0.003
+
+
+def model(name: str, states: Any, agent: str) -> Path:
+    """The tiny model of a game: it repeats the observation, then names an action at random."""
+    from benchmarks import _gym_model
+    from clawback.environments.worlds import loaded
+
+    speaks = loaded(agent).speaker()
+
+    def conversation(rng: random.Random) -> list[dict[str, str]]:
+        said = [{"role": "system", "content": speaks.get_system_prompt()}]
+        for _ in range(rng.randint(1, 6)):
+            seen = speaks.format_observation(rng.choice(list(states)))
+            said += [
+                {"role": "user", "content": seen},
+                {"role": "assistant", "content": f"{seen} Action: {rng.randrange(4)}"},
+            ]
+        return said
+
+    RESULTS.mkdir(exist_ok=True)
+    return _gym_model.make(RESULTS / f"gym-model-{name}", conversation)
+
+
+def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -> dict[str, Any]:
+    """One game from one seed."""
+    from clawback import engine
+    from clawback.engine.torch.sources.episodes import EpisodeSettings
+    from clawback.engine.types import Sampling
+    from clawback.environments.collecting import Collector, Dealing
+    from clawback.environments.evaluating import evaluate, orders
+    from clawback.environments.find import find
+    from clawback.environments.rollouts import Play, Rollouts
+
+    game = GAMES[name]
+    base = "embedded" if game["states"] is None else str(model(name, game["states"], game["agent"]))
+    policy = engine.load(base)
+    policy.sampling = Sampling(1.0)
+    worlds = find(game["env"], game["agent"], seed=seed)
+    play = Play(together=64, max_turns=game["turns"], max_tokens=6 if game["states"] is None else 16)
+    made = {"learning_rate": RATE, **{k: v for k, v in overrides.items() if k in ("learning_rate", "kl")}}
+    rest = {k: v for k, v in overrides.items() if k not in made}
+    recipe = engine.episode_recipe(policy.info, "balanced", made, rounds=rounds or game["rounds"], **rest)
+    curve: list[float] = []
+    each = EpisodeSettings.of(recipe).steps_a_round
+    begun = time.process_time()
+    with Rollouts(policy, worlds, play) as rollouts, tempfile.TemporaryDirectory() as folder:
+        before = evaluate(rollouts, orders(worlds.tasks("test"), 100, seed, 10**9))
+
+        def follow(told: Any) -> None:
+            if told.get("phase") == "train" and "return" in told and told["step"] % each == 0:
+                curve.append(told["return"])
+                print(f"{name} {seed} round {len(curve)}: {told['return']:.3f} drift {told['drift']:.2f} entropy {told['entropy']:.2f} unread {told['unparsable']:.3f} {time.process_time() - begun:.0f} s", file=sys.stderr, flush=True)  # fmt: skip
+            if told.get("phase") == "alert":
+                print(told["text"], file=sys.stderr)
+
+        collector = Collector(rollouts, Dealing(worlds.tasks("train"), seed, game["groups"]))
+        engine.train_episodes(
+            policy, collector, recipe, seed=seed, out=Path(folder), about={}, on_progress=follow
+        )
+        rollouts.refreshed(10**6)
+        after = evaluate(rollouts, orders(worlds.tasks("test"), 100, seed, 2 * 10**9))
+    return {
+        "game": name,
+        "seed": seed,
+        "before": _mean(before),
+        "after": _mean(after),
+        "unparsable": sum(e.unparsable for e in after),
+        "curve": curve,
+        "episodes": len(curve) * game["groups"],
+        "cpu_seconds": time.process_time() - begun,
+    }
+
+
+def throughput() -> list[dict[str, Any]]:
+    """CPU milliseconds an episode of the pond, by how many are played at once, with the cache kept between turns and without."""
+    from clawback import engine
+    from clawback.engine.types import Sampling
+    from clawback.environments.find import find
+    from clawback.environments.rollouts import Order, Play, Rollouts
+
+    rows = []
+    tiny = str(model("pond", GAMES["pond"]["states"], GAMES["pond"]["agent"]))
+    for title, base, tokens in (("tiny, 0.14 M", tiny, 16), ("embedded, 2.3 M", "embedded", 12)):
+        policy = engine.load(base)
+        policy.sampling = Sampling(1.0)
+        worlds = find("FrozenLake-v1", "frozen_lake:PondAgent")
+        tasks = worlds.tasks("train")
+        for together, keep, count in ((1, True, 24), (8, True, 64), (32, True, 192), (32, False, 192)):
+            play = Play(together=together, max_turns=4, max_tokens=tokens, keep_cache=keep)
+            asked = [Order(i, tasks[i], 0, 7) for i in range(count)]
+            with Rollouts(policy, worlds, play) as rollouts:
+                rollouts.play(
+                    asked[: min(together, 8)]
+                )  # what is compiled and cached at first is not what is measured
+                began, turns = time.process_time(), 0
+                for episode in rollouts.play(asked):
+                    turns += len(episode.steps)
+                cpu = time.process_time() - began
+            rows.append({"model": title, "together": together, "cache": keep, "ms": 1000 * cpu / count, "turns": turns / count})  # fmt: skip
+            print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def _mean(episodes: Any) -> float:
+    return sum(e.total for e in episodes) / len(episodes)
+
+
+def table(runs: list[dict[str, Any]], speed: list[dict[str, Any]]) -> str:
+    lines = []
+    if runs:
+        lines += [
+            "| game | seeds | episodes | before | after, mean ± standard deviation | each seed | of the optimum | p (paired t) | unread replies | CPU s a seed |",
+            "|---|---|---|---|---|---|---|---|---|---|",
+        ]
+    for name in dict.fromkeys(run["game"] for run in runs):
+        some = [run for run in runs if run["game"] == name]
+        after, gains = [r["after"] for r in some], [r["after"] - r["before"] for r in some]
+        spread = statistics.stdev(after) if len(after) > 1 else 0.0
+        lines.append(
+            f"| {name} | {len(some)} | {some[0]['episodes']} | {statistics.mean(r['before'] for r in some):.3f} | {statistics.mean(after):.3f} ± {spread:.3f} "
+            f"| {' '.join(f'{a:.2f}' for a in after)} | {statistics.mean(after) / GAMES[name]['optimum']:.0%} | {_p(gains)} "
+            f"| {sum(r['unparsable'] for r in some)} | {statistics.mean(r['cpu_seconds'] for r in some):.0f} |"
+        )
+    if speed:
+        lines += [
+            "",
+            "| model | at once | cache kept | CPU ms an episode | times one at a time |",
+            "|---|---|---|---|---|",
+        ]
+    for row in speed:
+        one = next(r["ms"] for r in speed if r["model"] == row["model"] and r["together"] == 1)
+        lines.append(f"| {row['model']} | {row['together']} | {'yes' if row['cache'] else 'no'} | {row['ms']:.1f} | {one / row['ms']:.1f} |")  # fmt: skip
+    return "\n".join(lines)
+
+
+def _p(gains: list[float]) -> str:
+    """One-sided paired t-test."""
+    if len(gains) < 2 or statistics.stdev(gains) == 0:
+        return "–"
+    from scipy import stats
+
+    return f"{stats.ttest_1samp(gains, 0, alternative='greater').pvalue:.1g}"
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks gym", description=__doc__)
+    parser.add_argument("--games", nargs="*", default=["lists"], choices=[*GAMES], metavar="GAME")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--no-throughput", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(argv)
+    import torch
+
+    torch.set_num_threads(1)
+    overrides = {name: json.loads(value) for name, value in (one.split("=") for one in options.set)}
+    runs = [learn(g, s, options.rounds, overrides) for g in options.games for s in range(options.seeds)]
+    speed = [] if options.no_throughput else throughput()
+    found = {"runs": runs, "throughput": speed}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "gym.json").write_text(json.dumps(found, indent=2))
+    print(json.dumps(found) if options.json else table(runs, speed))
+    return 0

@@ -1,0 +1,257 @@
+"""``gym episodes``: learn from an environment, and look at what was played."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clawback.cli.common import columns, current_home, emit, fold, json_option, needs, open_store
+from clawback.cli.inspect import when
+from clawback.errors import UsageError
+from clawback.records import text_of
+
+if TYPE_CHECKING:
+    from clawback.jobs.playing import Played
+    from clawback.records import Episode
+
+
+@click.command()
+@click.argument("task", required=False)
+@click.option("--agent", metavar="MODULE:CLASS", help="A clawback.Agent that puts a Gymnasium id into words.")
+@click.option(
+    "--episodes", default=1000, show_default=True, type=click.IntRange(1), help="To learn from, in all."
+)
+@click.option(
+    "--batch", default=32, show_default=True, type=click.IntRange(1), help="Groups of episodes a round."
+)
+@click.option(
+    "--group",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Tries at the same task that are held against each other.",
+)
+@click.option(
+    "--staleness",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Updates that an episode may be behind when it is learned from.",
+)
+@click.option(
+    "--held-out",
+    default=64,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Held-out tasks, before and after.",
+)
+@click.option(
+    "--together", default=32, show_default=True, type=click.IntRange(1), help="Episodes under way at once."
+)
+@click.option(
+    "--max-turns", default=40, show_default=True, type=click.IntRange(1), help="Replies in an episode."
+)
+@click.option(
+    "--max-tokens", default=32, show_default=True, type=click.IntRange(1), help="Tokens of a reply."
+)
+@click.option(
+    "--penalty",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="What an unparsable reply costs.",
+)
+@click.option(
+    "--set",
+    "values",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A recipe value: learning_rate, kl, gamma, estimator, …",
+)
+@click.option("--seed", type=int, help="The same seed plays and learns the same.")
+@click.option("--live", is_flag=True, help="Put the version live if held-out tasks accept it.")
+@click.option("--resume", type=int, metavar="RUN", help="Go on with a run that was stopped or died.")
+@json_option
+def gym(
+    task: str | None,
+    agent: str | None,
+    episodes: int,
+    batch: int,
+    group: int,
+    values: tuple[str, ...],
+    seed: int | None,
+    live: bool,
+    resume: int | None,
+    as_json: bool,
+    **how: Any,
+) -> int:
+    """Learn from an environment: TASK is an installed one, MODULE:NAME, or with --agent a Gymnasium id.
+
+    Held-out tasks are played before and after. Ctrl-C stops the run; the same command, or --resume, goes on with it, and no finished
+    episode is lost. The version that comes of it waits as a candidate unless --live is given.
+
+    \b
+    clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000
+    clawback gym my_tasks:Colours --group 8 --set estimator=group
+    clawback gym --resume 7
+    """
+    needs("torch")
+    from clawback.cli.train import progress_bar
+    from clawback.jobs import playing
+
+    here = current_home()
+    if task is None and resume is None:
+        raise UsageError("Name what is to be played: `clawback gym TASK`, or a run with --resume.")
+    wish = playing.Wish(task or "", agent, episodes, batch, group, **how)
+    try:
+        with progress_bar(quiet=as_json) as follow:
+            played = playing.learn(
+                here, wish, seed=seed, overrides=_values(values), live=live, resume=resume, on_progress=follow
+            )
+    except KeyboardInterrupt:
+        click.echo(
+            "Stopped. No finished episode is lost; `clawback gym --resume RUN` (see `clawback runs`) goes on with it.",
+            err=True,
+        )
+        return 130
+    emit(_data(played), fold(_text(played), "  "), as_json)
+    return 0
+
+
+def _values(given: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise UsageError(f"Write --set {one} as NAME=VALUE.")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _data(played: Played) -> dict[str, Any]:
+    return {
+        "run": asdict(played.run),
+        "version": asdict(played.version),
+        "verdict": played.verdict.to_dict(),
+        "episodes": dict(played.counts),
+        "live": played.live,
+    }
+
+
+def _text(played: Played) -> str:
+    counts = ", ".join(f"{n} {status}" for status, n in sorted(played.counts.items()))
+    number = played.version.number
+    end = (
+        f"Version {number} is live. `clawback rollback` goes back."
+        if played.live
+        else f"Version {number} is a candidate. `clawback rollback {number}` puts it live."
+        if played.verdict.accepted
+        else f"Version {number} does not go live."
+    )
+    return f"Version {number} (run {played.run.id}), {counts} episodes\n\n{played.verdict.text()}\n\n{end}"
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def episodes(context: click.Context) -> None:
+    """Episodes: what was played, and what came of it.
+
+    \b
+    clawback episodes list --run 7 --status failed
+    clawback episodes show 120
+    """
+    if not context.invoked_subcommand:
+        context.invoke(list_)
+
+
+@episodes.command("list")
+@click.option("--run", type=int, help="Of this run.")
+@click.option("--environment", help="Of this environment.")
+@click.option(
+    "--status", type=click.Choice(["completed", "truncated", "failed", "aborted"]), help="That ended so."
+)
+@click.option("--split", type=click.Choice(["train", "test"]), help="To learn from, or held out.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 100_000), help="How many.")
+@json_option
+def list_(
+    run: int | None = None,
+    environment: str | None = None,
+    status: str | None = None,
+    split: str | None = None,
+    limit: int = 20,
+    as_json: bool = False,
+) -> None:
+    """List episodes, newest first.
+
+    \b
+    clawback episodes list
+    clawback episodes list --status failed --json
+    """
+    with open_store() as store:
+        found = store.episodes(limit, run=run, environment=environment, status=status, split=split)
+    lines = [
+        columns(f"{e.id:>6} {e.status:<9} {e.total:>7.2f} {len(e.steps):>3} turns", e.task, _why(e))
+        for e in found
+    ]
+    emit(
+        [_row(e) for e in found],
+        "\n".join(lines) or "No episodes yet. `clawback gym TASK` plays some.",
+        as_json,
+    )
+
+
+def _why(episode: Episode) -> str:
+    unread = f"{episode.unparsable} unread, " if episode.unparsable else ""
+    return f"{unread}{episode.split}, {episode.stop_reason}"
+
+
+def _row(episode: Episode) -> dict[str, Any]:
+    """Without the tokens."""
+    row = asdict(episode) | {"return": episode.total, "unparsable": episode.unparsable}
+    del row["branches"], row["messages"]
+    return row
+
+
+@episodes.command()
+@click.argument("episode", type=int)
+@click.option("--tokens", is_flag=True, help="With the token ids, masks and log-probs (--json).")
+@json_option
+def show(episode: int, tokens: bool, as_json: bool) -> None:
+    """Show one episode: what was said, and what each step brought.
+
+    \b
+    clawback episodes show 120
+    clawback episodes show 120 --json --tokens
+    """
+    with open_store() as store:
+        found = store.episode(episode)
+    data = asdict(found) | {"return": found.total, "unparsable": found.unparsable}
+    if not tokens:
+        del data["branches"]
+    head = [
+        f"Episode {found.id} · {found.status}: {found.stop_reason} · {when(found.created_at)}",
+        f"{found.environment} · {found.task} · seed {found.seed} · {found.split}"
+        + (f" · run {found.run_id}, number {found.number}" if found.run_id else ""),
+        f"return {found.total:g} in {len(found.steps)} turns · {found.unparsable} unparsable · {len(found.branches)} branches",
+        "",
+    ]
+    emit(data, fold("\n".join(head + _said(found)), "  "), as_json)
+
+
+def _said(episode: Episode) -> list[str]:
+    lines, steps = [], iter(episode.steps)
+    for message in episode.messages:
+        role = str(message.get("role", ""))
+        lines.append(f"{role}: {text_of(message.get('content')).strip()}")
+        if role != "assistant" or (step := next(steps, None)) is None:
+            continue
+        paid = "–" if step.reward is None else f"{step.reward:g}"
+        cost = f", unparsable {step.penalty:g}" if step.unparsable else ""
+        lines.append(f"    reward {paid}{cost} · {step.end - step.start} tokens · update {step.update}")
+    return lines

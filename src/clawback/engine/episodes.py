@@ -1,0 +1,138 @@
+"""A whole run on episodes: what plays is handed in, a PEFT folder comes out."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback.engine.recipe import Recipe, changed, recipe
+from clawback.engine.run import OnProgress, adapter_hash, ignore
+from clawback.engine.training import CHECKPOINT, finished, last, write
+from clawback.engine.types import ModelInfo, TrainResult
+from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.records import Episode
+
+ALGORITHMS = ("grpo", "ppo", "reinforce")
+"""Those whose loss takes an advantage for each token, or one for each answer that is the same for all of its tokens."""
+RATE = 3.0
+"""Learning rate, in units of the recipe's: there are fresh episodes every few steps, and a world's reward has no noise of taste in it."""
+KL = 0.002
+WARM_UP = 20
+"""Optimizer steps."""
+MAX_DRIFT = 6.0
+"""Nats a token. An action that was one of several and is now the only one has moved far, and should have."""
+
+
+def episode_recipe(
+    info: ModelInfo, preset: str = "balanced", overrides: Mapping[str, Any] | None = None, **extra: Any
+) -> Recipe:
+    """The recipe of a run on episodes. ``extra``: of ``EpisodeSettings``, and what the run is to remember beside."""
+    made = recipe(info, preset, "grpo")
+    strength = made.kl / recipe(info, "balanced", "grpo").kl
+    made = dataclasses.replace(
+        made, learning_rate=made.learning_rate * RATE, kl=KL * strength, max_drift=MAX_DRIFT
+    )
+    return dataclasses.replace(changed(made, overrides or {}), extra=extra)
+
+
+def train_episodes(
+    policy: Policy,
+    collect: Callable[[int], Sequence[Episode]],
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    out: Path,
+    about: Mapping[str, Any],
+    on_progress: OnProgress | None = None,
+) -> TrainResult:
+    """Train an adapter on episodes that ``collect`` brings round by round.
+
+    Args:
+        policy: the base model, or a policy whose adapter is gone on with. It holds the result afterwards.
+        collect: the number of a round → its episodes, played with the policy as it is at the call.
+        recipe: from ``episode_recipe``.
+        out: a folder for this run alone: its checkpoint, and in the end ``adapter/``. A run that was interrupted goes on from it.
+        about: what is played, by name: part of the run's identity, and of the version's provenance.
+
+    Raises:
+        TrainingError: nothing was played, or what answers is not what learns (``sources/episodes.py``).
+    """
+    from clawback.engine.torch.loop.trainer import Settings, fit
+    from clawback.engine.torch.sources.episodes import Episodes, EpisodeSettings
+    from clawback.rl import algorithms
+
+    if recipe.algorithm not in ALGORITHMS:
+        raise UsageError(
+            f"{recipe.algorithm} does not learn from episodes. Choose one of: {', '.join(ALGORITHMS)}."
+        )
+    tell, started = on_progress or ignore, time.perf_counter()
+    if not policy.has_adapter:
+        policy.attach(rank=recipe.rank, alpha=recipe.alpha, seed=seed)
+    identity = _identity(policy, recipe, seed, about)
+    out.mkdir(parents=True, exist_ok=True)
+    done = finished(out, identity)
+    if done is not None:
+        policy.put(Path(done.path))
+        return done
+    from clawback.engine.memory import prepare
+
+    prepare(policy, recipe)
+    source = Episodes(policy, collect, EpisodeSettings.of(recipe), seed)
+    tell({"phase": "plan", "algorithm": recipe.algorithm, "note": str(about.get("environment", ""))})
+    settings = Settings(
+        learning_rate=recipe.learning_rate,
+        grad_clip=recipe.grad_clip,
+        weight_decay=recipe.weight_decay,
+        max_drift=recipe.max_drift,
+        warm_up=WARM_UP,
+        seed=seed,
+        checkpoint=out / CHECKPOINT,
+        fingerprint=identity,
+    )
+    algorithm = algorithms.make(recipe.algorithm, recipe.settings())
+    fitted = fit(policy, source, algorithm, settings, [tell])
+    if fitted.stopped:
+        tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
+    seconds = time.perf_counter() - started
+    result = TrainResult(
+        path=str(out / "adapter"),
+        algorithm=recipe.algorithm,
+        note=f"on episodes of {about.get('environment', 'an environment')}",
+        base=policy.info.base,
+        base_revision=policy.info.revision,
+        seed=seed,
+        steps=fitted.steps,
+        stopped=fitted.stopped,
+        turn_ids=(),
+        baseline=0.0,
+        metrics={**last(fitted.history), "seconds": seconds, "tokens": float(fitted.tokens)},
+        history=tuple(fitted.history),
+        episodes=dict(about),
+    )
+    tell({"phase": "save"})
+    write(policy, out, result, identity)
+    return result
+
+
+def _identity(policy: Policy, recipe: Recipe, seed: int, about: Mapping[str, Any]) -> str:
+    import torch
+
+    inputs = {
+        "base": policy.info.revision,
+        "dtype": str(next(policy.model.parameters()).dtype),
+        "device": policy.device.type,
+        "adapter": adapter_hash(policy),
+        "threads": torch.get_num_threads(),
+        "recipe": dataclasses.asdict(recipe),
+        "seed": seed,
+        "about": dict(about),
+    }
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()

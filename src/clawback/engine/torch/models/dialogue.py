@@ -1,0 +1,109 @@
+"""A conversation that goes on, as token ids: what was sampled stays as it was sampled, and only what is new is rendered.
+
+Before each reply the template is asked twice: for the whole conversation, and for the same with a mark in place of the last reply. Where the
+second begins with what the policy read before that reply, then the mark, what follows the mark is all that is new: it is tokenized by itself
+and put after the sampled ids. Where it does not (messages were cut off or changed, a template drops old thoughts or the end token that
+was drawn is not the template's), the tokens of the past would not be those that this conversation has now: a new branch begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from clawback.engine.torch.models.chat import Chat
+from clawback.records import Branch, Message
+
+MARK = "zebra-7c21-quagga"
+"""Stands for a reply while the template is looked at. No template strips or changes it."""
+
+
+@dataclass
+class _Growing:
+    ids: list[int] = field(default_factory=list)
+    mask: list[bool] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+    def read(self, ids: Sequence[int]) -> None:
+        self.ids += ids
+        self.mask += [False] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+
+    def wrote(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        self.ids += ids
+        self.mask += [True] * len(ids)
+        self.logprobs += logprobs
+
+
+class Dialogue:
+    """``prompt``, ``wrote``, ``heard``, and again. ``messages`` is what was said so far."""
+
+    def __init__(self, chat: Chat, messages: Sequence[Message], *, max_prompt: int) -> None:
+        """``max_prompt``: tokens that the policy may be shown; beyond it the oldest messages go (``Chat.prompt``)."""
+        self.chat, self.max_prompt = chat, max_prompt
+        self.messages: list[Message] = list(messages)
+        self.cut = 0
+        """How often the history had to be cut to fit."""
+        self._branches: list[_Growing] = []
+        self._read = ""
+        """The text that the policy read before its last reply; "" where the next request begins a branch."""
+        self._reply = -1
+        """Where the last reply stands among the messages."""
+        self._ended = False
+
+    @property
+    def branches(self) -> tuple[Branch, ...]:
+        return tuple(Branch(tuple(b.ids), tuple(b.mask), tuple(b.logprobs)) for b in self._branches)
+
+    @property
+    def branch(self) -> int:
+        """The number of the branch that the next reply is written in, once ``prompt`` has been asked for."""
+        return len(self._branches) - 1
+
+    def prompt(self) -> list[int]:
+        """All that the next reply follows."""
+        whole = self.chat.rendered(self.messages)
+        new = self._new()
+        if new is None or len(self._branches[-1].ids) + len(new) > self.max_prompt:
+            ids = self.chat.prompt(self.messages, self.max_prompt)
+            short = len(self.chat.tokenizer.encode(whole, add_special_tokens=False)) > self.max_prompt
+            self.cut += short
+            self._branches.append(_Growing())
+            self._branches[-1].read(ids)
+            self._read = "" if short else whole  # what was cut today is cut elsewhere tomorrow
+        else:
+            self._branches[-1].read(new)
+            self._read = whole
+        return list(self._branches[-1].ids)
+
+    def _new(self) -> list[int] | None:
+        """Tokens of what came after the last reply; None where the past is not what it was."""
+        if not self._read or self._reply < 0:
+            return None
+        marked = [*self.messages]
+        marked[self._reply] = {**marked[self._reply], "content": MARK}
+        text = self.chat.rendered(marked)
+        begun = self._read + MARK
+        if not text.startswith(begun):
+            return None
+        new = [int(t) for t in self.chat.tokenizer.encode(text[len(begun) :], add_special_tokens=False)]
+        if not self._ended:
+            return new
+        # What ends the reply was sampled with it.
+        return new[1:] if new and new[0] == self._branches[-1].ids[-1] else None
+
+    def wrote(self, ids: Sequence[int], logprobs: Sequence[float], ended: bool) -> tuple[int, int, str]:
+        """The reply to ``prompt``. Where it stands in the branch, and its text."""
+        branch = self._branches[-1]
+        start = len(branch.ids)
+        thought, text = self.chat.text(branch.ids[-64:], ids)
+        branch.wrote(ids, logprobs)
+        self._reply, self._ended = len(self.messages), ended
+        self.messages.append({"role": "assistant", "content": text})
+        if thought:  # the template will not show it again
+            self._read = ""
+        return start, len(branch.ids), text
+
+    def heard(self, messages: Sequence[Message]) -> None:
+        """What was answered to the last reply."""
+        self.messages += messages

@@ -1,0 +1,246 @@
+"""Many conversations at once over one model, each of which keeps its place in the cache between its turns.
+
+A conversation has a slot. Its next turn reads only what is new since the last one: the observation, not the history. While a turn is drawn, those
+that are asked for stand in the first slots, so that a step is one pass over rows that lie together; a row that ends changes
+places with the last that goes on. What a conversation says follows from its own seed (up to rounding in the model), not from its neighbours.
+
+Models that the lean decoder does not know (``decoder.fits``) are drawn from by their own forward, and read everything anew each turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clawback.engine.torch.models.policy import Policy
+from clawback.engine.torch.sampling.choose import draw
+from clawback.engine.torch.sampling.continuous import READ_TOKENS
+from clawback.engine.torch.sampling.decoder import Cache, Decoder, drawing_dtype, fits
+from clawback.engine.torch.sampling.generate import Sampled, _rows, _sample_batch, stop_ids
+from clawback.engine.types import Sampling
+
+_COLUMNS = 32
+"""Columns of the cache that are looked at come in multiples of this: oneDNN compiles code for each new shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What is to follow ``ids`` in the conversation ``key``."""
+
+    key: Hashable
+    ids: Sequence[int]
+    seed: int
+    max_tokens: int
+
+
+@dataclass(slots=True)
+class _Row:
+    """A turn that is being drawn."""
+
+    turn: Turn
+    place: int
+    """Among those that were asked for."""
+    ids: list[int]
+    logprobs: list[float]
+
+
+class Conversations:
+    """``draw`` turns, ``forget`` a conversation that is over, ``refresh`` when the weights have changed."""
+
+    def __init__(self, policy: Policy, *, sampling: Sampling, keep: bool = True) -> None:
+        """``keep``: False reads everything anew each turn, to measure what keeping is worth."""
+        self.policy, self.sampling, self.keep = policy, sampling, keep
+        self.stop = frozenset(stop_ids(policy.model, policy.chat.end_id))
+        self.read, self.reused = 0, 0
+        """Tokens that were read, and those that did not have to be."""
+        self._decoder: Decoder | None = None
+        self._cache: Cache | None = None
+        self._slots: dict[Hashable, int] = {}
+        self._held: dict[Hashable, list[int]] = {}
+        """The tokens whose keys and values a slot holds."""
+
+    def refresh(self) -> None:
+        """The weights have changed: what was read under the old ones is read again."""
+        self._decoder = self._cache = None
+        self._slots, self._held = {}, {}
+
+    def forget(self, key: Hashable) -> None:
+        self._held.pop(key, None)  # its slot is given to another when one is needed
+
+    @torch.no_grad()
+    def draw(self, turns: Sequence[Turn]) -> list[Sampled]:
+        """One reply each, in order. The model is left in the mode (train or eval) that it was in."""
+        if not turns:
+            return []
+        model: Any = self.policy.model
+        training = model.training
+        model.eval()
+        try:
+            longest = max(len(turn.ids) + turn.max_tokens for turn in turns)
+            if fits(model, longest):
+                return self._drawn(turns)
+            self.read += sum(len(turn.ids) for turn in turns)
+            return self._by_the_model(turns, longest)
+        finally:
+            model.train(training)
+
+    # ------------------------------------------------------------------------------------------ with a cache
+
+    def _drawn(self, turns: Sequence[Turn]) -> list[Sampled]:
+        if self._decoder is None:
+            dtype = drawing_dtype(self.policy.model)
+            self._decoder = Decoder(self.policy.model, dtype, len(turns))
+        self._place(turns)
+        rows = [_Row(turn, i, [], []) for i, turn in enumerate(turns)]
+        chance = [_chance(turn, self.sampling) for turn in turns]
+        answers: list[Sampled | None] = [None] * len(turns)
+        logits = self._read(turns)
+        while rows:
+            logits, rows = self._write(logits, rows, chance, answers)
+        return [answer for answer in answers if answer is not None]
+
+    def _place(self, turns: Sequence[Turn]) -> None:
+        """Give the i-th of ``turns`` the i-th slot, moving what is held along."""
+        assert self._decoder is not None
+        most = max(len(turn.ids) + turn.max_tokens for turn in turns)
+        wanted = [turn.key for turn in turns]
+        known = [key for key in self._slots if key in self._held]
+        others = [key for key in known if key not in set(wanted)]
+        count = len(wanted) + len(others)
+        if self._cache is None:
+            self._cache = Cache(self._decoder, count, most)
+        if count > self._cache.keys[0].shape[0]:
+            self._cache.widen(count)
+        self._cache.grow(most)
+        order = [*wanted, *others]
+        new = {key: place for place, key in enumerate(order)}
+        moved = [
+            (self._slots[key], place)
+            for key, place in new.items()
+            if key in self._held and self._slots[key] != place
+        ]
+        if moved:
+            self._move(moved, max(len(self._held[key]) for key in order if key in self._held))
+        self._slots = new
+
+    def _move(self, pairs: Sequence[tuple[int, int]], columns: int) -> None:
+        assert self._cache is not None
+        device = self.policy.device
+        sources, targets = (torch.tensor(side, device=device) for side in zip(*pairs, strict=True))
+        self._cache.move(sources, targets, columns)
+
+    def _read(self, turns: Sequence[Turn]) -> Tensor:
+        """[turns, vocabulary] logits of the first token of each reply."""
+        assert self._decoder is not None
+        assert self._cache is not None
+        starts = []
+        for turn in turns:
+            held = self._held.get(turn.key, []) if self.keep else []
+            starts.append(min(_common(held, turn.ids), len(turn.ids) - 1))
+            self._held[turn.key] = list(turn.ids)
+        self.reused += sum(starts)
+        pieces = [turn.ids[start:] for turn, start in zip(turns, starts, strict=True)]
+        self.read += sum(map(len, pieces))
+        # Pieces of like length go together, as padding is computed too.
+        order = sorted(range(len(turns)), key=lambda i: (len(pieces[i]), i))
+        logits: list[Tensor] = [torch.empty(0)] * len(turns)
+        while order:
+            take = max(1, min(len(order), READ_TOKENS // len(pieces[order[-1]])))
+            some, order = order[-take:], order[:-take]
+            slots = torch.tensor(some, device=self.policy.device)
+            got = self._decoder.read_on(
+                [pieces[i] for i in some], [starts[i] for i in some], self._cache, slots
+            )
+            for i, row in zip(some, got, strict=True):
+                logits[i] = row
+        return torch.stack(logits)
+
+    def _write(
+        self, logits: Tensor, rows: list[_Row], chance: Sequence[Tensor], answers: list[Sampled | None]
+    ) -> tuple[Tensor, list[_Row]]:
+        """Draw a token for each row, let go of those that have ended, and take the others one step on."""
+        assert self._decoder is not None
+        assert self._cache is not None
+        device = self.policy.device
+        numbers = torch.stack([chance[row.place][:, len(row.ids)] for row in rows]).to(device)  # [rows, 2]
+        again = numbers[:, 1] if self.sampling.truncates else None
+        token, logprob = draw(logits, numbers[:, 0], again, self.sampling)
+        going: list[int] = []
+        for i, (row, t, p) in enumerate(zip(rows, token.tolist(), logprob.tolist(), strict=True)):
+            row.ids.append(t)
+            row.logprobs.append(p)
+            over = t in self.stop
+            if over or len(row.ids) >= row.turn.max_tokens:
+                answers[row.place] = Sampled(tuple(row.ids), tuple(row.logprobs), over)
+                # The last token was drawn and not read.
+                self._held[row.turn.key] = [*row.turn.ids, *row.ids[:-1]]
+            else:
+                going.append(i)
+        if not going:
+            return logits, []
+        rows = self._close_ranks(rows, going)
+        last = torch.tensor([row.ids[-1] for row in rows], device=device)
+        position = torch.tensor([len(row.turn.ids) + len(row.ids) - 1 for row in rows], device=device)
+        columns = int(position.max()) + 1
+        return self._decoder.step(last, position, self._cache, columns + -columns % _COLUMNS), rows
+
+    def _close_ranks(self, rows: list[_Row], going: Sequence[int]) -> list[_Row]:
+        """Rows that go on change places with those that have ended before them."""
+        if len(going) == len(rows):
+            return rows
+        left = len(going)
+        free = [i for i in range(left) if i not in set(going)]
+        movers = [i for i in going if i >= left]
+        if free:
+            columns = max(len(row.turn.ids) + len(row.ids) for row in rows)
+            swaps = [*zip(movers, free, strict=True), *zip(free, movers, strict=True)]
+            self._move(swaps, columns)
+            rows = list(rows)
+            for a, b in zip(movers, free, strict=True):
+                rows[a], rows[b] = rows[b], rows[a]
+                self._slots[rows[a].turn.key], self._slots[rows[b].turn.key] = a, b
+        return rows[:left]
+
+    # --------------------------------------------------------------------------------------- without a cache
+
+    def _by_the_model(self, turns: Sequence[Turn], longest: int) -> list[Sampled]:
+        """Turns of like length together, as many as the memory holds."""
+        size = _rows(self.policy.model, longest)
+        order = sorted(range(len(turns)), key=lambda i: (len(turns[i].ids), i))
+        answers: list[Sampled | None] = [None] * len(turns)
+        for start in range(0, len(order), size):
+            some = order[start : start + size]
+            most = max(turns[i].max_tokens for i in some)
+            chance = torch.stack([_chance(turns[i], self.sampling, most) for i in some])
+            got = _sample_batch(
+                self.policy.model,
+                [list(turns[i].ids) for i in some],
+                chance[:, 0],
+                chance[:, 1] if self.sampling.truncates else None,
+                sampling=self.sampling,
+                stop=self.stop,
+            )
+            for i, one in zip(some, got, strict=True):
+                answers[i] = one
+        return [answer for answer in answers if answer is not None]
+
+
+def _chance(turn: Turn, sampling: Sampling, most: int = 0) -> Tensor:
+    """[2, max_tokens] what decides each token; the second row is for first ones that are cut off, and 0 where none is."""
+    count = most or turn.max_tokens
+    generator = torch.Generator().manual_seed(turn.seed)
+    first = torch.rand(count, generator=generator)
+    again = torch.rand(count, generator=generator) if sampling.truncates else torch.zeros(count)
+    return torch.stack([first, again])
+
+
+def _common(held: Sequence[int], ids: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    most = min(len(held), len(ids))
+    if list(held[:most]) == list(ids[:most]):
+        return most
+    return next(i for i in range(most) if held[i] != ids[i])

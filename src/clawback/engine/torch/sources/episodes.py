@@ -1,0 +1,319 @@
+"""Episodes as examples: each round, whatever was played comes in as token ids with its log-probs, and goes out with an advantage for each token.
+
+Where episodes come from is not known here: ``collect(round)`` brings them (``environments/rollouts.py``). What was recorded when a token was sampled is
+the old policy of its ratio, so that episodes which were begun under older weights are corrected for; how old they may be is
+the collector's bound. A log-prob of the round's own weights has to be the learner's, up to rounding: where it is not, the wrong adapter, template or
+temperature answers, and the run stops before it learns from what its policy never said.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from clawback.engine.torch.loop.value_head import ValueHead
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.scoring.lm_head import logprobs
+from clawback.engine.torch.sources.examples import Example
+from clawback.errors import TrainingError
+from clawback.records import Episode
+from clawback.rl import credit, turns
+
+if TYPE_CHECKING:
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.models.policy import Policy
+
+Collect = Callable[[int], Sequence[Episode]]
+"""The number of a round → the episodes that it learns from, played with the policy as it is."""
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """A collector that keeps something from round to round."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class EpisodeSettings:
+    """Settings; any of them can be set in a recipe's ``extra``."""
+
+    rounds: int = 40
+    round_steps: int = 4
+    """Optimizer steps that the episodes of a round are shared out over."""
+    passes: int = 1
+    """How often a round's episodes are gone over."""
+    estimator: turns.Estimator = "gae"
+    gamma: float = 0.99
+    """Discount from a turn to the next."""
+    lam: float = 0.95
+    ridge: float = 0.05
+    """Of the values, in units of the number of turns that they are fitted to."""
+    memory: int = 4096
+    """Newest turns that the values are fitted to."""
+    max_gap: float = 0.3
+    """Nats a token, on average, by which what was recorded may differ from what the same weights say now."""
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> EpisodeSettings:
+        given = {f.name: recipe.extra[f.name] for f in dataclasses.fields(cls) if f.name in recipe.extra}
+        return cls(**given)
+
+    @property
+    def steps_a_round(self) -> int:
+        return self.round_steps * self.passes
+
+
+@dataclass(frozen=True)
+class Part:
+    """One branch as prompt and response, and which of its steps are in it."""
+
+    episode: int
+    encoded: Encoded
+    mask: Tensor
+    """[response tokens] bool: what the policy wrote."""
+    old: Tensor
+    """[response tokens] as recorded."""
+    steps: tuple[int, ...]
+    """Places of its steps among all of the round's."""
+    spans: tuple[tuple[int, int], ...]
+    """Where each of them is in the response."""
+
+
+def sequences(episodes: Sequence[Episode]) -> list[Part]:
+    """One packed sequence a branch: from its first token to the last that the policy wrote in it."""
+    made: list[Part] = []
+    first = 0
+    for number, episode in enumerate(episodes):
+        for place, branch in enumerate(episode.branches):
+            of = [(first + i, s) for i, s in enumerate(episode.steps) if s.branch == place]
+            if not of:
+                continue
+            begin, end = of[0][1].start, of[-1][1].end
+            made.append(
+                Part(
+                    number,
+                    Encoded(branch.ids[:begin], branch.ids[begin:end]),
+                    torch.tensor(branch.mask[begin:end], dtype=torch.bool),
+                    torch.tensor(branch.logprobs[begin:end], dtype=torch.float32),
+                    tuple(i for i, _ in of),
+                    tuple((s.start - begin, s.end - begin) for _, s in of),
+                )
+            )
+        first += len(episode.steps)
+    return made
+
+
+class Episodes:
+    """A source of examples. All it draws follows from the seed and the number of the round; its state is the round that is being learned from,
+    and what the values were fitted to."""
+
+    fresh = True
+    critic = None
+
+    def __init__(self, policy: Policy, collect: Collect, settings: EpisodeSettings, seed: int) -> None:
+        self.policy, self.collect, self.settings, self.seed = policy, collect, settings, seed
+        self.steps = settings.rounds * settings.steps_a_round
+        self.round: list[Example] = []
+        self.figures: dict[str, float] = {}
+        """Of the round: what the curves show beside the loss."""
+        self.seen: tuple[Tensor, Tensor] | None = None
+        """[turns, H] states before turns of earlier rounds, and [turns] what came of them."""
+
+    # ---------------------------------------------------------------------------------------------- the source
+
+    def examples(self, step: int) -> list[Example]:
+        number, place = divmod(step, self.settings.steps_a_round)
+        if place == 0 or not self.round:
+            self.round = self._begin(number)
+        turn, place = divmod(place, self.settings.round_steps)
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + number) * 31 + turn)
+        order = torch.randperm(len(self.round), generator=generator)
+        parts = order.tensor_split(self.settings.round_steps)
+        return [self.round[int(i)] for i in parts[place]] or self.round[:1]
+
+    @torch.no_grad()
+    def _begin(self, number: int) -> list[Example]:
+        episodes = self.collect(number)
+        parts = sequences(episodes)
+        if not parts:
+            raise TrainingError(f"Round {number + 1} brought no episode to learn from.")
+        steps = [step for episode in episodes for step in episode.steps]
+        now, entropy, states = self._look(parts, len(steps))
+        gap = self._gap(parts, now, [step.update == number for step in steps])
+        advantages = self._advantages(episodes, states)
+        with self.policy.base():
+            ref = self.policy.scorer([one.encoded for one in parts]).split()
+        self.figures = _figures(episodes, number) | {
+            "entropy": float(torch.cat([e[p.mask] for e, p in zip(entropy, parts, strict=True)]).mean()),
+            **({"gap": gap} if gap is not None else {}),
+        }
+        return [
+            Example(
+                encoded=one.encoded,
+                advantage=float(advantages[list(one.steps)].mean()),
+                old=one.old,
+                ref=r,
+                reward=episodes[one.episode].total,
+                mask=one.mask,
+                token_advantages=_spread(one, advantages),
+            )
+            for one, r in zip(parts, ref, strict=True)
+        ]
+
+    def _look(self, parts: Sequence[Part], steps: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """What the policy makes of it now: [tokens] log-probs and entropies of each, and the states [steps, H] before each step."""
+        scorer = self.policy.scorer
+        encoded = [one.encoded for one in parts]
+        if not scorer.fused_head:
+            scored = scorer(encoded, entropy=True)
+            assert scored.entropy is not None
+            states = scorer.hidden(encoded).split([len(e.response) for e in encoded])
+            spread = scored.entropy.split(list(scored.lengths))
+            return (
+                [v.cpu() for v in scored.split()],
+                [e.cpu() for e in spread],
+                _before(parts, [s.float().cpu() for s in states], steps),
+            )
+        values: list[Tensor] = [torch.empty(0)] * len(parts)
+        entropies: list[Tensor] = [torch.empty(0)] * len(parts)
+        found: list[Tensor] = [torch.empty(0)] * len(parts)
+        for piece in scorer.pieces(encoded):
+            some = [encoded[i] for i in piece]
+            states_ = scorer.states(some)
+            targets = torch.tensor([t for one in some for t in one.response], device=scorer.device)
+            lp, en = logprobs(scorer.head, states_, targets, entropy=True)
+            assert en is not None
+            lengths = [len(one.response) for one in some]
+            for i, v, e, s in zip(
+                piece, lp.split(lengths), en.split(lengths), states_.split(lengths), strict=True
+            ):
+                at = torch.tensor([a for a, _ in parts[i].spans], device=s.device)
+                values[i], entropies[i], found[i] = v.cpu(), e.cpu(), s[at].float().cpu()
+        whole = torch.zeros(steps, found[0].shape[1])
+        for one, state in zip(parts, found, strict=True):
+            whole[list(one.steps)] = state
+        return values, entropies, whole
+
+    def _gap(self, parts: Sequence[Part], now: Sequence[Tensor], fresh: Sequence[bool]) -> float | None:
+        """Mean |recorded − learner| over tokens that these very weights wrote; None where there are none. Raises ``TrainingError``."""
+        apart = [
+            (value[a:b] - one.old[a:b]).abs()
+            for one, value in zip(parts, now, strict=True)
+            for step, (a, b) in zip(one.steps, one.spans, strict=True)
+            if fresh[step]
+        ]
+        if not apart:
+            return None
+        gap = float(torch.cat(apart).mean())
+        if not gap <= self.settings.max_gap:
+            raise TrainingError(
+                f"What answers is not what learns: log-probs recorded during play differ from the learner's by {gap:.2f} nats a token "
+                f"on average (limit {self.settings.max_gap:.2f}). The wrong adapter, chat template or temperature answers, or its "
+                "tokens were changed on the way. Nothing was learned from this round."
+            )
+        return gap
+
+    def _advantages(self, episodes: Sequence[Episode], states: Tensor) -> Tensor:
+        """[steps] by the settings' estimator. Values are fitted to earlier rounds alone: this one's rewards are no part of what was expected of it."""
+        chosen = self.settings
+        rewards, episode, group = flat(episodes)
+        values = None
+        if chosen.estimator == "gae":
+            if self.seen is not None:
+                head = ValueHead(states.shape[1])
+                head.fit(*self.seen, ridge=chosen.ridge)
+                values = head(states)
+                if float(self.seen[1].std(unbiased=False)) < 1e-6:
+                    values = None
+            came = credit.discounted(rewards, episode, chosen.gamma)
+            before = (states, came) if self.seen is None else (
+                torch.cat([self.seen[0], states]), torch.cat([self.seen[1], came])
+            )  # fmt: skip
+            self.seen = (before[0][-chosen.memory :], before[1][-chosen.memory :])
+        return turns.advantages(
+            rewards,
+            episode,
+            group,
+            estimator=chosen.estimator,
+            gamma=chosen.gamma,
+            lam=chosen.lam,
+            values=values,
+        )
+
+    # ----------------------------------------------------------------------------------------------- the state
+
+    def state(self) -> dict[str, Any]:
+        """The round under way. What the base says of it is asked again."""
+        kept: object = self.collect
+        return {
+            "figures": dict(self.figures),
+            "collected": kept.state() if isinstance(kept, Resumable) else {},
+            "seen": None if self.seen is None else list(self.seen),
+            "round": [
+                [list(e.encoded.prompt), list(e.encoded.response), e.advantage, e.reward, e.old, e.mask, e.token_advantages]
+                for e in self.round
+            ],
+        }  # fmt: skip
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Any]) -> None:
+        self.figures = dict(state["figures"])
+        kept: object = self.collect
+        if isinstance(kept, Resumable):
+            kept.restore(state["collected"])
+        self.seen = None if state["seen"] is None else (state["seen"][0], state["seen"][1])
+        encoded = [Encoded(tuple(row[0]), tuple(row[1])) for row in state["round"]]
+        with self.policy.base():
+            ref = self.policy.scorer(encoded).split() if encoded else []
+        self.round = [
+            Example(one, float(gain), old, r, float(reward), mask=mask, token_advantages=token)
+            for one, r, (_, _, gain, reward, old, mask, token) in zip(
+                encoded, ref, state["round"], strict=True
+            )
+        ]
+
+
+def flat(episodes: Sequence[Episode]) -> tuple[Tensor, Tensor, Tensor]:
+    """[T] rewards with penalties, and [T] int64 of the episode and the group of each step."""
+    rewards = [(s.reward or 0.0) + s.penalty for e in episodes for s in e.steps]
+    episode = [number for number, e in enumerate(episodes) for _ in e.steps]
+    group = [e.group for e in episodes for _ in e.steps]
+    return (
+        torch.tensor(rewards, dtype=torch.float32),
+        torch.tensor(episode, dtype=torch.int64),
+        torch.tensor(group, dtype=torch.int64),
+    )
+
+
+def _before(parts: Sequence[Part], states: Sequence[Tensor], steps: int) -> Tensor:
+    """[steps, H]: of the states at all response tokens, those that predict the first token of each step."""
+    whole = torch.zeros(steps, states[0].shape[1])
+    for one, state in zip(parts, states, strict=True):
+        whole[list(one.steps)] = state[torch.tensor([a for a, _ in one.spans])]
+    return whole
+
+
+def _spread(one: Part, advantages: Tensor) -> Tensor:
+    """[response tokens]: each step's advantage on all that was written in it."""
+    tokens = torch.zeros(len(one.encoded.response))
+    for step, (a, b) in zip(one.steps, one.spans, strict=True):
+        tokens[a:b] = advantages[step]
+    return tokens
+
+
+def _figures(episodes: Sequence[Episode], number: int) -> dict[str, float]:
+    steps = [s for e in episodes for s in e.steps]
+    return {
+        "return": sum(e.total for e in episodes) / len(episodes),
+        "turns": len(steps) / len(episodes),
+        "unparsable": sum(s.unparsable for s in steps) / max(1, len(steps)),
+        "stale": float(max(number - s.update for s in steps)),
+    }

@@ -1,0 +1,139 @@
+"""An agent's three methods around any Gym-like environment, as the environments that many episodes at once are played in."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from clawback.environments.core import Environment, Observation, Split, Step, Task
+from clawback.records import Message
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+UNREAD = object()
+"""What ``read_action`` gives for a reply that cannot be read."""
+
+
+class Speaks(Protocol):
+    """What is needed of an agent here: no model."""
+
+    retries: int
+
+    def get_system_prompt(self) -> str: ...
+
+    def format_observation(self, observation: Any) -> str: ...
+
+    def extract_action(self, response: str) -> Any: ...
+
+    def hint(self, response: str) -> str: ...
+
+    def fallback_action(self, observation: Any) -> Any: ...
+
+
+def read_action(agent: Speaks, response: str) -> Any:
+    """The action of a reply, or ``UNREAD``: whatever the method raises, and None, mean that it could not be read."""
+    try:
+        action = agent.extract_action(response)
+    except Exception:
+        return UNREAD
+    return UNREAD if action is None else action
+
+
+def shown(agent: Speaks, observation: Any) -> Message:
+    """An observation as the message that the model reads, without a terminal's colours."""
+    return {"role": "user", "content": _ANSI.sub("", str(agent.format_observation(observation)))}
+
+
+def opening(agent: Speaks, observation: Any) -> list[Message]:
+    system = agent.get_system_prompt()
+    return [*([{"role": "system", "content": system}] if system else []), shown(agent, observation)]
+
+
+def begun(env: Any, seed: int | None) -> Any:
+    """The first observation, of Gymnasium's ``reset`` or of an older one without seeds (TextWorld)."""
+    try:
+        said = env.reset(seed=seed)
+    except TypeError:
+        if seed is not None and hasattr(env, "seed"):
+            env.seed(seed)
+        said = env.reset()
+    return said[0] if isinstance(said, tuple) and len(said) == 2 and isinstance(said[1], dict) else said
+
+
+def taken(env: Any, action: Any) -> tuple[Any, float, bool, bool]:
+    """Observation, reward, terminated and truncated, of Gymnasium's five values or of Gym's four."""
+    said = env.step(action)
+    if len(said) == 4:
+        observation, reward, done, info = said
+        cut = bool(info.get("TimeLimit.truncated")) if isinstance(info, dict) else False
+        return observation, float(reward), bool(done) and not cut, cut
+    observation, reward, terminated, truncated, _ = said
+    return observation, float(reward), bool(terminated), bool(truncated)
+
+
+class AgentWorlds:
+    """An environment set: ``make_env`` makes the Gym-like environment of one episode, the agent puts it into words.
+
+    A task is a seed of the environment; those of ``test`` are none of ``train``'s.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        agent: Speaks,
+        make_env: Callable[[], Any],
+        *,
+        train: int = 1000,
+        test: int = 100,
+    ) -> None:
+        self.name, self.agent, self.make_env = name, agent, make_env
+        self.counts = {"train": train, "test": test}
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        first = 0 if split == "train" else 1_000_000
+        return [
+            Task(f"{self.name}/{first + i}", {"seed": first + i}, split) for i in range(self.counts[split])
+        ]
+
+    def make(self) -> Environment:
+        # A copy each: what an agent notes down about its episode is that episode's.
+        return _AgentWorld(copy.copy(self.agent), self.make_env())
+
+
+class _AgentWorld:
+    def __init__(self, agent: Speaks, env: Any) -> None:
+        self.agent, self.env = agent, env
+        self.observation: Any = None
+        self.missed = 0
+        """Replies in a row that could not be read."""
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        """The task's own seed is the world's: ``seed`` would make another world of it."""
+        self.observation = begun(self.env, int(task.data.get("seed", seed)))
+        self.missed = 0
+        return Observation(tuple(opening(self.agent, self.observation)))
+
+    async def step(self, message: Message) -> Step:
+        reply = str(message.get("content") or "")
+        action = read_action(self.agent, reply)
+        unread = action is UNREAD
+        if unread:
+            self.missed += 1
+            if self.missed <= self.agent.retries:
+                return Step(({"role": "user", "content": self.agent.hint(reply)},), info={"unparsable": True})
+            action = self.agent.fallback_action(self.observation)
+        self.missed = 0
+        self.observation, reward, terminated, truncated = taken(self.env, action)
+        over = terminated or truncated
+        return Step(
+            () if over else (shown(self.agent, self.observation),),
+            reward,
+            over,
+            {"unparsable": unread, "truncated": truncated and not terminated},
+        )
+
+    async def close(self) -> None:
+        close = getattr(self.env, "close", None)
+        if close is not None:
+            close()

@@ -1,0 +1,129 @@
+"""From tasks to rounds of episodes: dealt from a seed, played in groups, handed to the learner no older than was agreed.
+
+Round r learns from ``groups`` whole groups, of ``size`` episodes each of one task and seed. With ``staleness`` 0 a round is played to its end with the
+weights of the moment. With b above 0 playing does not wait: up to b rounds' worth of further groups are begun meanwhile and go on under whatever
+weights there are, so that no place is empty while the longest episode of a round is finished. An episode of which any reply
+is older than b updates is left out and counted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clawback.environments.core import EnvironmentFailure, Task
+from clawback.environments.rollouts import Order, Rollouts, mixed
+from clawback.errors import UsageError
+from clawback.progress import OnProgress
+from clawback.records import Episode
+
+
+@dataclass(frozen=True, slots=True)
+class Dealing:
+    """What is played in which order: all of it follows from ``seed``."""
+
+    tasks: Sequence[Task]
+    seed: int = 0
+    groups: int = 32
+    """Groups a round."""
+    size: int = 1
+    """Episodes a group: tries at the same task from the same seed."""
+
+    def orders(self, group: int) -> list[Order]:
+        """The episodes of a group. Tasks come in shuffled rounds."""
+        turn, place = divmod(group, len(self.tasks))
+        row = list(range(len(self.tasks)))
+        random.Random(mixed(self.seed, "row", turn)).shuffle(row)
+        task, world = self.tasks[row[place]], mixed(self.seed, "world", group) % 2**31
+        first = group * self.size
+        return [Order(first + i, task, world, self.seed, group) for i in range(self.size)]
+
+
+@dataclass
+class Collector:
+    """Call it with the number of a round."""
+
+    rollouts: Rollouts
+    dealing: Dealing
+    staleness: int = 0
+    played: Callable[[Sequence[int]], Mapping[int, Episode]] = lambda _: {}
+    """Episodes of these numbers that were played before an interruption: they are not played again."""
+    tell: OnProgress = lambda _: None
+    stale: int = 0
+    """Episodes that were left out because they had become too old."""
+    failed: int = 0
+    """Those whose world broke."""
+    _used: set[int] = field(default_factory=set)
+    """Groups that rounds have learned from, or that had to be left out."""
+    _begun: set[int] = field(default_factory=set)
+    _missed: int = 0
+    _done: dict[int, list[Episode]] = field(default_factory=dict)
+    """Group → what of it is over."""
+
+    def __post_init__(self) -> None:
+        if not self.dealing.tasks:
+            raise UsageError("There is nothing to play: the environment has no tasks to learn from.")
+
+    def __call__(self, number: int) -> list[Episode]:
+        wanted, misses = self.dealing.groups, 0
+        self.rollouts.refreshed(number)
+        chosen: list[list[Episode]] = []
+        while len(chosen) < wanted:
+            self._begin((number + 1 + self.staleness) * wanted + self._missed)
+            group = self._first_whole()
+            if group is None:
+                for episode in self.rollouts.wave():
+                    self._done.setdefault(episode.group, []).append(episode)
+                self.tell({"phase": "play", "round": number + 1, "step": len(chosen), "steps": wanted})
+                continue
+            self._used.add(group)
+            if usable := self._usable(self._done.pop(group), number):
+                chosen.append(usable)
+                continue
+            misses, self._missed = misses + 1, self._missed + 1
+            if misses > 4 * wanted:
+                raise EnvironmentFailure(
+                    f"{misses} groups of episodes of {self.rollouts.worlds.name} could not be learned from in one round: their worlds broke, "
+                    "or they took longer than the staleness that is allowed. `clawback episodes list` shows why."
+                )
+        return sorted((e for group in chosen for e in group), key=lambda e: e.number)
+
+    def state(self) -> dict[str, Any]:
+        """Which groups have been dealt with: what was begun and is in no round yet is begun again, or comes from ``played``."""
+        return {
+            "used": sorted(self._used),
+            "missed": self._missed,
+            "stale": self.stale,
+            "failed": self.failed,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._used, self._begun = set(state["used"]), set(state["used"])
+        self._missed, self.stale, self.failed = state["missed"], state["stale"], state["failed"]
+
+    def _begin(self, most: int) -> None:
+        """Begin groups while fewer than ``most`` have been in all."""
+        for group in range(most):
+            if group in self._begun:
+                continue
+            self._begun.add(group)
+            orders = self.dealing.orders(group)
+            known = self.played([order.number for order in orders])
+            if known:
+                self._done[group] = [known[number] for number in sorted(known)]
+            self.rollouts.start(order for order in orders if order.number not in known)
+
+    def _first_whole(self) -> int | None:
+        """The earliest group that is over; None where none is."""
+        whole = [group for group, done in self._done.items() if len(done) == self.dealing.size]
+        return min(whole, default=None)
+
+    def _usable(self, episodes: Sequence[Episode], number: int) -> list[Episode]:
+        """Without those whose world broke, and those with replies of weights too old."""
+        played = [e for e in episodes if e.status in ("completed", "truncated") and e.steps]
+        self.failed += sum(e.status == "failed" for e in episodes)
+        fresh = [e for e in played if number - min(s.update for s in e.steps) <= self.staleness]
+        self.stale += len(played) - len(fresh)
+        return sorted(fresh, key=lambda e: e.number)

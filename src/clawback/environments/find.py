@@ -1,0 +1,42 @@
+"""An environment set by its name, or a Gymnasium id that an agent of yours puts into words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clawback.environments import registry
+from clawback.environments.core import EnvironmentSet
+from clawback.environments.worlds import loaded
+from clawback.errors import MissingExtra, UsageError
+
+
+def find(task: str, agent: str | None = None, *, seed: int = 0) -> EnvironmentSet:
+    """Raises ``UsageError`` for a name that nobody provides, ``MissingExtra`` where Gymnasium is needed and not installed."""
+    return registry.find(task) if agent is None else _of_agent(task, agent, seed)
+
+
+def _of_agent(task: str, agent: str, seed: int) -> EnvironmentSet:
+    from clawback.environments.agent import Agent
+    from clawback.environments.agent_worlds import AgentWorlds
+
+    kind = loaded(agent)
+    if not (isinstance(kind, type) and issubclass(kind, Agent)):
+        raise UsageError(f"{agent!r} is no subclass of clawback.Agent.")
+    make = getattr(kind, "make_env", None)
+    if make is None:
+        try:
+            import gymnasium
+        except ImportError as error:
+            raise MissingExtra(
+                "Gymnasium is not installed. Run: pip install 'clawback[environments]' (or give the agent a static method make_env)."
+            ) from error
+        try:
+            spec = gymnasium.spec(task)
+        except gymnasium.error.Error as error:
+            raise UsageError(f"Gymnasium has no environment {task!r}: {error}") from error
+        options = dict(getattr(kind, "env_options", {}))
+
+        def make() -> Any:
+            return gymnasium.make(spec, disable_env_checker=True, **options)
+
+    return AgentWorlds(task, kind.speaker(seed), make)

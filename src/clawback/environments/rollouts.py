@@ -1,0 +1,342 @@
+"""Many episodes at once over one batched generator.
+
+Worlds live on an event loop in a thread of its own; the policy draws in the caller's. Each *wave* takes every episode whose world has answered one
+reply further, in one batch, with what was read before still in the cache. Worlds that answer within ``patience`` are waited for,
+so that with quick ones the waves, and with them the bits of every episode, follow from the seed alone; slow ones are left to join a later wave.
+
+A world that breaks is no fault of the policy: its episode begins again in a fresh world, at most ``retries`` times, and is then ``failed``, without a
+reward and out of training.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from clawback.engine.types import Sampling
+from clawback.environments.core import (
+    Environment,
+    EnvironmentFailure,
+    EnvironmentSet,
+    Observation,
+    Step,
+    Task,
+)
+from clawback.errors import ClawbackError
+from clawback.records import Episode, EpisodeStatus, EpisodeStep
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.dialogue import Dialogue
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.conversations import Conversations
+
+T = TypeVar("T")
+MOST_FAILED = 0.5
+"""Share of episodes whose world may break before playing stops, once there are ``FEWEST_FAILED``."""
+FEWEST_FAILED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """How episodes are played."""
+
+    together: int = 32
+    """Episodes under way at once."""
+    max_turns: int = 40
+    """Replies in an episode; one that is not over by then is ``truncated``."""
+    max_tokens: int = 32
+    """Of a reply."""
+    penalty: float = 0.5
+    """What a reply costs that the environment could not read. It stays in the conversation."""
+    retries: int = 2
+    """How often an episode is begun again when its world breaks."""
+    patience: float = 1.0
+    """Seconds that a wave waits for the worlds that have not answered yet."""
+    timeout: float = 120.0
+    """Seconds after which a world that does not answer is broken."""
+    keep_cache: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One episode that is to be played. What it draws follows from ``seed``, ``draws`` and its ``number`` alone."""
+
+    number: int
+    task: Task
+    seed: int
+    """Of the world."""
+    draws: int
+    """Of the policy's replies."""
+    group: int = 0
+    split: Literal["train", "test"] = "train"
+
+
+@dataclass(eq=False, slots=True)
+class _Live:
+    """An episode under way."""
+
+    order: Order
+    world: Environment
+    answer: Future[Any]
+    """What the world is asked for: an observation first, then a step."""
+    attempt: int = 0
+    dialogue: Dialogue | None = None
+    steps: list[EpisodeStep] = field(default_factory=list)
+
+
+class Rollouts:
+    """``start`` orders, ``wave`` until enough of them are over, ``close``. Or ``play`` for all of them."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        worlds: EnvironmentSet,
+        play: Play | None = None,
+        *,
+        sampling: Sampling | None = None,
+        on_episodes: Callable[[Sequence[Episode]], None] = lambda _: None,
+    ) -> None:
+        """``on_episodes``: told of the episodes that a wave finished, once each, before anything else is done with them."""
+        from clawback.engine.torch.sampling.conversations import Conversations
+
+        self.policy, self.worlds, self.how = policy, worlds, play or Play()
+        self.on_episodes = on_episodes
+        self.update = 0
+        """How often the weights have changed: noted with each reply."""
+        self.conversations: Conversations = Conversations(
+            policy, sampling=sampling or policy.sampling, keep=self.how.keep_cache
+        )
+        self.broken, self.over = 0, 0
+        """Worlds that broke, and episodes that are over."""
+        self._waiting: deque[Order] = deque()
+        self._live: list[_Live] = []
+        self._loop = _Loop()
+
+    # ------------------------------------------------------------------------------------------------- the outside
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is under way."""
+        return not self._waiting and not self._live
+
+    def start(self, orders: Iterable[Order]) -> None:
+        self._waiting += orders
+
+    def play(self, orders: Sequence[Order]) -> list[Episode]:
+        """All of them to their ends, in order."""
+        self.start(orders)
+        done: dict[int, Episode] = {}
+        while not self.idle:
+            done |= {episode.number: episode for episode in self.wave()}
+        return [done[order.number] for order in orders]
+
+    def refreshed(self, update: int) -> None:
+        """The policy's weights have changed. Episodes under way go on under the new ones."""
+        self.update = update
+        self.conversations.refresh()
+
+    def wave(self) -> list[Episode]:
+        """Every episode whose world has answered goes one reply further. Those that are over by now."""
+        self._admit()
+        done: list[Episode] = []
+        ready: list[_Live] = []
+        for live in self._answered():
+            if (episode := self._take(live)) is not None:
+                done.append(episode)
+            elif live in self._live and live.answer.done() and live.dialogue is not None:
+                ready.append(live)
+        self._reply(ready)
+        if done:
+            self.over += len(done)
+            self.on_episodes(done)
+            self._check()
+        return done
+
+    def close(self) -> None:
+        """Let every world go. Episodes under way are lost; what is over was told."""
+        for live in self._live:
+            live.answer.cancel()
+            self._let_go(live)
+        self._live, self._waiting = [], deque()
+        self._loop.close()
+
+    def __enter__(self) -> Rollouts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ----------------------------------------------------------------------------------------------------- a wave
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._live) < self.how.together:
+            self._live.append(self._open(self._waiting.popleft(), 0))
+
+    def _open(self, order: Order, attempt: int) -> _Live:
+        world = self.worlds.make()
+        return _Live(order, world, self._ask(world.reset(order.task, order.seed)), attempt)
+
+    def _ask(self, what: Awaitable[T]) -> Future[T]:
+        return self._loop.submit(_within(what, self.how.timeout))
+
+    def _answered(self) -> list[_Live]:
+        """Those whose world has answered, in the order in which they were started."""
+        asked = [live.answer for live in self._live]
+        _, slow = wait(asked, timeout=self.how.patience)
+        if len(slow) == len(asked) and asked:
+            wait(asked, return_when="FIRST_COMPLETED")
+        return [live for live in self._live if live.answer.done()]
+
+    def _take(self, live: _Live) -> Episode | None:
+        """What the world said, entered. The episode, where that ended it."""
+        from clawback.engine.torch.models.dialogue import Dialogue
+
+        try:
+            said = live.answer.result()
+        except Exception as error:
+            return self._again(live, error)
+        if isinstance(said, Observation):
+            room = self.policy.info.context - self.how.max_tokens
+            live.dialogue = Dialogue(
+                self.policy.chat, said.messages, max_prompt=max(16, min(self.policy.max_prompt, room))
+            )
+            return None
+        assert isinstance(said, Step)
+        assert live.dialogue is not None
+        live.dialogue.heard(said.messages)
+        live.steps[-1] = scored(live.steps[-1], said, self.how.penalty)
+        if said.done:
+            cut = bool(said.info.get("truncated"))
+            why = str(said.info.get("stop_reason") or ("the environment's limit" if cut else "done"))
+            return self._finish(live, "truncated" if cut else "completed", why)
+        if len(live.steps) >= self.how.max_turns:
+            return self._finish(live, "truncated", f"{self.how.max_turns} turns")
+        return None
+
+    def _again(self, live: _Live, error: Exception) -> Episode | None:
+        """The world broke: a fresh one, or the end."""
+        self.broken += 1
+        self._let_go(live)
+        self.conversations.forget(live.order.number)
+        place = self._live.index(live)
+        if live.attempt < self.how.retries:
+            self._live[place] = self._open(live.order, live.attempt + 1)
+            return None
+        why = str(error) if isinstance(error, ClawbackError) else f"{type(error).__name__}: {error}"
+        return self._finish(live, "failed", why)
+
+    def _finish(self, live: _Live, status: EpisodeStatus, why: str) -> Episode:
+        self._live.remove(live)
+        self.conversations.forget(live.order.number)
+        if status != "failed":  # whose world has been let go of
+            self._let_go(live)
+        order, dialogue = live.order, live.dialogue
+        whole = status != "failed" and dialogue is not None
+        return Episode(
+            environment=self.worlds.name,
+            task=order.task.id,
+            seed=order.seed,
+            messages=tuple(dialogue.messages) if dialogue else (),
+            branches=dialogue.branches if whole and dialogue else (),
+            steps=tuple(live.steps) if whole else (),
+            status=status,
+            stop_reason=why,
+            number=order.number,
+            group=order.group,
+            split=order.split,
+            created_at=time.time(),
+        )
+
+    def _let_go(self, live: _Live) -> None:
+        self._loop.submit(_quietly(live.world.close()))
+
+    def _reply(self, ready: Sequence[_Live]) -> None:
+        """One batch of replies; each is handed to its world."""
+        from clawback.engine.torch.sampling.conversations import Turn
+
+        turns = []
+        for live in ready:
+            assert live.dialogue is not None
+            order = live.order
+            seed = mixed(order.draws, order.number, len(live.steps))
+            turns.append(Turn(order.number, live.dialogue.prompt(), seed, self.how.max_tokens))
+        for live, sampled in zip(ready, self.conversations.draw(turns), strict=True):
+            assert live.dialogue is not None
+            branch = live.dialogue.branch
+            start, end, _ = live.dialogue.wrote(sampled.ids, sampled.logprobs, sampled.finished)
+            live.steps.append(EpisodeStep(branch, start, end, update=self.update, ended=sampled.finished))
+            live.answer = self._ask(live.world.step(live.dialogue.messages[-1]))
+
+    def _check(self) -> None:
+        """Raises ``EnvironmentFailure`` where most worlds break."""
+        tries = self.over + self.broken
+        if self.broken >= FEWEST_FAILED and self.broken > MOST_FAILED * tries:
+            raise EnvironmentFailure(
+                f"{self.broken} of {tries} tries at {self.worlds.name} ended because the environment broke, not the policy. "
+                "`clawback episodes list` shows why; mend it, then go on."
+            )
+
+
+def scored(step: EpisodeStep, said: Step, penalty: float) -> EpisodeStep:
+    """A reply with what its world made of it."""
+    from dataclasses import replace
+
+    unparsable = bool(said.info.get("unparsable"))
+    return replace(
+        step, reward=said.reward, unparsable=unparsable, penalty=-abs(penalty) if unparsable else 0.0
+    )
+
+
+def mixed(*numbers: int | str) -> int:
+    """A seed of 63 bits that follows from these; the same everywhere."""
+    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+async def _within(what: Awaitable[T], seconds: float) -> T:
+    try:
+        return await asyncio.wait_for(what, seconds)
+    except TimeoutError:
+        raise EnvironmentFailure(f"the environment did not answer within {seconds:.0f} s") from None
+
+
+async def _quietly(what: Awaitable[None]) -> None:
+    """A world that cannot be closed is one more that broke; its episode is over all the same."""
+    import contextlib
+
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(what, 30)
+
+
+class _Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="worlds", daemon=True)
+        self._thread.start()
+
+    def submit(self, what: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(what, self._loop)
+
+    def close(self) -> None:
+        """What is still under way gets its chance to let go."""
+        if self._loop.is_closed():
+            return
+
+        async def rest() -> None:
+            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            if others:
+                await asyncio.wait(others, timeout=5)
+
+        self.submit(rest()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        self._loop.close()

@@ -1,0 +1,374 @@
+"""Learning from an environment: held-out tasks before, rounds of episodes, held-out tasks after, a version with all that made it.
+
+Every episode is in the store when it is over. A run that was killed is gone on with from its checkpoint, and what had been played since is
+not played again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback import config, release, store
+from clawback.environments.collecting import Collector, Dealing
+from clawback.environments.core import EnvironmentSet
+from clawback.environments.evaluating import Verdict, compare, evaluate, orders
+from clawback.environments.find import find
+from clawback.environments.rollouts import Play, Rollouts
+from clawback.errors import Busy, ClawbackError, NotFound, Stopped, TrainingError, UsageError
+from clawback.paths import Home
+from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
+from clawback.records import Episode, Run, Version
+from clawback.release.registry import LOCK_SECONDS
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.store import Store
+
+BEFORE, AFTER = 1_000_000_000, 2_000_000_000
+"""Where the numbers of a run's held-out episodes begin."""
+KEY = "gym"
+"""Under which a run's recipe says what was played."""
+TELL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be played, and how. It is kept with the run."""
+
+    task: str
+    agent: str | None = None
+    episodes: int = 1000
+    groups: int = 32
+    """Groups a round."""
+    size: int = 1
+    """Episodes of a group: the same task and seed."""
+    staleness: int = 0
+    held_out: int = 64
+    """Held-out tasks before and after."""
+    together: int = 32
+    max_turns: int = 40
+    max_tokens: int = 32
+    penalty: float = 0.5
+
+    @property
+    def rounds(self) -> int:
+        return max(1, -(-self.episodes // (self.groups * self.size)))
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of it."""
+
+    run: Run
+    version: Version
+    verdict: Verdict
+    counts: Mapping[str, int]
+    """Episodes by status."""
+
+    @property
+    def live(self) -> bool:
+        return self.version.status == "live"
+
+
+def learn(
+    home: Home,
+    wish: Wish,
+    *,
+    seed: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    preset: str | None = None,
+    live: bool = False,
+    worlds: EnvironmentSet | None = None,
+    resume: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Played:
+    """Make a version from episodes, from what is live now.
+
+    Args:
+        wish: what to play. A run of the very same that was interrupted is gone on with.
+        overrides: recipe values by hand, and those of ``EpisodeSettings``.
+        live: put it live if held-out tasks accept it.
+        worlds: in place of what ``wish.task`` names.
+        resume: a run that was stopped, to go on with: its own wish counts.
+
+    Raises ``Busy`` while another process trains, ``Stopped`` when somebody stops it, ``EnvironmentFailure`` where most worlds break.
+    """
+    from filelock import FileLock, Timeout
+
+    home.create()
+    try:
+        with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
+            job = _Job(home, db, on_progress)
+            return job.go(wish, seed, overrides or {}, preset, worlds, resume, live)
+    except Timeout:
+        raise Busy("A run is training already. `clawback status` shows how far it is.") from None
+
+
+def wish_of(run: Run) -> Wish | None:
+    """What a run plays; None for one on feedback."""
+    kept = (run.recipe.get("extra") or {}).get(KEY)
+    return Wish(**kept) if kept else None
+
+
+class _Job:
+    def __init__(self, home: Home, db: Store, on_progress: OnProgress | None) -> None:
+        self.home, self.db, self.on_progress = home, db, on_progress
+        self.settings = config.load(home.config)
+        self.pace, self.told, self.phase = Pace(), 0.0, ""
+        self.steps: list[tuple[str, int, dict[str, float]]] = []
+
+    def go(
+        self,
+        wish: Wish,
+        seed: int | None,
+        overrides: Mapping[str, Any],
+        preset: str | None,
+        worlds: EnvironmentSet | None,
+        resume: int | None,
+        live: bool,
+    ) -> Played:
+        release.heal(self.db, self.home)
+        seed = self.settings.training.seed if seed is None else seed
+        if resume is not None:
+            wish = self.taken_up(resume)
+            seed = self.db.run(resume).seed
+        worlds = worlds or find(wish.task, wish.agent, seed=seed)
+        run, policy = self.begin(wish, seed, overrides, preset, resume is not None)
+        try:
+            version, before, after = self.version(run, policy, worlds, wish)
+            verdict = compare(
+                before,
+                after,
+                version=version.number,
+                against=run.parent,
+                confidence=self.settings.gate.confidence,
+            )
+            self.db.set_report(version.number, verdict.to_dict())
+        except (Stopped, KeyboardInterrupt):
+            self.keep_steps(run)
+            self.db.update_run(run.id, status="stopped")
+            raise
+        except ClawbackError as error:
+            self.fail(run, str(error))
+            raise
+        except Exception as error:
+            self.fail(run, f"{type(error).__name__}: {error}")
+            raise TrainingError(
+                f"The run failed ({type(error).__name__}: {error}). Its episodes are kept."
+            ) from error
+        self.keep_steps(run)
+        self.db.update_run(run.id, status="done", progress={"phase": "done"})
+        shutil.rmtree(self.folder(run), ignore_errors=True)
+        if live and verdict.accepted:
+            release.promote(self.db, self.home, version.number)
+        counts = self.db.count_episodes(run.id)
+        return Played(self.db.run(run.id), self.db.version(version.number), verdict, counts)
+
+    def folder(self, run: Run) -> Path:
+        return self.home.runs / str(run.id)
+
+    # ------------------------------------------------------------------------------------------------- begin
+
+    def taken_up(self, number: int) -> Wish:
+        """A stopped run, or one whose process died, as one that runs again. Raises ``UsageError``."""
+        run = self.db.run(number)
+        wish = wish_of(run)
+        if wish is None or run.status not in ("stopped", "running"):
+            why = "learns from feedback: `clawback runs resume`" if wish is None else f"is {run.status}"
+            raise UsageError(f"Run {number} {why}, so there is nothing to go on with.")
+        self.db.update_run(number, status="running", finished_at=None, stop_at=None, pid=os.getpid())
+        return wish
+
+    def begin(
+        self, wish: Wish, seed: int, overrides: Mapping[str, Any], preset: str | None, resumed: bool
+    ) -> tuple[Run, Policy]:
+        """The run, new or interrupted, and the policy that it starts from."""
+        from clawback import engine
+
+        dead = self.left_behind(wish, seed)
+        if dead is not None and wish_of(dead) is None:
+            raise Busy(
+                f"Run {dead.id} was interrupted. Finish it first (`clawback train`), or stop it (`clawback runs stop`)."
+            )
+        parent = self.db.version(dead.parent) if dead is not None else self.db.live()
+        self.tell({"phase": "load"})
+        policy = self.policy(parent)
+        own = {k: v for k, v in overrides.items() if k in _episode_settings()}
+        rest = {k: v for k, v in overrides.items() if k not in own}
+        made = engine.episode_recipe(
+            policy.info,
+            preset or self.settings.training.preset,
+            rest,
+            **{"rounds": wish.rounds, KEY: asdict(wish), **own},
+        )
+        if dead is not None:
+            if resumed or (wish_of(dead), dead.seed, dict(dead.recipe)) == (wish, seed, _plain(asdict(made))):
+                self.db.update_run(dead.id, status="running", finished_at=None, stop_at=None, pid=os.getpid())
+                return self.db.run(dead.id), policy
+            if dead.status == "running":
+                self.db.update_run(dead.id, status="stopped")
+            if dead.parent != self.db.live().number:
+                policy = self.policy(self.db.live())
+                parent = self.db.live()
+        run = Run(
+            base=policy.info.base if not parent.base else parent.base,
+            base_revision=policy.info.revision,
+            algorithm=made.algorithm,
+            recipe=asdict(made),
+            seed=seed,
+            parent=parent.number,
+            pid=os.getpid(),
+            progress={"phase": "start"},
+        )
+        return self.db.start_run(run), policy
+
+    def left_behind(self, wish: Wish, seed: int) -> Run | None:
+        """The run that a dead process left, or the newest, where it is this very one and was stopped."""
+        if (dead := self.db.active_run()) is not None:
+            return dead
+        last = next(iter(self.db.runs(limit=1)), None)
+        if last is None or last.status != "stopped" or last.version is not None:
+            return None
+        return last if (wish_of(last), last.seed) == (wish, seed) else None
+
+    def policy(self, version: Version) -> Policy:
+        """A version, to play. All of the distribution is drawn from while it learns, at the temperature that it answers with."""
+        policy = release.load(self.home, version, self.settings)
+        policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)
+        return policy
+
+    # ------------------------------------------------------------------------------------------------- play
+
+    def version(
+        self, run: Run, policy: Policy, worlds: EnvironmentSet, wish: Wish
+    ) -> tuple[Version, Sequence[Episode], Sequence[Episode]]:
+        """Held-out tasks, training, held-out tasks."""
+        from clawback import engine
+
+        play = Play(wish.together, wish.max_turns, wish.max_tokens, wish.penalty)
+        held = list(worlds.tasks("test"))
+        with Rollouts(policy, worlds, play, on_episodes=lambda e: self.keep(run, e)) as rollouts:
+            before = self.held_out(run, rollouts, held, wish, BEFORE)
+            collector = Collector(
+                rollouts,
+                Dealing(list(worlds.tasks("train")), run.seed, wish.groups, wish.size),
+                wish.staleness,
+                lambda numbers: self.db.played(run.id, numbers),
+                lambda p: self.enter(run, self.playing(p, run)),
+            )
+            about = {
+                **asdict(wish),
+                "environment": worlds.name,
+                "held_out_tasks": min(len(held), wish.held_out),
+            }
+            result = engine.train_episodes(
+                policy,
+                collector,
+                engine.recipe_from(run.recipe),
+                seed=run.seed,
+                out=self.folder(run),
+                about=about,
+                on_progress=lambda p: self.enter(run, p),
+            )
+            rollouts.refreshed(wish.rounds)
+            after = self.held_out(run, rollouts, held, wish, AFTER)
+        result.episodes.update(
+            returned={"before": _mean(before), "after": _mean(after)},
+            left_out={"failed": collector.failed, "stale": collector.stale},
+            counts=self.db.count_episodes(run.id),
+        )
+        return release.propose(self.db, self.home, run, result), before, after
+
+    @staticmethod
+    def playing(told: Progress, run: Run) -> Progress:
+        """How far a round's episodes are, as a place in the training that they are part of: one bar, not two by turns."""
+        from clawback.engine import recipe_from
+        from clawback.engine.torch.sources.episodes import EpisodeSettings
+
+        settings = EpisodeSettings.of(recipe_from(run.recipe))
+        each = settings.steps_a_round
+        return {"phase": "train", "step": (told["round"] - 1) * each, "steps": settings.rounds * each} | {
+            "round": told["round"], "rounds": settings.rounds
+        }  # fmt: skip
+
+    def held_out(
+        self, run: Run, rollouts: Rollouts, tasks: Sequence[Any], wish: Wish, first: int
+    ) -> list[Episode]:
+        asked = orders(tasks, wish.held_out, run.seed, first)
+        name = "before" if first == BEFORE else "after"
+        known = self.db.played(run.id, [order.number for order in asked])
+        return evaluate(
+            rollouts,
+            asked,
+            played=known,
+            tell=lambda done, all_: self.enter(run, {"phase": name, "step": done, "steps": all_}),
+        )
+
+    def keep(self, run: Run, episodes: Sequence[Episode]) -> None:
+        """Into the store, before anything is learned from them."""
+        self.db.add_episodes([replace(e, run_id=run.id) for e in episodes])
+
+    # ---------------------------------------------------------------------------------------------- progress
+
+    def enter(self, run: Run, progress: Progress) -> None:
+        """Into the run's row, a few times a second at most, and to who asked for it. Raises ``Stopped`` where somebody wants that."""
+        progress = self.pace(progress)
+        phase, now = str(progress.get("phase", "")), time.monotonic()
+        if figures := curve(progress):
+            self.steps.append((phase, progress["step"], figures))
+        if phase not in ANNOUNCEMENTS and (phase != self.phase or now - self.told >= TELL_SECONDS):
+            self.told, self.phase = now, phase
+            self.db.update_run(run.id, progress=progress)
+            self.keep_steps(run)
+            if self.db.stop_wanted(run.id) and phase == "train":
+                raise Stopped(
+                    f"Run {run.id} was stopped ({describe(progress)}). Its checkpoint is kept: `clawback gym --resume {run.id}` goes on with it."
+                )
+        self.tell(progress)
+
+    def keep_steps(self, run: Run) -> None:
+        if self.steps:
+            self.db.add_steps(run.id, self.steps)
+            self.steps = []
+
+    def tell(self, progress: Progress) -> None:
+        if self.on_progress:
+            self.on_progress(progress)
+
+    def fail(self, run: Run, why: str) -> None:
+        self.keep_steps(run)
+        self.db.update_run(run.id, status="failed", error=why)
+        with suppress(OSError):
+            shutil.rmtree(self.folder(run))
+
+
+def newest(home: Home) -> Run:
+    """The newest run that plays. Raises ``NotFound``."""
+    with store.connect(home.database) as db:
+        for run in db.runs(limit=100):
+            if wish_of(run) is not None:
+                return run
+    raise NotFound("No run of `clawback gym` is known, so there is nothing to go on with.")
+
+
+def _episode_settings() -> set[str]:
+    return {"round_steps", "passes", "estimator", "gamma", "lam", "ridge", "memory", "max_gap"}
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As the store gives it back."""
+    import json
+
+    found: dict[str, Any] = json.loads(json.dumps(values))
+    return found
+
+
+def _mean(episodes: Sequence[Episode]) -> float:
+    return sum(e.total for e in episodes) / max(1, len(episodes))

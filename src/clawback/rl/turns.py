@@ -1,0 +1,107 @@
+"""From the rewards of an episode's turns to their advantages: four ways, each on turns laid end to end.
+
+All take ``rewards`` [T] of the turns of E episodes and ``episode`` [T] int64, non-decreasing, and give [T] advantages. A turn's advantage is then
+that of each token that the policy wrote in it.
+
+    returns     G_t = r_t + γ·G_{t+1}, against the mean of all turns                                     (Williams 1992, with a baseline)
+    gae         generalised advantages over turns, with values of the states before them                 (Schulman et al. 2016, arXiv:1506.02438)
+    group       the episode's undiscounted return against the others of its group                        (Shao et al. 2024, arXiv:2402.03300)
+    step_wise   r_t, or G_t, z-scored among the turns at the same place of episodes of the same group    (OpenClaw-RL's ``step_wise``)
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from clawback.rl import credit
+from clawback.rl.advantages import group_normalised
+
+Estimator = Literal["returns", "gae", "group", "step_wise"]
+ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
+
+
+def places(episode: Tensor) -> Tensor:
+    """[T] → [T]: 0 for the first turn of each episode, 1 for the second, …"""
+    if not episode.numel():
+        return episode
+    _, lengths = torch.unique_consecutive(episode, return_counts=True)
+    starts = lengths.cumsum(0) - lengths
+    found: Tensor = torch.arange(episode.numel(), device=episode.device) - starts.repeat_interleave(lengths)
+    return found
+
+
+def totals(rewards: Tensor, episode: Tensor) -> Tensor:
+    """[T] → [T]: the sum of the rewards of each turn's whole episode."""
+    if not episode.numel():
+        return rewards
+    _, index = torch.unique_consecutive(episode, return_inverse=True)
+    return rewards.new_zeros(int(index.max()) + 1).index_add(0, index, rewards)[index]
+
+
+def step_wise(rewards: Tensor, group: Tensor, place: Tensor, *, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Each turn against those at the same place of episodes of the same group: (r − mean) / (std + ε), population std.
+
+    Args:
+        rewards: [T] of each step: what a judge said of it, and the outcome of its episode on top.
+        group: [T] int64, any labels: the task that the turn's episode tried.
+        place: [T] int64, which turn of its episode it is.
+
+    Returns:
+        [T] advantages, and [T] bool: False for turns that say nothing, since all at their place were paid alike. One that has its place
+        to itself keeps its raw reward, as in OpenClaw-RL.
+    """
+    rewards = rewards.float()
+    if not rewards.numel():
+        return rewards, torch.zeros(0, dtype=torch.bool)
+    _, index, count = torch.unique(
+        torch.stack([group, place]), dim=1, return_inverse=True, return_counts=True
+    )
+    size = count.to(rewards.dtype)
+    mean = rewards.new_zeros(size.numel()).index_add(0, index, rewards) / size
+    centred = rewards - mean[index]
+    spread = (rewards.new_zeros(size.numel()).index_add(0, index, centred.square()) / size).sqrt()
+    alone, alike = count[index] == 1, spread[index] <= eps
+    scored = torch.where(alone, rewards, centred / (spread[index] + eps))
+    says = alone | ~alike
+    return torch.where(says, scored, torch.zeros_like(scored)), says
+
+
+def advantages(
+    rewards: Tensor,
+    episode: Tensor,
+    group: Tensor,
+    *,
+    estimator: Estimator = "gae",
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    values: Tensor | None = None,
+    scale: bool = True,
+) -> Tensor:
+    """[T] advantages of turns.
+
+    Args:
+        rewards: [T] what each turn brought.
+        episode: [T] int64, non-decreasing.
+        group: [T] int64: episodes of the same task and seed share one.
+        gamma: discount from a turn to the next. ``group`` is undiscounted.
+        lam: of ``gae``: 0 trusts the values, 1 the rewards.
+        values: [T] what was expected before each turn; None: nothing.
+        scale: divide ``returns`` and ``gae`` by the standard deviation of all turns.
+    """
+    rewards = rewards.float()
+    if estimator == "step_wise":
+        return step_wise(credit.discounted(rewards, episode, gamma), group, places(episode))[0]
+    if estimator == "group":
+        # Each episode counts once in its group, however many turns it has.
+        first = places(episode) == 0
+        _, index = torch.unique_consecutive(episode, return_inverse=True)
+        return group_normalised(totals(rewards, episode)[first], group[first], scale=scale)[index]
+    expected = torch.zeros_like(rewards) if values is None or estimator == "returns" else values.float()
+    found = credit.gae(rewards, expected, episode, gamma=gamma, lam=1.0 if estimator == "returns" else lam)[0]
+    if estimator == "returns" or values is None:
+        found = found - found.mean() if found.numel() else found
+    spread = found.std(unbiased=False) if found.numel() else found.sum()
+    return found / (spread + 1e-6) if scale and float(spread) > 1e-6 else found

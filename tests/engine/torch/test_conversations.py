@@ -1,0 +1,88 @@
+"""Conversations drawn together, with what was read kept, against the model read anew."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from clawback import engine
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sampling.conversations import Conversations, Turn
+from clawback.engine.types import GREEDY, Sampling
+
+
+def talk(policy, many, *, keep=True, sampling=None, rounds=3, together=True):
+    """Each conversation some turns long, of lengths of their own; what each said."""
+    drawer = Conversations(policy, sampling=sampling or Sampling(1.0), keep=keep)
+    ids = [list(range(5 + i, 9 + 2 * i)) for i in range(many)]
+    said = [[] for _ in range(many)]
+    for turn in range(rounds):
+        # Some sit a turn out; the order changes from turn to turn.
+        who = [i for i in range(many) if (i + turn) % 4 or turn == 0][:: 1 if turn % 2 else -1]
+        asked = [Turn(i, ids[i], 1000 * turn + i, 3 + i % 4) for i in who]
+        answers = drawer.draw(asked) if together else [drawer.draw([one])[0] for one in asked]
+        for i, one in zip(who, answers, strict=True):
+            said[i].append((list(ids[i]), one))
+            ids[i] = [*ids[i], *one.ids, 50 + turn, 60 + i]
+    return said, drawer
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_what_is_recorded_is_what_the_scorer_says(folders, family):
+    policy = engine.load(str(folders(family)))
+    policy.sampling = Sampling(1.0)
+    policy.attach(rank=4, alpha=4, seed=0)
+    torch.manual_seed(1)
+    for name, parameter in policy.model.named_parameters():
+        if "lora_B" in name:
+            parameter.data = torch.randn_like(parameter) * 0.05
+    said, drawer = talk(policy, 7)
+    assert drawer.reused > 0
+    for rows in said:
+        for prompt, one in rows:
+            [values] = policy.scorer([Encoded(tuple(prompt), one.ids)]).split()
+            torch.testing.assert_close(torch.tensor(one.logprobs), values.detach(), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, 0.9), GREEDY])
+def test_neighbours_and_a_kept_cache_change_nothing(folders, sampling):
+    policy = engine.load(str(folders("llama")))
+    kept, _ = talk(policy, 6, sampling=sampling)
+    anew, drawer = talk(policy, 6, sampling=sampling, keep=False)
+    alone, _ = talk(policy, 6, sampling=sampling, together=False)
+    assert drawer.reused == 0
+    ids = [[[one.ids for _, one in rows] for rows in said] for said in (kept, anew, alone)]
+    assert ids[0] == ids[1] == ids[2]
+
+
+def test_the_same_seed_gives_the_same_bits(folders):
+    policy = engine.load(str(folders("llama")))
+    assert talk(policy, 5)[0] == talk(policy, 5)[0]
+
+
+def test_new_weights_are_drawn_from_after_a_refresh(folders):
+    policy = engine.load(str(folders("llama")))
+    policy.sampling = Sampling(1.0)
+    policy.attach(rank=4, alpha=4, seed=0)
+    drawer = Conversations(policy, sampling=Sampling(1.0))
+    turn = Turn("a", [5, 6, 7], 3, 6)
+    before = drawer.draw([turn])
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if "lora_B" in name:
+                parameter.add_(0.1)
+    drawer.refresh()
+    after = drawer.draw([turn])
+    assert after != before
+    [values] = policy.scorer([Encoded((5, 6, 7), after[0].ids)]).split()
+    torch.testing.assert_close(torch.tensor(after[0].logprobs), values.detach(), atol=1e-3, rtol=1e-3)
+
+
+def test_models_that_the_decoder_does_not_know_are_drawn_from_all_the_same(folders):
+    policy = engine.load(str(folders("gpt2")))
+    policy.sampling = Sampling(1.0)
+    said, drawer = talk(policy, 3, rounds=2)
+    assert drawer.reused == 0
+    for prompt, one in said[1]:
+        [values] = policy.scorer([Encoded(tuple(prompt), one.ids)]).split()
+        torch.testing.assert_close(torch.tensor(one.logprobs), values.detach(), atol=1e-3, rtol=1e-3)

@@ -1,0 +1,168 @@
+"""Many episodes at once: what each says is its own, what breaks is nobody's reward, and what is recorded is what the learner says."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from clawback.engine.torch.sources.episodes import Episodes, EpisodeSettings, flat, sequences
+from clawback.environments.core import EnvironmentFailure, Task
+from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.errors import TrainingError
+from clawback.records import Episode
+from tests.environments.worlds import Worlds
+
+SHORT = Play(together=4, max_tokens=5, patience=5.0)
+
+
+def orders(count, size=1):
+    return [Order(i, Task(f"t{i // size}"), i // size, 7, i // size) for i in range(count)]
+
+
+def played(policy, worlds, how=SHORT, count=6, **options):
+    with Rollouts(policy, worlds, how, **options) as rollouts:
+        return rollouts.play(orders(count)), rollouts
+
+
+def test_an_episode_is_the_same_alone_and_among_others(policy):
+    alone, _ = played(policy, Worlds(), dataclasses.replace(SHORT, together=1))
+    among, rollouts = played(policy, Worlds(turns=lambda seed: 3), dataclasses.replace(SHORT, together=6))
+    tokens = [[[b.ids for b in e.branches] for e in some] for some in (alone, among)]
+    assert tokens[0] == tokens[1]
+    assert [e.number for e in among] == list(range(6))
+    assert rollouts.conversations.reused > rollouts.conversations.read  # most of each turn had been read
+
+
+def test_the_same_seed_plays_the_same_bit_for_bit(policy):
+    plain = [dataclasses.replace(e, created_at=0.0) for e in played(policy, Worlds())[0]]
+    assert plain == [dataclasses.replace(e, created_at=0.0) for e in played(policy, Worlds())[0]]
+
+
+def test_steps_lie_where_they_say_and_rewards_add_up(policy):
+    episodes, _ = played(policy, Worlds(turns=lambda seed: 1 + seed % 3))
+    for e in episodes:
+        assert e.status == "completed"
+        assert len(e.steps) == 1 + e.seed % 3
+        assert e.total == sum(s.reward for s in e.steps)
+        written = [i for b in e.branches for i, wrote in enumerate(b.mask) if wrote]
+        spans = [i for s in e.steps for i in range(s.start, s.end)]
+        assert written == spans
+        for step, message in zip(e.steps, (m for m in e.messages if m["role"] == "assistant"), strict=True):
+            ids = e.branches[step.branch].ids[step.start : step.end]
+            assert policy.tokenizer.decode(ids, skip_special_tokens=True) == message["content"]
+
+
+def test_slow_worlds_are_waited_for_or_join_later(policy):
+    how = dataclasses.replace(SHORT, patience=0.0)
+    slow, _ = played(policy, Worlds(slow=True), how)
+    quick, _ = played(policy, Worlds())
+    assert [[b.ids for b in e.branches] for e in slow] == [[b.ids for b in e.branches] for e in quick]
+
+
+def test_a_world_that_breaks_is_tried_again_and_then_left_out(policy):
+    broken = set()
+
+    def once(world, row):
+        if row == 2 and world.seed == 1 and world.seed not in broken:
+            broken.add(world.seed)
+            return True
+        return world.seed == 3
+
+    worlds = Worlds(breaks=once)
+    told = []
+    episodes, rollouts = played(policy, worlds, on_episodes=told.extend)
+    assert [e.status for e in episodes] == ["completed"] * 3 + ["failed"] + ["completed"] * 2
+    assert episodes[3].stop_reason == "the server is gone"
+    assert episodes[3].steps == ()
+    assert rollouts.broken == 1 + 3
+    assert sorted(e.number for e in told) == list(range(6))
+    assert worlds.closed == len(worlds.resets)
+    assert [[b.ids for b in episodes[1].branches]] == [
+        [b.ids for b in played(policy, Worlds())[0][1].branches]
+    ]
+
+
+def test_when_most_worlds_break_playing_stops_and_says_so(policy):
+    with pytest.raises(EnvironmentFailure, match="environment broke, not the policy"):
+        played(policy, Worlds(breaks=lambda w, row: True))
+
+
+def test_a_world_that_does_not_answer_is_broken(policy):
+    how = dataclasses.replace(SHORT, timeout=0.0005, retries=0)
+    worlds = Worlds(slow=True)
+    episodes, _ = played(policy, worlds, how, count=3)
+    assert any(e.status == "failed" and "did not answer" in e.stop_reason for e in episodes)
+
+
+def test_an_endless_episode_is_truncated(policy):
+    [e], _ = played(policy, Worlds(turns=99), dataclasses.replace(SHORT, max_turns=2), count=1)
+    assert (e.status, e.stop_reason, len(e.steps)) == ("truncated", "2 turns", 2)
+
+
+def test_unparsable_replies_stay_cost_and_are_counted(policy):
+    episodes, _ = played(policy, Worlds(unread=lambda said: True), count=2)
+    for e in episodes:
+        assert e.unparsable == len(e.steps) == 3
+        assert all(s.penalty == -0.5 for s in e.steps)
+        assert e.total == sum(s.reward for s in e.steps)  # the penalty is no part of the return
+    rewards, _, _ = flat(episodes)
+    assert float(rewards.sum()) == pytest.approx(sum(e.total for e in episodes) - 0.5 * 6)
+
+
+def source(policy, episodes, **settings):
+    return Episodes(policy, lambda _: episodes, EpisodeSettings(**settings), 0)
+
+
+def test_what_is_trained_is_what_was_sampled(policy):
+    episodes, _ = played(policy, Worlds())
+    policy.attach(rank=4, alpha=4, seed=0)
+    one = source(policy, episodes)
+    examples = one.examples(0)
+    assert one.figures["gap"] < 1e-4
+    every = [e for step in range(4) for e in one.examples(step)]
+    assert len(every) == 6
+    for part, whole in zip(sequences(episodes), (b for e in episodes for b in e.branches), strict=True):
+        assert (
+            part.encoded.prompt + part.encoded.response
+            == whole.ids[: len(part.encoded.prompt + part.encoded.response)]
+        )
+        written = [t for t, w in zip(part.encoded.response, part.mask.tolist(), strict=True) if w]
+        assert written == [t for t, w in zip(whole.ids, whole.mask, strict=True) if w]
+    example = examples[0]
+    assert torch.all(example.token_advantages[~example.mask] == 0)
+    torch.testing.assert_close(example.old[example.mask], example.ref[example.mask], atol=1e-4, rtol=1e-4)
+
+
+def test_a_run_with_a_gap_stops_in_words(policy):
+    episodes, _ = played(policy, Worlds())
+
+    def wrong(episode: Episode) -> Episode:
+        branches = tuple(
+            dataclasses.replace(b, logprobs=tuple(p - 1.0 for p in b.logprobs)) for b in episode.branches
+        )
+        return dataclasses.replace(episode, branches=branches)
+
+    policy.attach(rank=4, alpha=4, seed=0)
+    with pytest.raises(TrainingError, match="What answers is not what learns"):
+        source(policy, [wrong(e) for e in episodes]).examples(0)
+    # Of older weights nothing of the kind is asked.
+    old = [
+        dataclasses.replace(wrong(e), steps=tuple(dataclasses.replace(s, update=-1) for s in e.steps))
+        for e in episodes
+    ]
+    assert "gap" not in (lambda s: (s.examples(0), s.figures)[1])(source(policy, old))
+
+
+def test_its_state_goes_on_where_it_was(policy):
+    episodes, _ = played(policy, Worlds())
+    policy.attach(rank=4, alpha=4, seed=0)
+    first = source(policy, episodes)
+    first.examples(0)
+    second = source(policy, None)
+    second.restore(first.state())
+    for a, b in zip(first.examples(1), second.examples(1), strict=True):
+        assert a.encoded == b.encoded
+        for name in ("old", "ref", "mask", "token_advantages"):
+            torch.testing.assert_close(getattr(a, name), getattr(b, name))

@@ -1,0 +1,150 @@
+"""`clawback gym` as a job: before, rounds, after, a version; killed anywhere it goes on and loses no finished episode."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from clawback import jobs, release, store
+from clawback.environments.core import EnvironmentFailure
+from clawback.environments.rollouts import Rollouts
+from clawback.errors import Busy, TrainingError, UsageError
+from clawback.jobs import playing
+from tests.environments.worlds import Worlds
+
+WISH = playing.Wish("rows", episodes=12, groups=4, held_out=4, max_tokens=3, together=8)
+
+
+class Killed(BaseException):
+    """As kill -9: nothing tidies up after it."""
+
+
+@pytest.fixture
+def quiet(home):
+    home.config.write_text("[training]\nbackground = false\n")
+    return home
+
+
+def learn(home, worlds=None, wish=WISH, **options):
+    return playing.learn(home, wish, seed=1, worlds=worlds or Worlds(turns=2), **options)
+
+
+def test_a_run_makes_a_version_with_all_that_made_it(quiet):
+    told = []
+    made = learn(quiet, on_progress=told.append)
+    assert made.counts == {"completed": 12 + 4 + 4}
+    assert made.version.status == "candidate"
+    assert made.run.status == "done"
+    report = made.version.report
+    assert report["kind"] == "episodes"
+    assert not report["accepted"]  # four held-out tasks decide nothing
+    release.check(made.version)
+    provenance = json.loads((Path(made.version.path) / "provenance.json").read_text())
+    assert provenance["episodes"]["environment"] == "rows"
+    assert provenance["episodes"]["counts"] == {"completed": 20}
+    assert provenance["feedback"] == []
+    with store.connect(quiet.database) as db:
+        assert {s["phase"] for s in db.steps(made.run.id)} == {"train"}
+        assert all("return" in s and "gap" in s for s in db.steps(made.run.id))
+        held = db.episodes(100, split="test")
+        tasks = [{e.task for e in held if (e.number >= playing.AFTER) == after} for after in (False, True)]
+    assert tasks[0] == tasks[1] == {f"test-{i}" for i in range(4)}
+    assert [t["phase"] for t in told if t["phase"] != "train"][:2] == ["load", "before"]
+    with pytest.raises(UsageError, match="has not passed"):
+        release.promote(store.connect(quiet.database), quiet, made.version.number)
+
+
+@pytest.mark.parametrize("wave", [1, 4, 7])
+def test_killed_anywhere_it_goes_on_and_plays_nothing_twice(quiet, monkeypatch, wave):
+    waves, real = [0], Rollouts.wave
+
+    def dying(self):
+        waves[0] += 1
+        if waves[0] == wave:
+            raise Killed
+        return real(self)
+
+    monkeypatch.setattr(Rollouts, "wave", dying)
+    with pytest.raises(Killed):
+        learn(quiet)
+    monkeypatch.setattr(Rollouts, "wave", real)
+    with store.connect(quiet.database) as db:
+        [run] = db.runs()
+        assert run.status == "running"
+        before = {e.number: e.id for e in db.episodes(100)}
+    worlds = Worlds(turns=2)
+    made = learn(quiet, worlds)
+    assert made.run.id == run.id
+    assert made.counts == {"completed": 20}
+    assert len(worlds.resets) == 20 - len(before)
+    with store.connect(quiet.database) as db:
+        after = {e.number: e.id for e in db.episodes(100)}
+    assert before.items() <= after.items()
+
+
+def test_the_same_seed_gives_the_same_run(quiet, tmp_path):
+    from clawback.paths import Home
+    from clawback.release.registry import WEIGHTS
+
+    other = Home(tmp_path / "other")
+    other.create()
+    contents = [(Path(learn(h).version.path) / WEIGHTS).read_bytes() for h in (quiet, other)]
+    assert contents[0] == contents[1]
+
+
+def test_most_worlds_broken_is_a_failed_run_in_words(quiet):
+    with pytest.raises((EnvironmentFailure, TrainingError), match="environment broke"):
+        learn(quiet, Worlds(breaks=lambda w, row: True))
+    with store.connect(quiet.database) as db:
+        [run] = db.runs()
+        assert run.status == "failed"
+        assert "environment broke" in run.error
+
+
+def test_it_keeps_out_of_the_way_of_runs_on_feedback(rated, monkeypatch):
+    monkeypatch.setattr(playing._Job, "version", lambda *a: (_ for _ in ()).throw(Killed()))
+    with pytest.raises(Killed):
+        learn(rated)
+    outcome = jobs.train_once(rated)  # the dead one is set aside, not trained on ratings
+    assert outcome.run.id == 2
+    with store.connect(rated.database) as db:
+        assert db.run(1).status == "stopped"
+        db.update_run(2, status="running")
+    with pytest.raises(Busy, match="Run 2 was interrupted"):
+        learn(rated)
+    with store.connect(rated.database) as db:
+        db.update_run(2, status="done")
+    with pytest.raises(UsageError, match="gym --resume"):
+        jobs.train_once(rated, resume=1)
+
+
+def test_another_wish_begins_another_run(quiet, monkeypatch):
+    monkeypatch.setattr(playing._Job, "version", lambda *a: (_ for _ in ()).throw(Killed()))
+    for wish in (WISH, dataclasses.replace(WISH, episodes=16)):
+        with pytest.raises(Killed):
+            learn(quiet, wish=wish)
+    with store.connect(quiet.database) as db:
+        assert [r.status for r in db.runs()] == ["running", "stopped"]
+    assert playing.newest(quiet).id == 2
+
+
+def test_the_same_command_goes_on_with_a_run_that_was_stopped(quiet, monkeypatch):
+    def stopping(self):
+        raise KeyboardInterrupt
+
+    real = Rollouts.wave
+    monkeypatch.setattr(Rollouts, "wave", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        learn(quiet)
+    with store.connect(quiet.database) as db:
+        assert db.run(1).status == "stopped"
+    with pytest.raises(UsageError, match="gym --resume 1"):
+        jobs.resumable(quiet)
+    with pytest.raises(KeyboardInterrupt):
+        learn(quiet, overrides={"kl": 0.5})  # another recipe is another run
+    monkeypatch.setattr(Rollouts, "wave", real)
+    made = playing.learn(quiet, WISH, worlds=Worlds(turns=2), resume=2)
+    assert (made.run.id, made.run.recipe["kl"], made.run.seed) == (2, 0.5, 1)
