@@ -140,7 +140,8 @@ class _Job:
 
     def take_up(self, number: int) -> None:
         """Mark a stopped run as running again. Raises ``UsageError`` for any other, and where a newer one has begun since."""
-        run, newest = self.db.run(number), self.db.runs(limit=1)[0]
+        run = self.db.run(number)
+        newest = next((r for r in self.db.runs(limit=1000) if r.algorithm != "prompt"), run)
         if run.status != "stopped":
             raise UsageError(
                 f"Run {number} was not stopped (it is {run.status}), so there is nothing to go on with."
@@ -196,8 +197,12 @@ class _Job:
         policy = engine.load(
             model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
         )
+        live = self.db.live()
         policy.configure(
-            self.settings.generation, self.settings.model.chat_template_args, self.settings.training.thinking
+            self.settings.generation,
+            self.settings.model.chat_template_args,
+            self.settings.training.thinking,
+            live.prompt,
         )
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
         if name in engine.DRAWING:
@@ -218,7 +223,7 @@ class _Job:
             algorithm=recipe.algorithm,
             recipe=asdict(recipe),
             seed=seed,
-            parent=self.db.live().number,
+            parent=live.number,
             train_ids=feedback_of(train, said),
             held_out_ids=feedback_of(held, said),
             pid=os.getpid(),
@@ -275,6 +280,7 @@ class _Job:
                 self.settings.generation,
                 self.settings.model.chat_template_args,
                 self.settings.training.thinking,
+                self.db.version(run.parent).prompt,
             )
         recipe: Recipe = engine.recipe_from(run.recipe)
         from clawback.jobs import rewarding

@@ -17,6 +17,7 @@ from clawback.paths import Home
 from clawback.records import Turn, Version
 from clawback.serve.forward import Forward
 from clawback.serve.local import Answer, Local, named
+from clawback.serve.prompting import Prompts
 from clawback.serve.recorder import Recorder
 
 log = logging.getLogger("clawback.serve")
@@ -32,7 +33,7 @@ class Server:
         self.recorder = Recorder(home, self.settings.privacy)
         self.serve = settings or self.settings.serve
         upstream = self.serve.upstream
-        self.forward = Forward(upstream, self.recorder) if upstream else None
+        self.forward = Forward(upstream, self.recorder, Prompts(home)) if upstream else None
         self.local = Local(home)
         self.db: store.Store
         self.checked: dict[int, tuple[tuple[str, int, int], ...]] = {}
