@@ -43,6 +43,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Learn": {
         "train": ("train", "Train a new version now."),
         "reward": ("reward", "A model of what you like: train it, try it, score answers."),
+        "prompts": ("prompts", "A prompt for models whose weights you do not have."),
+        "distill": ("distill", "Fold the learned prompt into your own model."),
         "demo": ("demo", "The whole loop, with a simulated person."),
     },
     "Release": {

@@ -230,12 +230,20 @@ def interrupted(here: Home) -> str:
 def gate(version: str, as_json: bool) -> int:
     """Judge a version against the live one (nothing is put live or taken back). Exits with 1 when it is not better.
 
+    A version that brings another prompt is judged by answers that are asked for ([prompts]), which may cost money.
+
     \b
     clawback gate 3
     """
     from clawback import release
 
     with open_store() as store, progress_bar(quiet=as_json) as follow:
-        report = release.gate(store, current_home(), named_version(store, version).number, on_progress=follow)
+        chosen, live = named_version(store, version), store.live()
+        if chosen.prompt != live.prompt and chosen.path == live.path:
+            from clawback.jobs import prompting
+
+            report = prompting.judge_one(current_home(), chosen.number, on_progress=follow)
+        else:
+            report = release.gate(store, current_home(), chosen.number, on_progress=follow)
     emit(report.to_dict(), fold(report.text(), "  "), as_json)
     return 0 if report.accepted else 1

@@ -7,6 +7,7 @@ one history, one live version and one way back, whichever of the two was learned
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from clawback.release import screening
 if TYPE_CHECKING:
     from clawback.store import Store
 
+_LOCKED = re.compile(r"^(#{1,3} ?\w+) \(locked\)", re.MULTILINE)
 ALGORITHM = "prompt"
 """Of runs that look for a prompt."""
 
@@ -42,14 +44,14 @@ def propose(
 
     Args:
         text: as a person edits it.
-        spoken: what the model reads, where that is not the same.
+        spoken: what the model reads; the text without the marks of locked sections where not given.
         parent: whose adapter it keeps; the live version where none is named.
         run: not entered yet; None for a prompt that somebody wrote.
 
     Raises ``UsageError`` for an empty prompt and for one that is the parent's.
     """
     parent = parent or store.live()
-    said = (text if spoken is None else spoken).strip()
+    said = (_LOCKED.sub(r"\1", text) if spoken is None else spoken).strip()
     if not said:
         raise UsageError("The prompt is empty. `clawback rollback` goes back to a version without one.")
     if said == parent.prompt:

@@ -207,12 +207,13 @@ def known(store: Store, templates: Iterable[str] = ()) -> list[str]:
     said = [
         f.text.strip()
         for f in store.feedback()
-        if f.kind in ("critique", "rating", "preference") and f.text.strip() and _own(f.source) and len(f.text) <= LONGEST_REMARK
+        if f.kind in ("critique", "rating", "preference") and f.text.strip() and own(f.source) and len(f.text) <= LONGEST_REMARK
     ]  # fmt: skip
     ours = [sentence for pair in SENTENCES.values() for sentence in pair]
     headings = ["Role", "Tone", "Constraints", "Examples", "Format"]
     remarks = [piece for text in said for piece in (text, *sentences(text), f"Please note: {text}")]
-    return [*headings, *ours, *templates, *remarks, *store.accepted_sentences()]
+    made = [piece for whole in (*ours, *templates) for piece in (whole, *sentences(whole))]
+    return [*headings, *made, *remarks, *store.accepted_sentences()]
 
 
 def quotable(samples: Sequence[Sample]) -> list[tuple[str, str]]:
@@ -227,7 +228,7 @@ def solicits(answer: str) -> bool:
     return bool(_GAMES[0][1].search(answer))
 
 
-def _own(source: str) -> bool:
+def own(source: str) -> bool:
     return not source.startswith((PREFIX, "judge:")) and source not in ("judge", "implicit")
 
 

@@ -67,11 +67,13 @@ class Versions(Base):
             )
         return self._version(rows[0])
 
-    def waiting(self) -> tuple[int, int] | None:
-        """The newest version that the gate has not decided about, and how many fresh ratings it waits for; None where all is decided."""
+    def waiting(self, *, prompts: bool = False) -> tuple[int, int] | None:
+        """The newest version that the gate has not decided about, and how many fresh ratings it waits for; None where all is decided.
+        ``prompts``: of those that a search for a prompt made, or else of those that were trained."""
+        kind = "coalesce((SELECT r.algorithm FROM runs r WHERE r.id = versions.run_id), 'prompt')"
         rows = self._read(
             "SELECT number, json_extract(report, '$.again_at') AS wanted FROM versions"
-            " WHERE status = 'candidate' AND wanted > 0 ORDER BY number DESC LIMIT 1"
+            f" WHERE status = 'candidate' AND wanted > 0 AND {kind} {'=' if prompts else '!='} 'prompt' ORDER BY number DESC LIMIT 1"
         )
         return (int(rows[0]["number"]), int(rows[0]["wanted"])) if rows else None
 
