@@ -26,6 +26,7 @@ from clawback.records import Message, text_of
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
 
+OPENAI = "https://api.openai.com/v1"
 LM_STUDIO = "http://localhost:1234/v1"
 REFINE = "Rewrite the prompt below so that it is clearer and more exact. Answer with the new prompt alone.\n\n{prompt}"
 
@@ -211,19 +212,21 @@ class HttpBackend(LLMBackend):
 
 
 class OpenAIBackend(HttpBackend):
-    """OpenAI's chat completions, or any server that speaks them. ``api_key``: ``$OPENAI_API_KEY`` where none is given."""
+    """OpenAI's chat completions, or any server that speaks them. ``api_key`` and ``base_url``:
+    ``$OPENAI_API_KEY`` and ``$OPENAI_BASE_URL`` where they are not given."""
 
     def __init__(
         self,
         model: str = "gpt-4o-mini",
         api_key: str | None = None,
-        base_url: str = "https://api.openai.com/v1",
+        base_url: str | None = None,
         *,
         timeout: float = 120.0,
         price: Price | None = None,
     ) -> None:
         key = os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key
-        super().__init__(model, base_url, key, timeout=timeout, price=price)
+        where = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+        super().__init__(model, where, key, timeout=timeout, price=price)
 
     def request(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> tuple[str, dict[str, str], dict[str, Any]]:  # fmt: skip
         # OpenAI's own newer models know the limit by that name alone; other servers only the old one.

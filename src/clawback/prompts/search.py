@@ -26,6 +26,7 @@ from clawback.progress import OnProgress
 from clawback.prompts import racing
 from clawback.prompts.budget import Budget, Spent
 from clawback.prompts.candidates import Candidate, Pool
+from clawback.prompts.guards import objections
 from clawback.prompts.journal import Journal
 from clawback.prompts.ledger import Ledger, Over
 from clawback.prompts.planning import reserve, split_up
@@ -149,7 +150,7 @@ def optimize(
         UsageError: no examples, or two with one id.
     """
     settings = settings or Settings()
-    run = _Run(prompt, examples, Ledger(evaluate, propose, budget, journal), settings, tuple(remarks), seed)
+    run = Run(prompt, examples, Ledger(evaluate, propose, budget, journal), settings, tuple(remarks), seed)
     tell = on_progress or (lambda _: None)
     try:
         run.begin()
@@ -161,7 +162,7 @@ def optimize(
 
 
 @dataclass
-class _Run:
+class Run:
     """One search under way."""
 
     prompt: Prompt
@@ -201,7 +202,7 @@ class _Run:
         if not failing:
             return "the best prompt fails on no training example any more"
         others = self.others(parent, failing)
-        cases = [self.ledger.case(parent.prompt, one) for one in failing]
+        cases = [self.ledger.case(parent.prompt, one) for one in (*failing, *others)]
         request = Request(
             parent.prompt, tuple(cases), self.remarks, lost=tuple(parent.lost[-12:]), number=self.number
         )
@@ -227,6 +228,10 @@ class _Run:
         if self.pool.knows(child):
             return
         new = added(parent.prompt, child)
+        if against := objections(child, parent.prompt, self.examples):
+            parent.lost.extend(line for _, line in new if line not in parent.lost)
+            self.notes[f"A proposal was refused: {'; '.join(against)}."] = None
+            return
         ran = racing.race(
             self.ledger, child, parent.prompt, failing, others, self.anchors, self.settings.perfect
         )
