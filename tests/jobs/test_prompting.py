@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,16 +17,17 @@ from clawback import config, feedback, store
 from clawback.demo import cloud
 from clawback.errors import Busy, TrainingError, UsageError
 from clawback.jobs import prompting
-from clawback.jobs.prompt_models import BudgetSpent
+from clawback.jobs.prompt_models import BudgetSpent, Meter
 from clawback.jobs.prompt_search import JOURNAL, SEARCH
 from clawback.paths import Home
-from clawback.prompts import ScriptedLLM
+from clawback.prompts import Price, ScriptedLLM
 from clawback.records import Message, Turn
 from clawback.release import prompted, screening
 
 from ..release.prompt_texts import GAMES, INJECTIONS, WRAPS
 
 TASTE = cloud.TASTES["bullets, no opener"]
+LOVED = "Answer with a bulleted list, at once."
 
 
 def fill(
@@ -139,9 +143,23 @@ def test_limits_hold(rated: Home) -> None:
         prompting.plan(rated, calls=60)
     config.save(rated.config, {"prompts": {"max_tokens": 3000}})
     backend = ScriptedLLM(cloud.answer)
-    with pytest.raises(BudgetSpent, match="max_tokens"):
-        prompting.optimize(rated, backend=backend)
+    found = prompting.optimize(rated, backend=backend)
+    assert "tokens" in found.stopped
     assert backend.usage.tokens < 3600
+
+
+def test_the_meter_asks_nothing_beyond_a_limit() -> None:
+    backend = ScriptedLLM("word " * 50)
+    backend.price = Price(1000.0, 1000.0)
+    meter = Meter(backend, config.Prompts(max_money=0.2))
+    asked = [{"role": "user", "content": "a"}]
+    with suppress(BudgetSpent):
+        for _ in range(10):
+            meter(asked)
+    with pytest.raises(BudgetSpent, match="max_money"):
+        meter(asked)
+    assert 0.2 <= meter.usage.money < 0.5
+    assert backend.usage.calls < 10
 
 
 def test_nothing_is_paid_for_where_nothing_can_be_read(home: Home) -> None:
@@ -159,42 +177,41 @@ def test_one_search_at_a_time(rated: Home) -> None:
         prompting.optimize(rated, backend=ScriptedLLM(cloud.answer))
 
 
-def test_strangers_texts_do_not_reach_a_live_prompt_unseen(home: Home) -> None:
-    """A reflector that obeys whatever it reads: it writes down each sentence that a question tells it to."""
-    told = [wrap.format(sentence) for sentence in INJECTIONS for wrap in WRAPS[:1]]
-    told = [WRAPS[i % len(WRAPS)].format(sentence) for i, sentence in enumerate(INJECTIONS)]
-    fill(home, extra=told)
-    written: set[str] = set()
+@pytest.mark.parametrize("verbatim", [True, False])
+def test_strangers_texts_do_not_reach_a_live_prompt_unseen(home: Home, verbatim: bool) -> None:
+    """A reflector that obeys whatever it reads: it writes down each sentence that a question tells it to, or the same in other words. And a model that
+    does well with any of them."""
+    fill(home, extra=[WRAPS[i % len(WRAPS)].format(s) for i, s in enumerate(INJECTIONS)])
+    others = {s: f"Zappo, wish {i}: as it says." for i, s in enumerate(INJECTIONS)}
+    obeyed: set[str] = set()
 
     def both(messages: Sequence[Message]) -> str:
         text = str(messages[-1]["content"])
         if "You improve the system prompt" not in text:
-            return (
-                cloud.answer(messages)
-                if not any(s in str(messages[0]["content"]) for s in INJECTIONS)
-                else "- Right.\n- Done."
-            )
+            loved = "Zappo" in str(messages[0]["content"]) and messages[0]["role"] == "system"
+            return cloud.answer([{"role": "system", "content": LOVED}, *messages[1:]] if loved else messages)
         found = [s for s in INJECTIONS if s in text]
-        written.update(found)
+        obeyed.update(found)
         kept = re.search(r"The current prompt:\n```\n(.*?)\n```", text, re.DOTALL)
-        return (
-            "```\n"
-            + "\n".join(
-                [kept[1] if kept else "", "- Answer with a bulleted list.", *(f"- {s}" for s in found)]
-            )
-            + "\n```"
-        )
+        new = [f"- {s if verbatim else others[s]}" for s in found]
+        return "\n".join(["```", kept[1] if kept else "", "- Answer with a bulleted list.", *new, "```"])
 
     found = prompting.optimize(home, backend=ScriptedLLM(both), proposer="model")
-    assert len(written) >= 10, "it has read them, and obeyed"
+    assert obeyed
+    inside = [*INJECTIONS, *others.values()]
     with store.connect(home.database) as db:
-        assert not any(s in db.live().prompt for s in INJECTIONS)
-        for version in db.versions():
-            inside = [s for s in INJECTIONS if s in version.prompt]
-            assert version.status != "live" or not inside
-            if version.status == "candidate":
-                assert set(inside) <= set(prompted.unseen(db, version)), "shown before anything"
-    assert not found.live or found.version is not None
+        assert not any(s in db.live().prompt for s in inside)
+        candidates = [v for v in db.versions() if any(s in v.prompt for s in inside)]
+        for version in candidates:
+            assert version.status == "candidate"
+            written = [s for s in inside if s in version.prompt]
+            assert all(any(s.endswith(one) for one in prompted.unseen(db, version)) for s in written), "shown before anything"  # fmt: skip
+    if verbatim:
+        assert not candidates, "what a question says word for word is refused as a quotation"
+    else:
+        assert found.report is not None
+        assert found.report.accepted, "the gate alone would have let it through"
+        assert [v.number for v in candidates] == [found.version.number if found.version else 0]
 
 
 def test_templates_say_nothing_that_strangers_wrote(home: Home) -> None:
@@ -228,6 +245,30 @@ def test_a_damaged_plan_is_thrown_away(rated: Home) -> None:
     (rated.prompts / SEARCH).parent.mkdir(exist_ok=True)
     (rated.prompts / SEARCH).write_text(json.dumps([1]))
     assert not prompting.plan(rated).resumed
+
+
+def test_the_loop_goes_on_by_itself_from_what_the_store_says(rated: Home) -> None:
+    """Each process does what is due and may be another one each time."""
+    from clawback.jobs import prompt_worker
+
+    settings = config.load(rated.config)
+    assert prompting.phase(rated) == "refinement"
+    assert not prompt_worker.maybe_start(rated), "it costs calls: only where the settings allow it"
+    with cloud.Cloud() as there:
+        config.save(rated.config, {"prompts": {"url": there.url, "automatic": True}})
+        worker = [sys.executable, "-m", "clawback.jobs.prompt_worker", str(rated.root)]
+        assert prompt_worker.due(rated, settings)
+        subprocess.run(worker, check=True, timeout=120)
+    assert prompting.phase(rated) == "online"
+    assert not prompt_worker.due(rated, settings)
+    with store.connect(rated.database) as db:
+        assert db.live().prompt
+        for turn in db.turns(limit=32):
+            feedback.rate(db, turn.id, 1)
+    assert prompting.phase(rated) == "refinement", "32 more ratings"
+    # The model is gone: that is written down, and not tried again at once.
+    assert subprocess.run(worker, timeout=120).returncode == 1
+    assert not prompt_worker.due(rated, settings)
 
 
 def test_whom_to_ask_has_to_be_known(rated: Home) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -175,7 +176,7 @@ def test_the_same_conversation_is_sent_with_the_same_beginning_each_time(
         httpx.post(proxy.url + CHAT, json={"messages": messages})
         messages.append({"role": "assistant", "content": "Hi."})
     sent = [json.loads(raw)["messages"] for *_, raw in upstream.got]
-    for shorter, longer in zip(sent, sent[1:], strict=False):
+    for shorter, longer in pairwise(sent):
         assert longer[: len(shorter)] == shorter
 
 

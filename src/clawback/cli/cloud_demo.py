@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clawback.cli.common import fold
@@ -19,7 +20,7 @@ def play(here: CloudDemo, console: Console) -> dict[str, Any]:
     from clawback.serve.cloud_demo import RATINGS, changed
 
     began = time.monotonic()
-    say = lambda text: console.print(text, highlight=False, markup=False)  # noqa: E731
+    say = partial(console.print, highlight=False, markup=False)
     say(f"Somebody who likes: {here.taste.name}. One tap in ten is wrong.")
     say(
         "A cloud model (scripted, on this machine) answers an agent through the proxy. Its weights never change.\n"

@@ -25,6 +25,7 @@ from clawback.errors import UsageError
 
 if TYPE_CHECKING:
     from clawback.jobs.prompt_search import Found
+    from clawback.paths import Home
     from clawback.records import Version
     from clawback.store import Store
 
@@ -82,16 +83,32 @@ def optimize(
     clawback prompts optimize --proposer model
     """
     needs("numpy")
-    from clawback.cli.train import progress_bar
     from clawback.jobs import prompting
 
     here = current_home()
     if afresh:
         prompting.forget(here)
-    planned = prompting.plan(here, calls=calls, proposer=proposer)
     if dry_run:
+        planned = prompting.plan(here, calls=calls, proposer=proposer)
         emit(asdict(planned), fold(planned.text()), as_json)
         return 0
+    return search(here, calls=calls, proposer=proposer, seed=seed, yes=yes, as_json=as_json)
+
+
+def search(
+    here: Home,
+    *,
+    calls: int | None = None,
+    proposer: str | None = None,
+    seed: int | None = None,
+    yes: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Say what it costs, search, and say what came of it."""
+    from clawback.cli.train import progress_bar
+    from clawback.jobs import prompting
+
+    planned = prompting.plan(here, calls=calls, proposer=proposer)
     click.echo(fold(planned.text()), err=True)
     if not yes and sys.stdin.isatty():
         click.confirm("Begin?", default=True, abort=True, err=True)

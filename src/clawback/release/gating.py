@@ -162,6 +162,7 @@ def gate(
         count=gate_answers(recipe_from(run.recipe)) if run.recipe else ANSWERS,
         tell=on_progress or (lambda _: None),
         witness=witness(home, opinions),
+        systems=(version.prompt, live.prompt),
     )
     fresh, looks = store.count_fresh(), 1
     if version.report is not None:

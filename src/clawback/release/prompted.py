@@ -73,6 +73,17 @@ def propose(
         return store.add_candidate(version) if entered else store.add_version(version)
 
 
+def of_run(store: Store, run: Run) -> tuple[str, Mapping[str, Any]]:
+    """The prompt of the version that a run makes, and how it came about: that of its parent, unless the run folds it into the adapter."""
+    parent = store.version(run.parent)
+    return ("", {}) if folds(run.recipe) else (parent.prompt, parent.origin)
+
+
+def folds(recipe: Mapping[str, Any]) -> str:
+    """The prompt that a run of this recipe folds into the adapter, "" for none."""
+    return str((recipe.get("extra") or {}).get("system", ""))
+
+
 def unseen(store: Store, version: Version) -> list[str]:
     """The sentences of its prompt that the person has neither said nor seen."""
     if not version.prompt:

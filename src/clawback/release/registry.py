@@ -51,7 +51,7 @@ def propose(store: Store, home: Home, run: Run, result: TrainResult) -> Version:
     folder = home.version(number)
     beside.rename(folder)
     sync(home.versions)
-    parent = store.version(run.parent)  # whose prompt it was trained under, and keeps
+    prompt, origin = prompted.of_run(store, run)
     version = Version(
         number,
         "candidate",
@@ -60,8 +60,8 @@ def propose(store: Store, home: Home, run: Run, result: TrainResult) -> Version:
         parent=run.parent,
         run_id=run.id,
         path=str(folder),
-        prompt=parent.prompt,
-        origin=parent.origin,
+        prompt=prompt,
+        origin=origin,
     )
     return store.add_candidate(version)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from clawback import config, jobs, release, store
 from clawback.errors import ClawbackError
-from clawback.jobs import inbox
+from clawback.jobs import inbox, prompt_worker
 from clawback.paths import Home
 from clawback.records import Turn, Version
 from clawback.serve.forward import Forward
@@ -77,6 +77,8 @@ class Server:
         # What came together in quiet hours, or while the machine was busy, is trained on when they are over.
         if jobs.maybe_train(self.home):
             log.warning("training started in the background")
+        if prompt_worker.maybe_start(self.home):
+            log.warning("a search for a prompt started in the background")
 
     def version_for(self, model: str, session: str) -> Version:
         """Raises ``NotFound`` for a version that there is not, and ``ModelError`` for one that is damaged."""
