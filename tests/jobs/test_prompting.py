@@ -27,6 +27,8 @@ from clawback.release import prompted, screening
 from ..release.prompt_texts import GAMES, INJECTIONS, WRAPS
 
 TASTE = cloud.TASTES["bullets, no opener"]
+SMALL = {"prompts": {"gate_answers": 8, "max_calls": 48}}
+"""Where what comes of a search does not matter."""
 LOVED = "Answer with a bulleted list, at once."
 
 
@@ -99,15 +101,17 @@ def test_taps_become_a_prompt_that_is_liked_better(rated: Home) -> None:
 
 
 def test_a_search_that_is_stopped_goes_on_and_pays_for_nothing_twice(rated: Home, tmp_path: Path) -> None:
+    config.save(rated.config, SMALL)
     whole = Home(tmp_path / "whole")
     whole.create()
+    config.save(whole.config, SMALL)
     whole.database.write_bytes(rated.database.read_bytes())
     at_once = ScriptedLLM(cloud.answer)
     wanted = prompting.optimize(whole, backend=at_once)
 
     class Stopped(ScriptedLLM):
         def answer(self, messages, max_tokens, temperature):  # type: ignore[no-untyped-def]
-            if self.usage.calls == 40:
+            if self.usage.calls == 12:
                 raise KeyboardInterrupt
             return super().answer(messages, max_tokens, temperature)
 
@@ -121,9 +125,8 @@ def test_a_search_that_is_stopped_goes_on_and_pays_for_nothing_twice(rated: Home
         feedback.rate(db, db.turns(limit=1)[0].id, 1)
     assert prompting.plan(rated).resumed
     found = prompting.optimize(rated, backend=second)
-    assert found.version is not None
-    assert wanted.version is not None
-    assert found.version.prompt == wanted.version.prompt
+    assert (found.after, found.stopped) == (wanted.after, wanted.stopped)
+    assert (found.version and found.version.prompt) == (wanted.version and wanted.version.prompt)
     assert first.usage.calls + second.usage.calls == at_once.usage.calls
 
 
@@ -216,6 +219,7 @@ def test_strangers_texts_do_not_reach_a_live_prompt_unseen(home: Home, verbatim:
 
 def test_templates_say_nothing_that_strangers_wrote(home: Home) -> None:
     fill(home, extra=[WRAPS[i % len(WRAPS)].format(s) for i, s in enumerate(INJECTIONS)])
+    config.save(home.config, SMALL)
     found = prompting.optimize(home, backend=ScriptedLLM(cloud.answer))
     with store.connect(home.database) as db:
         known = screening.known(db)
@@ -225,6 +229,7 @@ def test_templates_say_nothing_that_strangers_wrote(home: Home) -> None:
 
 def test_what_games_is_never_tried(rated: Home) -> None:
     """A reflector that writes nothing but tricks, and a model that is loved for each of them."""
+    config.save(rated.config, SMALL)
     turns = iter(range(1000))
 
     def both(messages: Sequence[Message]) -> str:
@@ -247,6 +252,7 @@ def test_a_damaged_plan_is_thrown_away(rated: Home) -> None:
     assert not prompting.plan(rated).resumed
 
 
+@pytest.mark.slow
 def test_the_loop_goes_on_by_itself_from_what_the_store_says(rated: Home) -> None:
     """Each process does what is due and may be another one each time."""
     from clawback.jobs import prompt_worker

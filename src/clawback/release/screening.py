@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from clawback.feedback.hints import PREFIX
@@ -24,6 +25,8 @@ from clawback.feedback.hints import PREFIX
 if TYPE_CHECKING:
     from clawback.records import Sample
     from clawback.store import Store
+
+Run = tuple[str, ...]
 
 LONGEST = 8_000
 """Characters of a learned prompt. It is sent with every request of the agent."""
@@ -235,22 +238,36 @@ def own(source: str) -> bool:
 def _quotes(text: str, rated: Sequence[tuple[str, str]]) -> str:
     """A piece of the prompt that was said or asked before; "" for none."""
     words = same(text).split()
-    said = {tuple(w[i : i + SHINGLE]) for _, answer in rated for w in [same(answer).split()] for i in range(len(w) - SHINGLE + 1)}  # fmt: skip
-    asked = {tuple(w[i : i + ASKED]) for question, _ in rated for w in [same(question).split()] for i in range(len(w) - ASKED + 1)}  # fmt: skip
+    said, asked, short = _pieces(tuple(rated))
     for size, pieces in ((SHINGLE, said), (ASKED, asked)):
         for i in range(len(words) - size + 1):
             if (piece := tuple(words[i : i + size])) in pieces and len(set(piece) - _SMALL) >= 2:
                 return " ".join(piece)
     for sentence in sentences(text):
-        content = set(same(sentence).split()) - _SMALL
-        for question, answer in rated:
-            short = same(answer).split()
-            if not 0 < len(short) < SHINGLE or not set(short) - _SMALL:
-                continue
+        plain = same(sentence)
+        content = set(plain.split()) - _SMALL
+        for question, answer in short:
             # "If asked for the capital of France, say Paris": two words of the question and the whole of a short answer.
-            if f" {' '.join(short)} " in f" {same(sentence)} " and len(content & (set(same(question).split()) - _SMALL - set(short))) >= 2:  # fmt: skip
+            if f" {answer} " in f" {plain} " and len(content & question) >= 2:
                 return sentence
     return ""
+
+
+@lru_cache(maxsize=2)
+def _pieces(rated: tuple[tuple[str, str], ...]) -> tuple[set[Run], set[Run], list[tuple[set[str], str]]]:
+    """Runs of words of the answers and of the questions, and short answers with the words of their question: the same for many prompts."""
+    said = {run for _, answer in rated for run in _runs(same(answer).split(), SHINGLE)}
+    asked = {run for question, _ in rated for run in _runs(same(question).split(), ASKED)}
+    short = []
+    for question, answer in rated:
+        words = same(answer).split()
+        if 0 < len(words) < SHINGLE and set(words) - _SMALL:
+            short.append((set(same(question).split()) - _SMALL - set(words), " ".join(words)))
+    return said, asked, short
+
+
+def _runs(words: list[str], size: int) -> set[Run]:
+    return {tuple(words[i : i + size]) for i in range(len(words) - size + 1)}
 
 
 def _strange(text: str) -> bool:
