@@ -201,3 +201,22 @@ def test_taking_feedback_back_marks_the_prompt_that_learned_from_it(rated: Home)
         assert db.count_fresh(prompts=True) == before - 1
         db.undo_feedback(first.id)
         assert db.version(version.number).stale
+
+
+def test_what_is_asked_has_a_price_that_can_be_told() -> None:
+    long = {"role": "system", "content": "x" * (prompt_gate.LONGEST_SYSTEM + 1)}
+    short = {"role": "system", "content": "An agent."}
+    said = [
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]},
+        {"role": "tool", "tool_call_id": "1", "content": "a result"},
+        {"role": "assistant", "content": "One."},
+        *({"role": "user" if i % 2 == 0 else "assistant", "content": f"{i}?"} for i in range(11)),
+    ]
+    kept = prompt_gate.recent([short, *said])
+    assert kept[0] == short
+    assert kept[1]["role"] == "user"
+    assert kept[-1] == said[-1]
+    assert len(kept) <= prompt_gate.MOST_MESSAGES + 1
+    assert not any(m["role"] == "tool" or "tool_calls" in m for m in kept)
+    assert prompt_gate.recent([long, *said]) == kept[1:]

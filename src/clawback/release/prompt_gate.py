@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.paths import Home
-from clawback.records import Message, Sample, Turn, Version
+from clawback.records import Message, Sample, Turn, Version, text_of
 from clawback.release import prompted, registry, screening
 from clawback.release.evidence import LEAST_WHOLE, agreed
 from clawback.release.gating import Opinion, Report, witness
@@ -38,6 +38,10 @@ LEAST_PROMPTS = 8
 """With fewer prompts that nothing was learned from, those that were learned from are asked as well, last."""
 MOST_MESSAGES = 8
 """Of a conversation, newest first: a gate must not send an agent's whole day 64 times."""
+
+
+LONGEST_SYSTEM = 6_000
+"""Characters of an agent's own system prompt beyond which it is left out: it would be paid for with every one of hundreds of calls."""
 
 
 def gate(
@@ -179,6 +183,8 @@ def recent(messages: Sequence[Message]) -> tuple[Message, ...]:
     from clawback.capture.conversations import human
 
     head = [m for m in messages if m.get("role") in SYSTEM]
+    if sum(len(text_of(m.get("content"))) for m in head) > LONGEST_SYSTEM:
+        head = []
     rest = human(messages)[-MOST_MESSAGES:]
     while rest and rest[0].get("role") != "user":
         rest = rest[1:]
