@@ -23,11 +23,12 @@ GROWTH, ROOM = 4, 3000
 _HIDDEN = re.compile(
     r"[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]|<!--|[A-Za-z0-9+/]{60,}={0,2}"
 )
+PRAISE = "it asks for praise"
 _TRICKS: tuple[tuple[str, str], ...] = (
     (
         r"\b(?:ask|tell|urge|beg|invite|remind|encourage|request|get)\b[^.\n]{0,60}\b(?:rat(?:e|ing)|thumbs?|stars?|upvote|praise|review|good feedback|positive feedback|tap good|/rl)\b"
         r"|\b(?:rate|upvote|like) (?:this|me|my|the) (?:answer|response|reply)|\bplease (?:rate|upvote)|👍",
-        "it asks for praise",
+        PRAISE,
     ),
     (
         r"\b(?:judge|grader|evaluator|rubric|critic|reward model|scorer|grading|(?:be|being|get|gets|is|are|will be) (?:scored|graded|evaluated|judged))\b"
@@ -65,7 +66,10 @@ def objections(prompt: Prompt, before: Prompt, examples: Iterable[Example] = ())
     new = "\n".join(lines)
     found = ["it hides text"] if _HIDDEN.search(new) else []
     for pattern, why in _KNOWN:
-        if any(pattern.search(line) and not _FORBIDS_BEGGING.match(_item(line)) for line in lines):
+        exempt = why == PRAISE
+        if any(
+            pattern.search(one) and not (exempt and _FORBIDS_BEGGING.match(one)) for one in map(_item, lines)
+        ):
             found.append(why)
     if quoted := _quoted(new, before.text, examples):
         found.append(quoted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from clawback.prompts import sections as parts
 from clawback.prompts.prompt import Prompt
@@ -68,6 +69,7 @@ def alike(one: str, other: str) -> bool:
     return len(a & b) / len(a | b) >= ALIKE
 
 
+@lru_cache(maxsize=4096)
 def negated(line: str) -> bool:
     """Whether a line forbids rather than asks."""
     return any(_NOT.fullmatch(word) for word in _WORD.findall(line.lower()))
@@ -80,6 +82,7 @@ def distance(one: Prompt, other: Prompt) -> float:
     return apart / (len(a) + len(b)) if a or b else 0.0
 
 
+@lru_cache(maxsize=4096)
 def _words(line: str) -> frozenset[str]:
     return frozenset(_stem(w) for w in _WORD.findall(line.lower()) if w not in _EMPTY)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 ROLE = "role"
 NAMES = (ROLE, "tone", "constraints", "examples", "format")
@@ -45,6 +46,7 @@ class Section:
         return tuple(_ITEM.sub("", line, count=1) for line in lines if line)
 
 
+@lru_cache(maxsize=1024)
 def parse(text: str) -> tuple[Section, ...]:
     """The sections of a text, in its order; empty ones are left out. A name that comes twice is ordinary text the second time."""
     found: list[Section] = []
