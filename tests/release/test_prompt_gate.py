@@ -180,6 +180,19 @@ def test_an_edit_of_the_file_is_a_version_that_waits(home: Home) -> None:
         assert prompted.file(home).read_text() == "Be kind.\n"
 
 
+def test_a_secret_in_the_file_is_not_stored_and_makes_one_version(home: Home) -> None:
+    key = "sk-ant-api03-" + "a1B2" * 20
+    with store.connect(home.database) as db:
+        prompted.file(home).write_text(f"## Tone (locked)\nUse {key}.\n")
+        first = prompted.edited(db, home)
+        assert first is not None
+        assert prompted.edited(db, home) == first
+        assert len(db.versions()) == 2
+    assert key.encode() not in home.database.read_bytes()
+    wal = home.database.with_name(home.database.name + "-wal")
+    assert not wal.exists() or key.encode() not in wal.read_bytes()
+
+
 def test_marks_of_the_search_are_not_read_by_the_model(home: Home) -> None:
     with store.connect(home.database) as db:
         version = prompted.propose(db, "## Tone (locked)\n- Be kind.")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 _LOCKED = re.compile(r"^(#{1,3} ?\w+) \(locked\)", re.MULTILINE)
+LONGEST = 100_000
 ALGORITHM = "prompt"
 """Of runs that look for a prompt."""
 
@@ -52,6 +53,10 @@ def propose(
     """
     parent = parent or store.live()
     said = (_LOCKED.sub(r"\1", text) if spoken is None else spoken).strip()
+    if len(said) > LONGEST:
+        raise UsageError(
+            f"The prompt has {len(said):,} characters, above the limit of {LONGEST:,}. Shorten it."
+        )
     if not said:
         raise UsageError("The prompt is empty. `clawback rollback` goes back to a version without one.")
     if said == parent.prompt:
@@ -122,7 +127,8 @@ def edited(store: Store, home: Home) -> Version | None:
     (``clawback prompts use``), never by itself.
     """
     try:
-        text = file(home).read_text("utf-8").strip()
+        # As it would be stored: a secret in it is taken out, and must not make a new version each time.
+        text = str(store.clean(file(home).read_text("utf-8").strip()))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -192,7 +192,7 @@ def reset(store: Store, home: Home, *, ratings: bool = False) -> None:
                     dead.id, status="failed", error="it was interrupted, then everything was reset"
                 )
             store.forget_training(feedback=ratings)
-            for folder in (home.versions, home.runs):
+            for folder in (home.versions, home.runs, home.prompts):
                 shutil.rmtree(folder, ignore_errors=True)
     except Timeout:
         raise Busy(

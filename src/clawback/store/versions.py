@@ -41,7 +41,7 @@ class Versions(Base):
                     version.created_at or now(),
                     None if version.report is None else json.dumps(dict(version.report)),
                     self.clean(version.prompt),
-                    json.dumps(dict(version.origin), ensure_ascii=False),
+                    json.dumps(self.clean(dict(version.origin)), ensure_ascii=False),
                 ),
             )
             self.set("last_version", number)
