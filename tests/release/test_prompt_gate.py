@@ -159,6 +159,22 @@ def test_a_strangers_sentence_waits_for_a_yes_whatever_the_gate_says(home: Home,
         assert prompted.unseen(db, again) == []
 
 
+def test_what_is_accepted_is_tried_first_where_the_settings_say_so(home: Home) -> None:
+    from clawback import config
+
+    with store.connect(home.database) as db:
+        version = prompted.propose(db, "- Use no emoji.", origin={"author": "search"})
+        report = Report(version.number, 0, True, 1.0, ("better",), prompt_gate.empty([]))
+        db.set_report(version.number, report.to_dict())
+        assert prompt_gate.settle(db, home, report, config.Trial(share=0.25)).status == "candidate"
+        assert db.live().prompt == ""
+        on = release.trial.running(db)
+        assert on is not None
+        assert (on.candidate, on.share) == (version.number, 0.25)
+        sides = {release.trial.version_for(db, f"s{i}").number for i in range(40)}
+        assert sides == {0, version.number}
+
+
 def test_an_edit_of_the_file_is_a_version_that_waits(home: Home) -> None:
     with store.connect(home.database) as db:
         assert prompted.edited(db, home) is None

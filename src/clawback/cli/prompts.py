@@ -146,6 +146,10 @@ def told(found: Found) -> str:
         )
         lines += [f"  + {sentence}" for sentence in found.unseen]
         lines.append(f"`clawback prompts use {number}` accepts them.")
+    elif found.report and found.report.accepted:
+        lines.append(
+            f"Version {number} is on trial (`clawback trial`); the prompt stays as it was until it is decided."
+        )
     else:
         lines.append(f"Version {number} waits for more ratings; `clawback gate {number}` judges it again.")
     return "\n".join(lines)

@@ -150,7 +150,7 @@ class Search:
         unseen: tuple[str, ...] = ()
         if version is not None:
             report = judge(self.home, self.db, version.number, meter, tell)
-            version = prompt_gate.settle(self.db, self.home, report)
+            version = prompt_gate.settle(self.db, self.home, report, self.settings.trial)
             unseen = tuple(prompted.unseen(self.db, version)) if version.status == "candidate" else ()
         else:
             self.db.add_ended_run(self._run(result))

@@ -144,7 +144,7 @@ def judge_waiting(
             return None
         meter = Meter(backend or backend_of(home, db, settings), settings.prompts)
         report = judge(home, db, waits[0], meter, on_progress)
-        prompt_gate.settle(db, home, report)
+        prompt_gate.settle(db, home, report, settings.trial)
         return report
 
 

@@ -10,6 +10,7 @@ person has neither said nor seen keep a candidate waiting for their yes, however
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.paths import Home
 from clawback.records import Message, Sample, Turn, Version, text_of
-from clawback.release import prompted, registry, screening
+from clawback.release import prompted, registry, screening, trial
 from clawback.release.evidence import LEAST_WHOLE, agreed
 from clawback.release.gating import Opinion, Report, witness
 from clawback.release.rule import MOST_LOOKS, Evidence, Sampled, decide
@@ -125,13 +126,19 @@ def calls(store: Store, number: int, answers: int = ANSWERS) -> int:
     return 0 if version.prompt == live.prompt else answers * (2 if live.prompt == "" else 3)
 
 
-def settle(store: Store, home: Home, report: Report) -> Version:
-    """Do as the report says: live, rejected, or still a candidate that waits for ratings or for the person's yes to its new sentences."""
+def settle(store: Store, home: Home, report: Report, tried: config.Trial | None = None) -> Version:
+    """Do as the report says: live, rejected, or still a candidate that waits for ratings or for the person's yes to its new sentences. ``tried``: with a
+    share above 0 what is accepted answers that share of the sessions first."""
     version = store.version(report.version)
     if version.status != "candidate":
         return version
     if report.accepted:
-        return version if prompted.unseen(store, version) else registry.promote(store, home, version.number)
+        if prompted.unseen(store, version):
+            return version
+        if tried is not None and tried.share > 0 and trial.running(store) is None:
+            trial.begin(store, version.number, tried.share, tried.alpha, time.time())
+            return version
+        return registry.promote(store, home, version.number)
     if not report.again_at:
         store.reject(version.number)
     return store.version(version.number)
