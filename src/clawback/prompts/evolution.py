@@ -41,7 +41,6 @@ def optimize(
     run = _Generations(prompt, examples, Ledger(evaluate, propose, budget, journal), settings or Settings(merge=False), tuple(remarks), seed)  # fmt: skip
     tell = on_progress or (lambda _: None)
     try:
-        run.begin()
         while not (stopped := run.generation()):
             tell({"phase": "generation", "step": run.ledger.spent.calls, "steps": budget.calls or run.ledger.spent.calls})  # fmt: skip
     except Over as over:

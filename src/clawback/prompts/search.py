@@ -52,7 +52,7 @@ class Settings:
     batch: int = 3
     guard: int = 2
     perfect: float = 1.0
-    patience: int = 60
+    patience: int = 150
     unparsable: int = 5
     finalists: int = 2
     fresh: float = 0.25
@@ -153,7 +153,6 @@ def optimize(
     run = Run(prompt, examples, Ledger(evaluate, propose, budget, journal), settings, tuple(remarks), seed)
     tell = on_progress or (lambda _: None)
     try:
-        run.begin()
         while not (stopped := run.step()):
             tell({"phase": "search", "step": run.ledger.spent.calls, "steps": budget.calls or run.ledger.spent.calls, "proposals": run.ledger.spent.proposals, "candidates": len(run.pool.all)})  # fmt: skip
     except Over as over:
@@ -187,12 +186,6 @@ class Run:
 
     def rng(self, what: str) -> random.Random:
         return random.Random(f"{self.seed}:{self.number}:{what}")
-
-    def begin(self) -> None:
-        """Look twice at two examples: where the scores differ they are noisy, and races ask for more."""
-        for example in self.rng("noise").sample(self.train, min(2, len(self.train))):
-            self.ledger.try_(self.prompt, example)
-            self.ledger.try_(self.prompt, example, again=True)
 
     def step(self) -> str:
         """One request and its race. Why the search is over, or ""."""
