@@ -73,6 +73,8 @@ class World:
     seed: int
     words: bool = True
     noise: bool = False
+    heeds: bool = True
+    """Whether the reflecting model leaves alone what it is told was no better."""
     tried: int = 0
     asked: int = 0
     rng: random.Random = field(init=False)
@@ -96,7 +98,7 @@ class World:
         found = _FENCED.search(asked)
         lines = (found[1] if found else START).split("\n")
         told = _NO_BETTER.search(asked)
-        avoid = told[1] if told else ""
+        avoid = told[1] if told and self.heeds else ""
         if self.rng.random() < FORGETS and len(lines) > 1:
             lines.remove(self.rng.choice(lines[1:]))
         missed = [m for m in _MISSED.findall(asked) if m not in "\n".join(lines)]

@@ -34,7 +34,9 @@ Curve = dict[int, tuple[float, int]]
 """Budget → (held-out score, proposals)."""
 
 
-def ours(engine: str, seed: int, words: bool, noise: bool, cases: tuple[list[Item], ...]) -> Curve:
+def ours(
+    engine: str, seed: int, words: bool, noise: bool, cases: tuple[list[Item], ...], heeds: bool = True
+) -> Curve:
     """One search for each budget."""
     from clawback.prompts import Budget, Example, Outcome, Prompt, evaluator, reflector
     from clawback.prompts.engines import engine as named
@@ -45,7 +47,7 @@ def ours(engine: str, seed: int, words: bool, noise: bool, cases: tuple[list[Ite
     examples += [Example.ask(one.question, one.id, split="validation") for one in validation]
     curve: Curve = {}
     for budget in BUDGETS:
-        world = World(seed, words, noise)
+        world = World(seed, words, noise, heeds)
 
         def judge(example: Any, said: str, world: World = world) -> Outcome:
             return Outcome(*world.judge(by_question[example.question], said))
@@ -112,6 +114,7 @@ def gepa(seed: int, words: bool, noise: bool, cases: tuple[list[Item], ...], **o
 
 ENGINES: dict[str, Callable[..., Curve]] = {
     "clawback, reflect": lambda *a: ours("reflect", *a),
+    "the same, losers not heeded": lambda *a: ours("reflect", *a, heeds=False),
     "clawback, evolve": lambda *a: ours("evolve", *a),
     "GEPA 0.1.4": gepa,
     "GEPA 0.1.4, cached": lambda *a: gepa(*a, cache_evaluation=True),
