@@ -220,3 +220,26 @@ def test_what_a_budget_buys_is_known_before():
 def test_a_score_that_is_no_number_is_the_worst():
     ledger = Ledger(lambda *_: Outcome(float("nan")), World().propose, Budget(calls=9))
     assert ledger.try_(START, examples()[0]).score == 0.0
+
+
+@pytest.mark.parametrize("name", ["reflect", "evolve", "gepa"])
+def test_a_screen_of_ones_own_is_asked_before_anything_is_paid(name):
+    if name == "gepa":
+        pytest.importorskip("gepa")
+    world, seen = World(wrong=0.0), []
+
+    def screen(prompt, before, cases):
+        seen.append(prompt)
+        assert len(cases) == 40
+        return ["not today"] if RULES[0] in prompt.text else []
+
+    tried = []
+
+    def evaluate(prompt, example):
+        tried.append(prompt.text)
+        return world.evaluate(prompt, example)
+
+    found = engine(name)(START, examples(), evaluate, world.propose, Budget(calls=80), screen=screen)
+    assert seen
+    assert not any(RULES[0] in text for text in tried)
+    assert any("not today" in note for note in found.notes)

@@ -60,6 +60,13 @@ def prompts(ctx: click.Context) -> None:
     help="Who writes new sentences (default: from the settings).",
 )
 @click.option("--seed", type=int, help="The same feedback, seed and answers give the same prompt.")
+@click.option(
+    "--engine",
+    type=click.Choice(["reflect", "evolve", "gepa"]),
+    default="reflect",
+    show_default=True,
+    help="How to search; gepa: pip install 'clawback[gepa]'.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what it would do, and what that costs at most.")
 @click.option("--afresh", is_flag=True, help="Do not go on with a search that was stopped.")
 @click.option("--yes", is_flag=True, help="Do not ask before calls are paid for.")
@@ -68,6 +75,7 @@ def optimize(
     calls: int | None,
     proposer: str | None,
     seed: int | None,
+    engine: str,
     dry_run: bool,
     afresh: bool,
     yes: bool,
@@ -92,7 +100,7 @@ def optimize(
         planned = prompting.plan(here, calls=calls, proposer=proposer)
         emit(asdict(planned), fold(planned.text()), as_json)
         return 0
-    return search(here, calls=calls, proposer=proposer, seed=seed, yes=yes, as_json=as_json)
+    return search(here, calls=calls, proposer=proposer, seed=seed, engine=engine, yes=yes, as_json=as_json)
 
 
 def search(
@@ -101,6 +109,7 @@ def search(
     calls: int | None = None,
     proposer: str | None = None,
     seed: int | None = None,
+    engine: str = "reflect",
     yes: bool = False,
     as_json: bool = False,
 ) -> int:
@@ -114,7 +123,9 @@ def search(
         click.confirm("Begin?", default=True, abort=True, err=True)
     try:
         with progress_bar(quiet=as_json) as follow:
-            found = prompting.optimize(here, calls=calls, proposer=proposer, seed=seed, on_progress=follow)
+            found = prompting.optimize(
+                here, calls=calls, proposer=proposer, seed=seed, engine=engine, on_progress=follow
+            )
     except KeyboardInterrupt:
         click.echo("Stopped. What was paid for is kept: the same command goes on from there.", err=True)
         return 130

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from clawback.system_prompt import under
 
 if TYPE_CHECKING:
     from clawback.prompts import Example, Outcome, Prompt, Proposal, Propose, Request, Result
+    from clawback.prompts.guards import Screen
     from clawback.store import Store
 
 SEARCH, JOURNAL = "search.json", "journal.jsonl"
@@ -81,6 +83,7 @@ class Search:
         calls: int | None = None,
         proposer: str | None = None,
         seed: int | None = None,
+        engine: str = "reflect",
     ) -> None:
         from clawback.prompts import Prompt
 
@@ -88,6 +91,7 @@ class Search:
         self.calls = settings.prompts.max_calls if calls is None else calls
         wanted = proposer or settings.prompts.proposer
         self.proposer = "templates" if wanted == "auto" else wanted
+        self.engine = engine
         self.seed = settings.training.seed if seed is None else seed
         self.live = db.live()
         self.start = Prompt(prompted.source(self.live))
@@ -108,6 +112,7 @@ class Search:
         self.ids = tuple(ids)
         if kept:
             self.resumed, self.seed, self.proposer = True, kept["seed"], kept["proposer"]
+            self.engine = kept.get("engine", self.engine)
             self.calls = max(self.calls, kept["calls"])
         self.reader = self._reader()
         self.examples = self._examples()
@@ -130,11 +135,11 @@ class Search:
 
     def run(self, meter: Meter, tell: OnProgress) -> Found:
         from clawback.prompts import Journal
-        from clawback.prompts import optimize as search
+        from clawback.prompts.engines import engine
 
         self._keep()
         journal = Journal(self.home.prompts / JOURNAL)
-        result = search(
+        result = engine(self.engine)(
             self.start,
             self.examples,
             self._evaluate(meter),
@@ -144,6 +149,7 @@ class Search:
             remarks=self.remarks,
             seed=self.seed,
             on_progress=tell,
+            screen=self._screen(),
         )
         version = self.enter(result) if result.improved else None
         report: Report | None = None
@@ -168,6 +174,7 @@ class Search:
         origin = {
             "author": "search",
             "proposer": self.proposer,
+            "engine": self.engine,
             "seed": self.seed,
             "before": result.before,
             "after": result.after,
@@ -264,23 +271,28 @@ class Search:
         return evaluate
 
     def _propose(self, meter: Meter) -> Propose:
-        """By templates, or by the model; what games is never tried."""
-        from clawback.prompts import Proposal
+        """By templates, or by the model."""
         from clawback.prompts.reflection import reflector
         from clawback.prompts.templates import from_remarks
 
-        quotable = screening.quotable([*self.train, *self.held])
         make = from_remarks if self.proposer == "templates" else reflector(meter.backend)
 
         def propose(request: Request) -> Proposal:
             meter.check()
-            made = make(request)
-            if made.prompt is None:
-                return made
-            alarms = screening.alarms(made.prompt.system, quotable)
-            return Proposal(None, made.usage, alarms[0]) if alarms else made
+            return make(request)
 
         return propose
+
+    def _screen(self) -> Screen:
+        """What games is never tried: by the release's screen, which the gate asks again, and by the library's own."""
+        from clawback.prompts.guards import objections
+
+        quotable = screening.quotable([*self.train, *self.held])
+
+        def screen(new: Prompt, before: Prompt, examples: Sequence[Example]) -> list[str]:
+            return [*screening.alarms(new.system, quotable), *objections(new, before, examples)]
+
+        return screen
 
     # --------------------------------------------------------------------------------------------- what is kept
 
@@ -301,7 +313,7 @@ class Search:
         )
 
     def _keep(self) -> None:
-        kept = {"live": self.live.number, "seed": self.seed, "proposer": self.proposer, "calls": self.calls, "feedback": list(self.ids)}  # fmt: skip
+        kept = {"live": self.live.number, "seed": self.seed, "proposer": self.proposer, "engine": self.engine, "calls": self.calls, "feedback": list(self.ids)}  # fmt: skip
         replace(self.home.prompts / SEARCH, json.dumps(kept).encode(), mode=0o600)
 
     def _kept(self, standing: set[int]) -> dict[str, Any] | None:

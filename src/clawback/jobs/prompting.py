@@ -104,6 +104,7 @@ def optimize(
     calls: int | None = None,
     proposer: str | None = None,
     seed: int | None = None,
+    engine: str = "reflect",
     backend: LLMBackend | None = None,
     on_progress: OnProgress | None = None,
 ) -> Found:
@@ -111,6 +112,7 @@ def optimize(
 
     Args:
         calls: answers that may be asked for, the gate's among them; from the settings where not given.
+        engine: ``reflect``, ``evolve`` or ``gepa`` (``clawback.prompts.engines``).
         backend: who answers and, where asked to, proposes; from the settings where not given.
 
     Raises ``Busy`` while another process does the same, ``TrainingError`` where there is too little to learn from or nothing can be read from the
@@ -123,7 +125,7 @@ def optimize(
     try:
         with FileLock(home.prompts_lock, timeout=0), store.connect(home.database) as db:
             prompted.edited(db, home)
-            job = Search(home, db, settings, calls=calls, proposer=proposer, seed=seed)
+            job = Search(home, db, settings, calls=calls, proposer=proposer, seed=seed, engine=engine)
             job.begin()
             meter = Meter(backend or backend_of(home, db, settings), settings.prompts)
             found = job.run(meter, on_progress or (lambda _: None))

@@ -13,6 +13,7 @@ from clawback.progress import OnProgress
 from clawback.prompts.budget import Budget
 from clawback.prompts.candidates import Candidate
 from clawback.prompts.genome import PromptGenome, crossover_genomes
+from clawback.prompts.guards import Screen, objections
 from clawback.prompts.journal import Journal
 from clawback.prompts.ledger import Ledger, Over
 from clawback.prompts.prompt import Prompt
@@ -35,13 +36,13 @@ def optimize(
     remarks: Sequence[str] = (),
     seed: int = 0,
     on_progress: OnProgress | None = None,
+    screen: Screen = objections,
     settings: Settings | None = None,
 ) -> Result:
     """As ``search.optimize``."""
-    run = _Generations(prompt, examples, Ledger(evaluate, propose, budget, journal), settings or Settings(merge=False), tuple(remarks), seed)  # fmt: skip
+    run = _Generations(prompt, examples, Ledger(evaluate, propose, budget, journal), settings or Settings(merge=False), tuple(remarks), seed, screen)  # fmt: skip
     tell = on_progress or (lambda _: None)
     try:
-        run.begin()
         while not (stopped := run.generation()):
             tell({"phase": "generation", "step": run.ledger.spent.calls, "steps": budget.calls or run.ledger.spent.calls})  # fmt: skip
     except Over as over:

@@ -14,7 +14,7 @@ from clawback.errors import ClawbackError, MissingExtra
 from clawback.progress import OnProgress
 from clawback.prompts import racing
 from clawback.prompts.budget import Budget
-from clawback.prompts.guards import objections
+from clawback.prompts.guards import Screen, objections
 from clawback.prompts.journal import Journal
 from clawback.prompts.ledger import Ledger, Over
 from clawback.prompts.planning import split_up
@@ -39,6 +39,7 @@ def optimize(
     remarks: Sequence[str] = (),
     seed: int = 0,
     on_progress: OnProgress | None = None,
+    screen: Screen = objections,
     **options: Any,
 ) -> Result:
     """As ``search.optimize``; ``options`` go to ``gepa.optimize``. Raises ``MissingExtra`` where gepa is not installed."""
@@ -48,7 +49,7 @@ def optimize(
         raise MissingExtra("The engine gepa is not installed. Run: pip install 'clawback[gepa]'") from error
     train, validation, note = split_up(examples, seed)
     ledger = Ledger(evaluate, propose, budget, journal)
-    adapter = _Adapter(prompt, examples, ledger, tuple(remarks), on_progress)
+    adapter = _Adapter(prompt, examples, ledger, tuple(remarks), on_progress, screen)
     settings: dict[str, Any] = {
         "max_metric_calls": MOST,
         "seed": seed,
@@ -79,8 +80,10 @@ class _Adapter:
         ledger: Ledger,
         remarks: tuple[str, ...],
         on_progress: OnProgress | None,
+        screen: Screen,
     ) -> None:
         self.prompt, self.examples, self.ledger, self.remarks = prompt, examples, ledger, remarks
+        self.screen = screen
         self.tell = on_progress or (lambda _: None)
         self.prompts: dict[str, Prompt] = {prompt.text: prompt}
         self.notes: dict[str, None] = {}
@@ -123,7 +126,7 @@ class _Adapter:
                 )
             return dict(candidate)
         child = prompt.with_refinement(made.prompt.text, **made.prompt.metadata)
-        if against := objections(child, prompt, self.examples):
+        if against := self.screen(child, prompt, self.examples):
             self.notes[f"A proposal was refused: {'; '.join(against)}."] = None
             return dict(candidate)
         self.prompts.setdefault(child.text, child)

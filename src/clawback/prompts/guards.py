@@ -7,7 +7,7 @@ paid for it: a net for the known tricks, not a proof. What they let through stil
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.types import Example
@@ -57,6 +57,10 @@ _FORBIDS_BEGGING = re.compile(
     r"^\W*(?:do not|don['’]t|never) (?:ask|tell|urge|beg|invite|remind|encourage|request)\b", re.IGNORECASE
 )
 _WORD = re.compile(r"\w+")
+
+
+Screen = Callable[[Prompt, Prompt, Sequence[Example]], Sequence[str]]
+"""(proposal, the prompt that it was made from, examples) → why it may not be tried; empty where it may."""
 
 
 def objections(prompt: Prompt, before: Prompt, examples: Iterable[Example] = ()) -> list[str]:

@@ -62,6 +62,15 @@ class Ledger:
         known = self._tried.get(prompt.id, {}).get(example.id)
         return mean([one.score for one in known]) if known else None
 
+    def last(self, prompt: Prompt, example: Example) -> float:
+        """What it got there when it was tried last."""
+        return self._tried[prompt.id][example.id][-1].score
+
+    @property
+    def repeats(self) -> int:
+        """How often something was tried that had been tried before."""
+        return sum(len(known) - 1 for tried in self._tried.values() for known in tried.values() if known)
+
     def looks(self, prompt: Prompt, example: Example) -> int:
         """How often it was tried there."""
         return len(self._tried.get(prompt.id, {}).get(example.id, ()))

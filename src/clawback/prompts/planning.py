@@ -19,7 +19,6 @@ LEAST = 5
 """Examples below which nothing is kept: the last check is then on those that the search saw, and says so."""
 SET_ASIDE = 0.2
 """Of a budget in calls, for the last check."""
-_LOOKS = 4  # twice at two examples, for noise
 _BATCH, _GUARD = 3, 2
 _ANSWER, _REFLECTION = 300, 800  # tokens that are assumed before anything is known
 _SHOWN = 4  # cases and words around them, as multiples of an example
@@ -70,7 +69,7 @@ def plan(
     asked = sum(guess(text_of(m.get("content"))) for e in train for m in e.messages) // len(train)
     sent = guess(prompt.text) + asked
     shown = guess(prompt.text) + _SHOWN * (asked + _ANSWER)
-    first, each = _LOOKS + _BATCH, _BATCH + _GUARD + anchors + 1
+    first, each = _BATCH, _BATCH + _GUARD + anchors + 2
     last = min(len(validation), LEAST) * 2
     task_tokens, ask_tokens = sent + _ANSWER, shown + _REFLECTION
     task_money = (task or Price()).of(sent, _ANSWER)

@@ -10,8 +10,8 @@ from clawback.prompts.ledger import Ledger, Over, paired
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.types import Example, mean
 
-SURE = 1.0
-"""Standard errors of a noisy sum of differences that a child must be ahead by. The last check comes on top."""
+TRUSTED = 5
+"""Second looks that all gave the same score, from which on scores are taken to have no noise."""
 LEAST = 4
 """Examples of the last check before anybody is dropped from it."""
 BEHIND = 1.645
@@ -50,9 +50,10 @@ def race(
             room = sum(perfect - (ledger.score(parent, one) or 0.0) for one in part[place + 1 :])
             if ahead + room <= 0:
                 return Race(False, ahead, tried, "it cannot win any more")
-        margin = SURE * ledger.noise() * math.sqrt(2 * max(1, tried))
-        if ahead <= margin:
+        if ahead <= 0:
             return Race(False, ahead, tried, "it is not ahead of its parent")
+    if not _again(ledger, child, parent, [*failing, *others]):
+        return Race(False, ahead, tried, "it was ahead by luck")
     slack = 2 * ledger.noise()
     for anchor in anchors:
         ledger.try_(parent, anchor)
@@ -61,6 +62,25 @@ def race(
         if _gap(ledger, child, parent, anchor) < -slack - 1e-9:
             return Race(False, ahead, tried, f"it gets worse on the anchor {anchor.id}")
     return Race(True, ahead, tried, "it is ahead")
+
+
+def _again(ledger: Ledger, child: Prompt, parent: Prompt, examples: Sequence[Example]) -> bool:
+    """Whether a win holds at a second look, where scores are noisy or it is not known yet whether they are.
+
+    Failing examples are chosen for their low scores, so by chance alone a child does better there. Fresh looks at both are free of that.
+    """
+    gained = sorted((e for e in examples if _gap(ledger, child, parent, e)), key=lambda e: -_gap(ledger, child, parent, e))  # fmt: skip
+    fresh = 0.0
+    for example in gained:
+        if not ledger.noise() and ledger.repeats >= TRUSTED:
+            return True
+        ledger.try_(child, example, again=True)
+        if ledger.noise():
+            ledger.try_(parent, example, again=True)
+        fresh += ledger.last(child, example) - ledger.last(parent, example)
+        if not ledger.noise():
+            return True
+    return fresh > 0
 
 
 def finals(ledger: Ledger, finalists: Sequence[Prompt], examples: Sequence[Example]) -> tuple[Prompt, int]:

@@ -91,5 +91,5 @@ def _stem(word: str) -> str:
     """Without the commonest endings of English; other languages are compared as they are written."""
     for ending in ("ing", "ed", "es", "s", "ly"):
         if len(word) > len(ending) + 3 and word.endswith(ending):
-            return word.removesuffix(ending)
-    return word
+            return word.removesuffix(ending).rstrip("e")
+    return word.rstrip("e")

@@ -26,7 +26,7 @@ from clawback.progress import OnProgress
 from clawback.prompts import racing
 from clawback.prompts.budget import Budget, Spent
 from clawback.prompts.candidates import Candidate, Pool
-from clawback.prompts.guards import objections
+from clawback.prompts.guards import Screen, objections
 from clawback.prompts.journal import Journal
 from clawback.prompts.ledger import Ledger, Over
 from clawback.prompts.planning import reserve, split_up
@@ -52,7 +52,7 @@ class Settings:
     batch: int = 3
     guard: int = 2
     perfect: float = 1.0
-    patience: int = 60
+    patience: int = 150
     unparsable: int = 5
     finalists: int = 2
     fresh: float = 0.25
@@ -118,6 +118,7 @@ class Optimizer(Protocol):
         remarks: Sequence[str] = (),
         seed: int = 0,
         on_progress: OnProgress | None = None,
+        screen: Screen = objections,
     ) -> Result: ...
 
 
@@ -132,6 +133,7 @@ def optimize(
     remarks: Sequence[str] = (),
     seed: int = 0,
     on_progress: OnProgress | None = None,
+    screen: Screen = objections,
     settings: Settings | None = None,
 ) -> Result:
     """Search for a prompt that does better on the examples.
@@ -145,15 +147,17 @@ def optimize(
         journal: with a path, each call is kept as it is made, and a search that was stopped goes on from there.
         remarks: what the person said that belongs to no one example.
         seed: the same seed and the same outcomes of calls give the same search.
+        screen: looks at each proposal before anything is paid for it.
 
     Raises:
         UsageError: no examples, or two with one id.
     """
     settings = settings or Settings()
-    run = Run(prompt, examples, Ledger(evaluate, propose, budget, journal), settings, tuple(remarks), seed)
+    run = Run(
+        prompt, examples, Ledger(evaluate, propose, budget, journal), settings, tuple(remarks), seed, screen
+    )
     tell = on_progress or (lambda _: None)
     try:
-        run.begin()
         while not (stopped := run.step()):
             tell({"phase": "search", "step": run.ledger.spent.calls, "steps": budget.calls or run.ledger.spent.calls, "proposals": run.ledger.spent.proposals, "candidates": len(run.pool.all)})  # fmt: skip
     except Over as over:
@@ -171,6 +175,7 @@ class Run:
     settings: Settings
     remarks: tuple[str, ...]
     seed: int
+    screen: Screen
     number: int = 0
     since: int = 0  # proposals since one won
     notes: dict[str, None] = field(default_factory=dict)
@@ -187,12 +192,6 @@ class Run:
 
     def rng(self, what: str) -> random.Random:
         return random.Random(f"{self.seed}:{self.number}:{what}")
-
-    def begin(self) -> None:
-        """Look twice at two examples: where the scores differ they are noisy, and races ask for more."""
-        for example in self.rng("noise").sample(self.train, min(2, len(self.train))):
-            self.ledger.try_(self.prompt, example)
-            self.ledger.try_(self.prompt, example, again=True)
 
     def step(self) -> str:
         """One request and its race. Why the search is over, or ""."""
@@ -228,7 +227,7 @@ class Run:
         if self.pool.knows(child):
             return
         new = added(parent.prompt, child)
-        if against := objections(child, parent.prompt, self.examples):
+        if against := self.screen(child, parent.prompt, self.examples):
             parent.lost.extend(line for _, line in new if line not in parent.lost)
             self.notes[f"A proposal was refused: {'; '.join(against)}."] = None
             return
