@@ -207,6 +207,39 @@ class Reward(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tokens up to which an answer gets all of the part ``tokens``, and from which it gets nothing."""
 
 
+class Prompts(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Prompts that are learned where the weights are not yours, and who answers while they are tried (docs/prompts.md)."""
+
+    api: Literal["openai", "anthropic", "local"] = "openai"
+    """What the server speaks; ``local``: your own live version answers."""
+    url: str = ""
+    """The server that is asked; not set: ``[serve] upstream``."""
+    model: str = ""
+    """The model that is asked; not set: the one that answered you last."""
+    key_env: str = ""
+    """Name of the environment variable that holds its key."""
+    proposer: Literal["auto", "templates", "model"] = "auto"
+    """Who writes new sentences: our own ``templates`` and your remarks, or the ``model`` (these you see first). ``auto``: ``templates``."""
+    max_calls: Annotated[int, msgspec.Meta(ge=8)] = 200
+    """Answers that a search may ask for, the gate's among them."""
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 1_000_000
+    """Tokens that a search may use, sent and received."""
+    max_money: NotNegative = 0.0
+    """Money that a search may cost, by the prices below; 0: no limit but the others."""
+    price_sent: NotNegative = 0.0
+    """Of a million tokens sent."""
+    price_received: NotNegative = 0.0
+    """Of a million tokens received."""
+    answer_tokens: Annotated[int, msgspec.Meta(ge=16)] = 1024
+    """Longest answer that is asked for."""
+    gate_answers: Annotated[int, msgspec.Meta(ge=8, le=256)] = 32
+    """Fresh answers with each prompt that the gate compares."""
+    every: Annotated[int, msgspec.Meta(ge=1)] = 32
+    """Fresh ratings after which a prompt is refined."""
+    automatic: bool = False
+    """Whether the server starts a search by itself when that many are there: it costs calls."""
+
+
 class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server on the network."""
 
@@ -289,6 +322,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     discord: Discord = Discord()
     telegram: Telegram = Telegram()
     reward: Reward = Reward()
+    prompts: Prompts = Prompts()
 
 
 def load(path: Path) -> Config:

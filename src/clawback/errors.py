@@ -36,6 +36,10 @@ class TrainingError(ClawbackError):
     """A training run could not start or could not go on."""
 
 
+class DoesNotFit(TrainingError):
+    """A run that would take more time or memory than there is, even at its smallest. A prompt can be learned instead."""
+
+
 class Stopped(ClawbackError):
     """A run ended because a person asked it to. Its checkpoint is kept, and it can be gone on with."""
 

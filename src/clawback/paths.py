@@ -57,6 +57,15 @@ class Home:
     def judge_lock(self) -> Path:
         return self.root / "judge.lock"
 
+    @property
+    def prompts(self) -> Path:
+        """A search for a prompt that is under way or was interrupted."""
+        return self.root / "prompts"
+
+    @property
+    def prompts_lock(self) -> Path:
+        return self.root / "prompts.lock"
+
     def version(self, number: int) -> Path:
         return self.versions / f"{number:04d}"
 

@@ -265,6 +265,10 @@ class Version:
     report: Mapping[str, Any] | None = None
     stale: bool = False
     """True when feedback that this version learned from has since been undone or deleted."""
+    prompt: str = ""
+    """What is added to the agent's own system prompt while it answers; "" for none."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """How the prompt came about: ``author``, what was spent, what was left out."""
 
 
 _TO_THE_END = ("system-reminder", "environment_context", "user_instructions", "permissions")

@@ -189,7 +189,7 @@ def test_the_gate_reports_the_models_opinion_and_does_not_use_it(here: Home) -> 
     from clawback.release import gating
 
     opinions: list[gating.Opinion] = []
-    look = gating._witness(here, opinions)
+    look = gating.witness(here, opinions)
     assert look is not None
     ours, theirs = ([Completion(SAYS.format(w), (1,), (0.0,), True)] for w in (PLEASING, ANNOYING))
     look([[{"role": "user", "content": "question 1"}]], ours, theirs)
@@ -197,4 +197,4 @@ def test_the_gate_reports_the_models_opinion_and_does_not_use_it(here: Home) -> 
     assert opinion.candidate > opinion.live
     assert opinion.name == files.read(here.reward).name
     assert "for information" in str(opinion)
-    assert gating._witness(Home(here.root / "empty"), []) is None
+    assert gating.witness(Home(here.root / "empty"), []) is None

@@ -45,6 +45,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "reward": ("reward", "A model of what you like: train it, try it, score answers."),
         "gym": ("gym", "Learn from an environment: play, learn, compare."),
         "episodes": ("gym", "List what was played, or show one episode."),
+        "prompts": ("prompts", "A prompt for models whose weights you do not have."),
+        "distill": ("distill", "Fold the learned prompt into your own model."),
         "demo": ("demo", "The whole loop, with a simulated person."),
         "env": ("env", "Environments: list, check, let a policy play one."),
     },

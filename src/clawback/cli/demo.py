@@ -51,9 +51,14 @@ if TYPE_CHECKING:
     help="Keep everything in this new or empty folder (default: a temporary one).",
 )
 @click.option("--interactive", is_flag=True, help="You rate, with one key.")
+@click.option(
+    "--cloud",
+    is_flag=True,
+    help="A model whose weights nobody has: a prompt is learned. Offline, under a minute.",
+)
 @json_option
 def demo(
-    model: str, rounds: int | None, taste: str | None, seed: int, algorithm: str, folder: Path | None, interactive: bool, as_json: bool
+    model: str, rounds: int | None, taste: str | None, seed: int, algorithm: str, folder: Path | None, interactive: bool, cloud: bool, as_json: bool
 ) -> None:  # fmt: skip
     """See the whole loop in a few minutes: a small model answers, somebody taps good or bad, the model learns.
 
@@ -62,13 +67,23 @@ def demo(
     \b
     clawback demo
     clawback demo --interactive
+    clawback demo --cloud
     clawback demo --model smollm2
     clawback demo --taste "metric units" --rounds 4 --json
     clawback demo --home ./demo && CLAWBACK_HOME=./demo clawback versions
     """
-    needs("torch")
+    needs("numpy" if cloud else "torch")
     from rich.console import Console
 
+    if cloud:
+        if interactive or rounds or model != EMBEDDED:
+            raise UsageError(
+                "--cloud has a model and a person of its own: leave --interactive, --rounds and --model out."
+            )
+        played = in_the_cloud(folder, taste, seed, Console(quiet=as_json))
+        if as_json:
+            emit(played, "", True)
+        return
     from clawback.demo import Demo
     from clawback.demo.worlds import world
 
@@ -95,6 +110,19 @@ def demo(
         )
     if as_json:
         emit(data, "", True)
+
+
+def in_the_cloud(folder: Path | None, taste: str | None, seed: int, console: Console) -> dict[str, Any]:
+    """The demo for a model whose weights nobody has."""
+    needs("uvicorn")
+    from clawback.cli import cloud_demo
+    from clawback.serve.cloud_demo import CloudDemo
+
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clawback-demo-")))
+        here = stack.enter_context(CloudDemo(Home(folder.resolve()), taste, seed=seed))
+        return cloud_demo.play(here, console)
 
 
 def checked(model: str, *, quiet: bool) -> str:

@@ -21,7 +21,7 @@ from clawback.cli.common import (
     needs,
     open_store,
 )
-from clawback.errors import NotFound
+from clawback.errors import DoesNotFit, NotFound
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, describe, duration, kl_of
 
@@ -191,12 +191,38 @@ def train_here(here: Home, as_json: bool, **how: Any) -> int:
     except KeyboardInterrupt:
         click.echo(interrupted(here), err=True)
         return 130
+    except DoesNotFit as error:
+        return instead(here, error, as_json)
     text = f"Version {outcome.version.number} ({outcome.run.algorithm})\n\n{fold(outcome.report.text(), '  ')}\n\n"
     text += became(outcome)
     emit(
         {"run": asdict(outcome.run), "version": asdict(outcome.version), "live": outcome.live}, text, as_json
     )
     return 0
+
+
+def instead(here: Home, error: DoesNotFit, as_json: bool) -> int:
+    """Where a run does not fit the machine: a prompt can be learned from the same taps, by one key. Raises the error where nobody is there to press it."""
+    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise DoesNotFit(
+            f"{error} Or learn a prompt from the same ratings: `clawback prompts optimize`."
+        ) from error
+    from clawback.cli.chat import one_key
+
+    click.echo(f"clawback: {error}", err=True)
+    click.echo("The same ratings can teach a prompt: the model stays as it is.", err=True)
+    if one_key("[p] learn a prompt  [any other key] leave ", err=True) != "p":
+        click.echo("", err=True)
+        return 1
+    click.echo("a prompt", err=True)
+    from clawback import config
+    from clawback.cli.prompts import search
+
+    given = config.load(here.config)
+    if not (given.prompts.url or given.serve.upstream):
+        # The model that cannot be trained here can still answer.
+        config.save(here.config, {"prompts": {"api": "local"}})
+    return search(here, as_json=False)
 
 
 def became(outcome: Outcome) -> str:
@@ -230,12 +256,20 @@ def interrupted(here: Home) -> str:
 def gate(version: str, as_json: bool) -> int:
     """Judge a version against the live one (nothing is put live or taken back). Exits with 1 when it is not better.
 
+    A version that brings another prompt is judged by answers that are asked for ([prompts]), which may cost money.
+
     \b
     clawback gate 3
     """
     from clawback import release
 
     with open_store() as store, progress_bar(quiet=as_json) as follow:
-        report = release.gate(store, current_home(), named_version(store, version).number, on_progress=follow)
+        chosen, live = named_version(store, version), store.live()
+        if chosen.prompt != live.prompt and chosen.path == live.path:
+            from clawback.jobs import prompting
+
+            report = prompting.judge_one(current_home(), chosen.number, on_progress=follow)
+        else:
+            report = release.gate(store, current_home(), chosen.number, on_progress=follow)
     emit(report.to_dict(), fold(report.text(), "  "), as_json)
     return 0 if report.accepted else 1

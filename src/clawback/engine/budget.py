@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clawback.engine.memory import estimate
-from clawback.errors import TrainingError
+from clawback.errors import DoesNotFit
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
@@ -194,7 +194,7 @@ def fit(
         made = Forecast(parts, size, guess.bytes, guess.free)
         if made.seconds <= budget:
             return sized, made
-    raise TrainingError(
+    raise DoesNotFit(
         f"A run of {policy.info.base} takes about {span(made.seconds)} here even at its smallest, and the budget is {span(budget)} "
         f"([training] budget). Choose a smaller model (`clawback model list`), allow more time (`budget = \"8h\"`), or train where there is a GPU."
     )  # fmt: skip

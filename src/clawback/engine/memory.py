@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from clawback.engine import devices
 from clawback.engine.types import ModelInfo
-from clawback.errors import MissingExtra, TrainingError, UsageError
+from clawback.errors import DoesNotFit, MissingExtra, TrainingError, UsageError
 from clawback.records import Sample
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def decide(
                 if (size - paid) * _SPARE <= free:
                     return Choice(width, checkpointing, tokens, size)
                 smallest = min(smallest or size, size)
-    raise TrainingError(_too_large(info, smallest - paid, free, bits, kind))
+    raise DoesNotFit(_too_large(info, smallest - paid, free, bits, kind))
 
 
 def holds(info: ModelInfo, device: torch.device, dtype: str, load_in_4bit: bool | None) -> Bits:

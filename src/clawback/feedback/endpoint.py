@@ -135,14 +135,14 @@ class Endpoint:
                 used = answer.tokens
                 return answer
             except urllib.error.HTTPError as error:
-                said = _words(error)
+                said = words(error)
                 if error.code == 400 and "max_completion_tokens" in said and limit == "max_tokens":
                     limit, wait = (
                         "max_completion_tokens",
                         0.0,
                     )  # newer OpenAI models know it by that name alone
                 elif error.code in AGAIN and attempt < TRIES:
-                    wait = _asked_to_wait(error) or self._backoff(attempt)
+                    wait = asked_to_wait(error) or self._backoff(attempt)
                 elif error.code in SETUP or 300 <= error.code < 400:
                     raise JudgeError(
                         f"The judge at {self.url} answers with {error.code}: {said}. {_remedy(error.code)}"
@@ -190,20 +190,7 @@ class Endpoint:
         else:
             path = "/v1/chat/completions"
             headers |= {"authorization": f"Bearer {self.key}"} if self.key else {}
-        request = urllib.request.Request(  # noqa: S310  (the scheme was checked)
-            base + path, json.dumps(body).encode(), headers, method="POST"
-        )
-        until = time.monotonic() + self.timeout
-        with _opener(self.url).open(request, timeout=self.timeout) as response:
-            read = b""
-            # The socket's own limit is per piece: a server that sends a byte a second would never meet it.
-            while piece := response.read1(65536):
-                read += piece
-                if len(read) > LARGEST_ANSWER:
-                    raise ValueError("larger than any verdict")
-                if time.monotonic() > until:
-                    raise TimeoutError("it sends too slowly")
-        return json.loads(read)
+        return send(base + path, headers, body, self.timeout)
 
     def _read(self, reply: Any, asked: str) -> Answer:
         usage = reply.get("usage") or {}
@@ -218,6 +205,24 @@ class Endpoint:
         if not isinstance(text, str) or not isinstance(counted, int):
             raise ValueError("not a text")
         return Answer(text, counted if counted > 0 else guess(asked + text), whole)
+
+
+def send(url: str, headers: Mapping[str, str], body: Mapping[str, Any], timeout: float) -> Any:
+    """Post JSON and read JSON, bounded in time and size. Raises what ``urllib`` raises, and ``ValueError`` for what is no JSON."""
+    request = urllib.request.Request(  # noqa: S310  (callers have checked the scheme)
+        url, json.dumps(body).encode(), dict(headers), method="POST"
+    )
+    until = time.monotonic() + timeout
+    with _opener(url).open(request, timeout=timeout) as response:
+        read = b""
+        # The socket's own limit is per piece: a server that sends a byte a second would never meet it.
+        while piece := response.read1(65536):
+            read += piece
+            if len(read) > LARGEST_ANSWER:
+                raise ValueError("the reply is larger than any honest one")
+            if time.monotonic() > until:
+                raise TimeoutError("it sends too slowly")
+    return json.loads(read)
 
 
 def guess(text: str) -> int:
@@ -237,14 +242,14 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(_Stay, proxies)
 
 
-def _asked_to_wait(error: urllib.error.HTTPError) -> float:
+def asked_to_wait(error: urllib.error.HTTPError) -> float:
     try:
         return min(max(float(error.headers.get("retry-after", "")), 0.0), LONGEST_PAUSE)
     except ValueError:
         return 0.0
 
 
-def _words(error: urllib.error.HTTPError) -> str:
+def words(error: urllib.error.HTTPError) -> str:
     """The beginning of what an error says, in one line."""
     try:
         return " ".join(error.read(2000).decode("utf-8", "replace").split())[:300]

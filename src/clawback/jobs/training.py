@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from clawback.jobs import checks
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
 from clawback.records import Feedback, Message, Run, Sample, Version
-from clawback.release import Report
+from clawback.release import Report, prompted
 from clawback.release.registry import LOCK_SECONDS, check
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def train_once(
     seed: int | None = None,
     on_progress: OnProgress | None = None,
     resume: int | None = None,
+    fold: bool = False,
 ) -> Outcome:
     """Make one version from all feedback that stands, judge it, and put it live if it is better.
 
@@ -74,7 +75,7 @@ def train_once(
             job = _Job(home, db, on_progress)
             if resume is not None:
                 job.take_up(resume)
-            return job.go(algorithm, preset, seed)
+            return job.go(algorithm, preset, seed, fold)
     except Timeout:
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
 
@@ -101,13 +102,13 @@ class _Job:
         self.steps: list[tuple[str, int, dict[str, float]]] = []
         """Figures that are not in the store yet."""
 
-    def go(self, algorithm: str | None, preset: str | None, seed: int | None) -> Outcome:
+    def go(self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool) -> Outcome:
         release.heal(self.db, self.home)
         run, policy = self.interrupted(), None
         if run is None:
             # First, so that the new version is compared with what came of it.
             self.judge_waiting()
-            run, policy = self.begin(algorithm, preset, seed)
+            run, policy = self.begin(algorithm, preset, seed, fold)
             self.give_up_waiting(run)
         try:
             version = self.candidate(run, policy)
@@ -140,7 +141,8 @@ class _Job:
 
     def take_up(self, number: int) -> None:
         """Mark a stopped run as running again. Raises ``UsageError`` for any other, and where a newer one has begun since."""
-        run, newest = self.db.run(number), self.db.runs(limit=1)[0]
+        run = self.db.run(number)
+        newest = next((r for r in self.db.runs(limit=1000) if r.algorithm != "prompt"), run)
         if (run.recipe.get("extra") or {}).get("gym"):
             raise UsageError(
                 f"Run {number} plays episodes: `clawback gym --resume {number}` goes on with it."
@@ -170,14 +172,22 @@ class _Job:
         self.db.update_run(run.id, pid=os.getpid())
         return run
 
-    def begin(self, algorithm: str | None, preset: str | None, seed: int | None) -> tuple[Run, Policy]:
-        """Enter a new run with everything that goes into it. The policy comes along, loaded once."""
+    def begin(
+        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool
+    ) -> tuple[Run, Policy]:
+        """Enter a new run with everything that goes into it. The policy comes along, loaded once. ``fold``: the live prompt into the adapter."""
         from clawback import engine
         from clawback.engine import budget
 
         training, model = self.settings.training, self.settings.model
         seed = training.seed if seed is None else seed
-        made = self.making()
+        made, live = self.making(), self.db.live()
+        if fold:
+            if not live.prompt:
+                raise UsageError(
+                    "No prompt is live, so there is nothing to fold in. `clawback prompts` learns one."
+                )
+            algorithm = "distil"
         said = self.settled()
         ids = [f.id for f in said]
         samples = feedback.samples(self.db, ids, raters=training.raters)
@@ -204,9 +214,14 @@ class _Job:
             model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
         )
         policy.configure(
-            self.settings.generation, self.settings.model.chat_template_args, self.settings.training.thinking
+            self.settings.generation,
+            self.settings.model.chat_template_args,
+            self.settings.training.thinking,
+            "" if fold else live.prompt,
         )
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
+        if fold:
+            recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
         if name in engine.DRAWING:
             self.tell({"phase": "measure"})
             prompts = self.prompts({s.turn_id for s in held}, time.time())
@@ -225,7 +240,7 @@ class _Job:
             algorithm=recipe.algorithm,
             recipe=asdict(recipe),
             seed=seed,
-            parent=self.db.live().number,
+            parent=live.number,
             train_ids=feedback_of(train, said),
             held_out_ids=feedback_of(held, said),
             pid=os.getpid(),
@@ -282,6 +297,7 @@ class _Job:
                 self.settings.generation,
                 self.settings.model.chat_template_args,
                 self.settings.training.thinking,
+                prompted.of_run(self.db, run)[0],
             )
         recipe: Recipe = engine.recipe_from(run.recipe)
         from clawback.jobs import rewarding

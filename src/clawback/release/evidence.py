@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,7 @@ def measure(
     count: int = ANSWERS,
     tell: OnProgress = lambda _: None,
     witness: Witness | None = None,
+    systems: tuple[str, str] = ("", ""),
 ) -> Evidence:
     """Compare two versions.
 
@@ -75,6 +77,8 @@ def measure(
         prompts: conversations to answer; they are repeated up to ``count``.
         max_tokens: longest answer that is drawn; None goes by the rated ones (``Policy.room``).
         witness: shown the prompts and both versions' answers. What it makes of them is no evidence.
+        systems: the learned prompts that the candidate and the live version answer under. The base answers under the candidate's, and so does
+            whatever compares: a prompt that was folded into the weights is to be needed no more.
     """
     from clawback.rewards.features import Features
 
@@ -84,10 +88,14 @@ def measure(
 
     tell({"phase": "gate", "step": 0, "steps": 4})
     policy.put(live)
-    ours_before = answers(policy, asked, limits)
-    held_before = per_token(policy, held)
+    with speaking(policy, *systems):
+        ours_before = answers(policy, asked, limits)
+        held_before = per_token(policy, held)
+    if systems[0] != systems[1]:
+        seen = hidden(policy, asked, [list(c.ids) for c in ours_before.completions])
+        ours_before = replace(ours_before, hidden=seen)
     tell({"phase": "gate", "step": 1, "steps": 4})
-    if live is None:
+    if live is None and systems[0] == systems[1]:
         from_base = ours_before.completions
     else:
         policy.put(None)
@@ -142,6 +150,19 @@ def measure(
         agreed=share,
         enjoyed=enjoyed(policy, samples),
     )
+
+
+@contextmanager
+def speaking(policy: Policy, usual: str, system: str) -> Iterator[None]:
+    """Under another learned prompt for a while."""
+    if system == usual:
+        yield
+        return
+    policy.chat.system = system
+    try:
+        yield
+    finally:
+        policy.chat.system = usual
 
 
 def whole(*groups: Sequence[Completion]) -> list[int]:

@@ -49,6 +49,8 @@ class Report:
     """How often it has been judged with as many ratings as were asked for."""
     again_at: int = 0
     """Ratings since its run at which it is judged again; 0: it is decided."""
+    by_hand: bool = False
+    """Somebody put it live whatever was measured."""
 
     @property
     def verdict(self) -> str:
@@ -149,7 +151,7 @@ def gate(
 
     opinions: list[Opinion] = []
     evidence = measure(
-        policy or base_of(run, settings),
+        policy or base_of(run, settings, version.prompt),
         Path(version.path),
         Path(live.path) if live.path else None,
         samples,
@@ -159,7 +161,8 @@ def gate(
         seed=run.seed,
         count=gate_answers(recipe_from(run.recipe)) if run.recipe else ANSWERS,
         tell=on_progress or (lambda _: None),
-        witness=_witness(home, opinions),
+        witness=witness(home, opinions),
+        systems=(version.prompt, live.prompt),
     )
     fresh, looks = store.count_fresh(), 1
     if version.report is not None and "evidence" in version.report:
@@ -191,7 +194,7 @@ def unseen(store: Store, samples: Sequence[Sample], run: Run, live: Version) -> 
     return {s.turn_id for s in samples} - {turn for f in said for turn in (f.turn_id, f.other_turn_id)}
 
 
-def _witness(home: Home, opinions: list[Opinion]) -> Witness | None:
+def witness(home: Home, opinions: list[Opinion]) -> Witness | None:
     """Puts the reward model's opinion into the list; None where there is no reward model, or none that can be used."""
     from clawback.engine.reading import Reader
     from clawback.errors import ClawbackError
@@ -218,14 +221,16 @@ def _witness(home: Home, opinions: list[Opinion]) -> Witness | None:
     return look
 
 
-def base_of(run: Run, settings: config.Config) -> Policy:
+def base_of(run: Run, settings: config.Config, system: str = "") -> Policy:
     from clawback import engine
 
     model = settings.model
     policy = engine.load(
         run.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
     )
-    policy.configure(settings.generation, settings.model.chat_template_args, settings.training.thinking)
+    policy.configure(
+        settings.generation, settings.model.chat_template_args, settings.training.thinking, system
+    )
     return policy
 
 

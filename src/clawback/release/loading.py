@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load(home: Home, version: Version, settings: config.Config | None = None) -> Policy:
-    """Load a version's base model with its adapter, after checking that the files are what was trained.
+    """Load a version's base model with its adapter and its prompt, after checking that the files are what was trained.
 
     Raises ``ModelError`` when they are not, ``MissingExtra`` when torch is not installed.
     """
@@ -31,5 +31,7 @@ def load(home: Home, version: Version, settings: config.Config | None = None) ->
         dtype=model.dtype,
         load_in_4bit=model.load_in_4bit,
     )
-    policy.configure(settings.generation, settings.model.chat_template_args, settings.training.thinking)
+    policy.configure(
+        settings.generation, settings.model.chat_template_args, settings.training.thinking, version.prompt
+    )
     return policy

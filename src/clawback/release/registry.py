@@ -19,6 +19,7 @@ from clawback.errors import Busy, ModelError, UsageError
 from clawback.files import sha256, sync
 from clawback.paths import Home
 from clawback.records import Run, Version
+from clawback.release import prompted, screening
 
 if TYPE_CHECKING:
     from clawback.engine.types import TrainResult
@@ -50,8 +51,17 @@ def propose(store: Store, home: Home, run: Run, result: TrainResult) -> Version:
     folder = home.version(number)
     beside.rename(folder)
     sync(home.versions)
+    prompt, origin = prompted.of_run(store, run)
     version = Version(
-        number, "candidate", run.base, run.base_revision, parent=run.parent, run_id=run.id, path=str(folder)
+        number,
+        "candidate",
+        run.base,
+        run.base_revision,
+        parent=run.parent,
+        run_id=run.id,
+        path=str(folder),
+        prompt=prompt,
+        origin=origin,
     )
     return store.add_candidate(version)
 
@@ -90,11 +100,31 @@ def promote(store: Store, home: Home, number: int) -> Version:
 
     Raises ``UsageError`` for a version that the gate has not passed, ``ModelError`` for one whose files are not whole.
     """
-    del home  # the same call shape as its neighbours; publishers will need it
     version = store.version(number)
     passed(version)
+    seen(store, version)
     check(version)
-    return store.promote(number)
+    return go_live(store, home, number)
+
+
+def seen(store: Store, version: Version) -> None:
+    """Raises ``UsageError`` where the version's prompt holds sentences that the person has neither said nor seen (``release.screening``)."""
+    if version.status in ("live", "retired"):
+        return  # it was live before
+    if new := prompted.unseen(store, version):
+        raise UsageError(
+            f"The prompt of version {version.number} has {len(new)} sentences that nobody has accepted yet. "
+            f"`clawback prompts show {version.number}` shows them, `clawback prompts use {version.number}` accepts them."
+        )
+
+
+def go_live(store: Store, home: Home, number: int) -> Version:
+    """The one step at which a version becomes live, with the plain file of its prompt. A hand edit of the file that nobody has entered yet is entered."""
+    prompted.edited(store, home)
+    version = store.promote(number)
+    store.accept_sentences(screening.sentences(version.prompt), number)
+    prompted.write(home, version)
+    return version
 
 
 def passed(version: Version) -> None:
@@ -126,8 +156,8 @@ def rollback(store: Store, home: Home, number: int | None = None) -> Version:
             check(ancestor)
         except ModelError:
             continue
-        return store.promote(ancestor.number)
-    return store.promote(0)
+        return go_live(store, home, ancestor.number)
+    return go_live(store, home, 0)
 
 
 def ancestors(store: Store, version: Version) -> Iterator[Version]:
@@ -156,13 +186,13 @@ def reset(store: Store, home: Home, *, ratings: bool = False) -> None:
 
     try:
         with FileLock(home.train_lock, timeout=LOCK_SECONDS):
-            store.promote(0)
+            go_live(store, home, 0)
             if (dead := store.active_run()) is not None:  # whoever worked on it would hold the lock
                 store.update_run(
                     dead.id, status="failed", error="it was interrupted, then everything was reset"
                 )
             store.forget_training(feedback=ratings)
-            for folder in (home.versions, home.runs):
+            for folder in (home.versions, home.runs, home.prompts):
                 shutil.rmtree(folder, ignore_errors=True)
     except Timeout:
         raise Busy(

@@ -76,6 +76,7 @@ def begin(store: Store, candidate: int, share: float, alpha: float, now: float) 
     if version.number == live.number:
         raise UsageError(f"Version {candidate} is live already.")
     registry.passed(version)
+    registry.seen(store, version)
     registry.check(version)
     trial = Trial(version.number, live.number, share, alpha, now)
     store.set(KEY, asdict(trial))

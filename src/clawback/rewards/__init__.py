@@ -1,5 +1,21 @@
-"""What a person's ratings and remarks say about answers that nobody rated."""
+"""What a person's ratings and remarks say about answers that nobody rated.
 
-from clawback.rewards.reward_head import Head, Trust, fit
+Imported when first used: ``composite`` and ``verifiers`` need no NumPy, which the others do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clawback.rewards.reward_head import Head, Trust, fit
 
 __all__ = ["Head", "Trust", "fit"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'clawback.rewards' has no attribute {name!r}")
+    from clawback.rewards import reward_head
+
+    return getattr(reward_head, name)

@@ -1,4 +1,4 @@
-"""In front of an upstream: bytes pass through as they are, and are read along.
+"""In front of an upstream: bytes pass through as they are, and are read along. Only a live prompt changes a request (``prompting``).
 
 Nothing is parsed on the way of a byte. The only thing that waits is the end: the last event of a stream, or a whole JSON
 answer, is passed on when its turn is on the disk (see ``recorder``).
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from clawback.redact import redact
 from clawback.serve import wire
 from clawback.serve.dialects import Reading, of
+from clawback.serve.prompting import Prompted, Prompts
 from clawback.serve.recorder import Exchange, Recorder
 
 log = logging.getLogger("clawback.serve")
@@ -66,9 +67,9 @@ CONNECT_SECONDS = 10.0
 class Forward:
     """An ASGI app that sends requests to ``upstream``, such as ``http://127.0.0.1:11434`` (with or without ``/v1``)."""
 
-    def __init__(self, upstream: str, recorder: Recorder) -> None:
+    def __init__(self, upstream: str, recorder: Recorder, prompts: Prompts) -> None:
         self.upstream = upstream.rstrip("/").removesuffix("/v1")
-        self.recorder = recorder
+        self.recorder, self.prompts = recorder, prompts
         self.client: Any = None
 
     async def start(self) -> None:
@@ -83,22 +84,24 @@ class Forward:
     async def close(self) -> None:
         if self.client:
             await self.client.close()
+        self.prompts.close()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         import aiohttp
 
         body = await wire.body(receive)
         dialect = of(scope["path"]) if scope["method"] == "POST" else None
+        sent = await self.prompts(dialect, body, wire.headers(scope)) if dialect else Prompted(body)
         try:
             async with self.client.request(
                 scope["method"],
                 self._address(scope),
-                data=body or None,
-                headers=self._headers(scope),
+                data=sent.body or None,
+                headers=self._headers(scope, sent),
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
             ) as answer:
-                await self._pass_on(scope, receive, send, answer, dialect, body)
+                await self._pass_on(scope, receive, send, answer, dialect, body, sent)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if scope.get("clawback.started"):
                 log.warning("the upstream broke off: %s", redact(str(error)))
@@ -118,14 +121,23 @@ class Forward:
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         return URL(self.upstream + (path.split(b"?")[0] + query).decode("latin-1"), encoded=True)
 
-    def _headers(self, scope: Any) -> list[tuple[str, str]]:
+    def _headers(self, scope: Any, sent: Prompted) -> list[tuple[str, str]]:
         kept = [
-            (k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"] if k not in _NOT_PASSED
+            (k.decode("latin-1"), v.decode("latin-1"))
+            for k, v in scope["headers"]
+            if k not in _NOT_PASSED and not (sent.changed and k == b"content-encoding")
         ]
         return [*kept, ("accept-encoding", "identity")]
 
     async def _pass_on(
-        self, scope: Any, receive: Any, send: Any, answer: Any, dialect: Reading | None, body: bytes
+        self,
+        scope: Any,
+        receive: Any,
+        send: Any,
+        answer: Any,
+        dialect: Reading | None,
+        body: bytes,
+        sent: Prompted,
     ) -> None:
         kind = answer.headers.get("content-type", "")
         stream = "event-stream" in kind or "ndjson" in kind
@@ -135,6 +147,7 @@ class Forward:
             for k, v in answer.headers.items()
             if k.lower() not in (*_NOT_RETURNED, "content-type")
         ]
+        headers += sent.marks
         headers.append((b"content-type", _harmless(kind).encode("latin-1", "replace")))
         length = answer.headers.get("content-length")
         if length is not None:
@@ -159,23 +172,40 @@ class Forward:
                     whole = last >= 0 and _ended(heard, max(last, len(heard) - len(chunk) - 4), kind)
                     if reads and (whole or (length is not None and len(heard) >= int(length))):
                         recorded = True
-                        await self._record(scope, dialect, body, bytes(heard), stream)
+                        await self._record(scope, dialect, body, bytes(heard), stream, sent)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             if reads and not recorded and heard:
                 recorded = True
-                await self._record(scope, dialect, body, bytes(heard), stream)
+                await self._record(scope, dialect, body, bytes(heard), stream, sent)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
             if reads and not recorded and heard:  # broke off: what was heard is kept
-                await asyncio.shield(self._record(scope, dialect, body, bytes(heard), stream))
+                await asyncio.shield(self._record(scope, dialect, body, bytes(heard), stream, sent))
 
     async def _record(
-        self, scope: Any, dialect: Reading | None, body: bytes, raw: bytes, stream: bool
+        self,
+        scope: Any,
+        dialect: Reading | None,
+        body: bytes,
+        raw: bytes,
+        stream: bool,
+        sent: Prompted,
     ) -> None:
+        """What the agent asked, without the learned prompt, and which version's prompt it was answered under."""
         assert dialect
-        vouched = bool(scope.get("clawback.vouched"))
-        await self.recorder.record(Exchange(dialect, body, wire.headers(scope), raw, stream, vouched=vouched))
+        await self.recorder.record(
+            Exchange(
+                dialect,
+                body,
+                wire.headers(scope),
+                raw,
+                stream,
+                session=sent.session,
+                vouched=bool(scope.get("clawback.vouched")),
+                version=sent.version,
+            )
+        )
 
 
 def _harmless(kind: str) -> str:

@@ -18,6 +18,7 @@ from clawback.records import Version, text_of
 from clawback.serve import tools
 from clawback.serve.dialects import Asked, Said
 from clawback.serve.dialects.shapes import Reply
+from clawback.system_prompt import under
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -116,7 +117,7 @@ class Local:
 
         assert self.policy
         assert self.batcher
-        prompt = await self.read(asked)
+        prompt = await self.read(asked, version.prompt)
         room = self.policy.info.context - len(prompt)
         if room < 1:
             raise UsageError(
@@ -181,24 +182,24 @@ class Local:
         assert self.policy
         return self.policy.chat.text(answer.prompt, answer.ids)
 
-    async def read(self, asked: Asked) -> list[int]:
+    async def read(self, asked: Asked, system: str = "") -> list[int]:
         """``prompt``; a long one is read on a thread of its own, one at a time, so that others are not kept waiting."""
         if len(asked.messages) < MANY and sum(len(str(m.get("content"))) for m in asked.messages) < LONG:
-            return self.prompt(asked)
+            return self.prompt(asked, system)
         async with self.reading:
-            return await asyncio.to_thread(self.prompt, asked)
+            return await asyncio.to_thread(self.prompt, asked, system)
 
-    def prompt(self, asked: Asked) -> list[int]:
-        """As the chat template writes it. What does not fit loses what the agent put in, then the oldest messages."""
+    def prompt(self, asked: Asked, system: str = "") -> list[int]:
+        """With the version's own prompt, as the chat template writes it. What does not fit loses what the agent put in, then the oldest messages."""
         assert self.policy
         chat, room = self.policy.chat, self.policy.max_prompt
         if asked.raw is not None:
             return list(self.policy.tokenizer.encode(asked.raw))[-room:]
-        messages = [_plain(m) for m in asked.messages]
+        messages = [_plain(m) for m in under(asked.messages, system)]
         whole = self._with_tools(messages, asked.tools) if asked.tools else chat.prompt(messages, 2**31)
         if len(whole) <= room:
             return whole
-        return chat.prompt(conversations.human(messages) or messages, room)
+        return chat.prompt(under(conversations.human(messages) or messages, system), room)
 
     async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], int]:
         """Unit vectors ``[texts][hidden]`` of the base model, and how many tokens were read.

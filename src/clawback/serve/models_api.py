@@ -22,6 +22,7 @@ from clawback.serve import wire
 from clawback.serve.chat import Talk
 from clawback.serve.dialects import BY_PATH, Asked, Dialect
 from clawback.serve.local import BASE, LIVE
+from clawback.serve.prompting import PROMPT_HEADER
 from clawback.serve.recorder import Exchange, placed
 from clawback.serve.server import Server
 
@@ -66,7 +67,7 @@ class ModelsAPI:
             await wire.respond(send, 200, json.dumps(told).encode())
 
     async def _models(self, scope: Any, _: bytes) -> dict[str, Any]:
-        names = [LIVE, BASE, *(f"clawback-v{v.number}" for v in self.server.db.versions() if v.path)]
+        names = [LIVE, BASE, *(f"clawback-v{v.number}" for v in self.server.db.versions() if v.number)]
         models = [{"id": n, "object": "model", "created": 0, "owned_by": "clawback"} for n in names]
         wanted = scope["path"].removeprefix("/v1/models").strip("/")
         if not wanted:
@@ -77,7 +78,7 @@ class ModelsAPI:
 
     async def _count(self, scope: Any, raw: bytes) -> dict[str, Any]:
         asked = BY_PATH["/v1/messages"].read(await self._parsed(scope, raw))
-        return {"input_tokens": len(await self.server.local.read(asked))}
+        return {"input_tokens": len(await self.server.local.read(asked, self.server.db.live().prompt))}
 
     async def _embed(self, scope: Any, raw: bytes) -> dict[str, Any]:
         """Means of the base model's last hidden states, of length one."""
@@ -139,6 +140,8 @@ class ModelsAPI:
             await wire.refuse(send, scope, 503, str(error))
             return
         marks = [(b"x-clawback-version", str(version.number).encode())]
+        if version.prompt and asked.raw is None:
+            marks.append((PROMPT_HEADER, str(version.number).encode()))
         if asked.raw is not None:
             # It saw no chat template, so there is no conversation to train on.
             headers = {**headers, "x-turn-type": "side"}

@@ -12,11 +12,12 @@ from typing import Any
 
 from clawback import config, jobs, release, store
 from clawback.errors import ClawbackError
-from clawback.jobs import inbox
+from clawback.jobs import inbox, prompt_worker
 from clawback.paths import Home
 from clawback.records import Turn, Version
 from clawback.serve.forward import Forward
 from clawback.serve.local import Answer, Local, named
+from clawback.serve.prompting import Prompts
 from clawback.serve.recorder import Recorder
 
 log = logging.getLogger("clawback.serve")
@@ -32,7 +33,7 @@ class Server:
         self.recorder = Recorder(home, self.settings.privacy)
         self.serve = settings or self.settings.serve
         upstream = self.serve.upstream
-        self.forward = Forward(upstream, self.recorder) if upstream else None
+        self.forward = Forward(upstream, self.recorder, Prompts(home)) if upstream else None
         self.local = Local(home)
         self.db: store.Store
         self.checked: dict[int, tuple[tuple[str, int, int], ...]] = {}
@@ -76,6 +77,8 @@ class Server:
         # What came together in quiet hours, or while the machine was busy, is trained on when they are over.
         if jobs.maybe_train(self.home):
             log.warning("training started in the background")
+        if prompt_worker.maybe_start(self.home):
+            log.warning("a search for a prompt started in the background")
 
     def version_for(self, model: str, session: str) -> Version:
         """Raises ``NotFound`` for a version that there is not, and ``ModelError`` for one that is damaged."""

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 _LAST_USED = """
     coalesce((SELECT rf.feedback_id FROM run_feedback rf JOIN runs r ON r.id = rf.run_id
-              WHERE r.status IN ('done', 'stopped') ORDER BY rf.feedback_id DESC LIMIT 1), 0)
+              WHERE r.status IN ('done', 'stopped') AND r.algorithm {which} 'prompt' ORDER BY rf.feedback_id DESC LIMIT 1), 0)
 """
+_LAST_TRAINED, _LAST_PROMPTED = _LAST_USED.format(which="!="), _LAST_USED.format(which="=")
 """A run takes all feedback there is, so what is newer than the newest that an ended run has used is fresh.
-A failed run has used nothing. One look into an index, however many rows there are."""
+A failed run has used nothing. One look into an index, however many rows there are. Searches for a prompt are counted for themselves: what one has
+read is as fresh as before to weights."""
 
 _STANDING = """
     SELECT turn_id, value, max(id) FROM feedback WHERE kind = 'rating' AND undone_at IS NULL GROUP BY turn_id, source
@@ -92,7 +94,7 @@ class FeedbackTable(Base):
         if active:
             where.append("f.undone_at IS NULL")
         if fresh:
-            where.append(f"f.id > {_LAST_USED}")
+            where.append(f"f.id > {_LAST_TRAINED}")
         rows = self._read(f"SELECT f.* FROM feedback f WHERE {' AND '.join(where)} ORDER BY f.id", *values)
         return [_feedback(row) for row in rows]
 
@@ -110,16 +112,17 @@ class FeedbackTable(Base):
         )
         return _feedback(rows[0]) if rows else None
 
-    def count_fresh(self, most: int = -1) -> int:
+    def count_fresh(self, most: int = -1, *, prompts: bool = False) -> int:
         """How many turns have feedback to train on that no run has used: what the training threshold counts.
 
         Counting stops at ``most``. A critique alone is nothing to train on yet, and side turns never are. A judge's votes
-        are trained on, but they start nothing: only what a person or the environment said does.
+        are trained on, but they start nothing: only what a person or the environment said does. ``prompts``: that no search for a
+        prompt has used.
         """
         sql = f"""
             SELECT count(*) FROM (
                 SELECT DISTINCT f.turn_id FROM feedback f JOIN turns t ON t.id = f.turn_id
-                WHERE f.id > {_LAST_USED} AND f.undone_at IS NULL AND f.kind NOT IN ('critique', 'judge', 'implicit') AND t.kind = 'main'
+                WHERE f.id > {_LAST_PROMPTED if prompts else _LAST_TRAINED} AND f.undone_at IS NULL AND f.kind NOT IN ('critique', 'judge', 'implicit') AND t.kind = 'main'
                 LIMIT ?
             )
         """

@@ -32,25 +32,38 @@ class Runs(Base):
         with self._write() as db:
             if active := self.active_run():
                 raise Busy(f"Run {active.id} is training already. `clawback status` shows how far it is.")
-            number = db.execute(
-                "INSERT INTO runs (status, base, base_revision, algorithm, recipe, seed, parent, created_at, pid, progress)"
-                " VALUES ('running', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    run.base,
-                    run.base_revision,
-                    run.algorithm,
-                    json.dumps(dict(run.recipe)),
-                    run.seed,
-                    run.parent,
-                    run.created_at or now(),
-                    run.pid,
-                    json.dumps(dict(run.progress)),
-                ),
-            ).lastrowid
-            assert number is not None
-            for split, ids in (("train", run.train_ids), ("held_out", run.held_out_ids)):
-                db.executemany("INSERT INTO run_feedback VALUES (?, ?, ?)", [(number, i, split) for i in ids])
+            number = self._enter(db, run)
             return self.run(number)
+
+    def add_ended_run(self, run: Run) -> Run:
+        """A run that was made elsewhere and is over (a search for a prompt), with the feedback that it learned from: it never waits for,
+        and never holds up, a run that trains."""
+        with self._write() as db:
+            number = self._enter(db, run, "done")
+            db.execute("UPDATE runs SET finished_at = ? WHERE id = ?", (now(), number))
+            return self.run(number)
+
+    def _enter(self, db: sqlite3.Connection, run: Run, status: str = "running") -> int:
+        number = db.execute(
+            "INSERT INTO runs (status, base, base_revision, algorithm, recipe, seed, parent, created_at, pid, progress)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                status,
+                run.base,
+                run.base_revision,
+                run.algorithm,
+                json.dumps(dict(run.recipe)),
+                run.seed,
+                run.parent,
+                run.created_at or now(),
+                run.pid,
+                json.dumps(dict(run.progress)),
+            ),
+        ).lastrowid
+        assert number is not None
+        for split, ids in (("train", run.train_ids), ("held_out", run.held_out_ids)):
+            db.executemany("INSERT INTO run_feedback VALUES (?, ?, ?)", [(number, i, split) for i in ids])
+        return number
 
     def update_run(self, number: int, **fields: Any) -> None:
         """Change fields of a run (``progress={"phase": …}``, ``status="done"``, …). An ending is given its time."""

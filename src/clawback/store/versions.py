@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,8 @@ class Versions(Base):
         with self._write() as db:
             number = version.number or self.next_version()
             db.execute(
-                "INSERT INTO versions (number, status, base, base_revision, parent, run_id, path, created_at, report)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO versions (number, status, base, base_revision, parent, run_id, path, created_at, report,"
+                " prompt, origin) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     number,
                     version.status,
@@ -40,6 +40,8 @@ class Versions(Base):
                     self._from_home(version.path),
                     version.created_at or now(),
                     None if version.report is None else json.dumps(dict(version.report)),
+                    self.clean(version.prompt),
+                    json.dumps(self.clean(dict(version.origin)), ensure_ascii=False),
                 ),
             )
             self.set("last_version", number)
@@ -65,11 +67,13 @@ class Versions(Base):
             )
         return self._version(rows[0])
 
-    def waiting(self) -> tuple[int, int] | None:
-        """The newest version that the gate has not decided about, and how many fresh ratings it waits for; None where all is decided."""
+    def waiting(self, *, prompts: bool = False) -> tuple[int, int] | None:
+        """The newest version that the gate has not decided about, and how many fresh ratings it waits for; None where all is decided.
+        ``prompts``: of those that a search for a prompt made, or else of those that were trained."""
+        kind = "coalesce((SELECT r.algorithm FROM runs r WHERE r.id = versions.run_id), 'prompt')"
         rows = self._read(
             "SELECT number, json_extract(report, '$.again_at') AS wanted FROM versions"
-            " WHERE status = 'candidate' AND wanted > 0 ORDER BY number DESC LIMIT 1"
+            f" WHERE status = 'candidate' AND wanted > 0 AND {kind} {'=' if prompts else '!='} 'prompt' ORDER BY number DESC LIMIT 1"
         )
         return (int(rows[0]["number"]), int(rows[0]["wanted"])) if rows else None
 
@@ -86,6 +90,13 @@ class Versions(Base):
             )
             if not changed.rowcount:
                 raise UsageError(f"Version {number} is not a candidate, so it cannot be rejected.")
+
+    def reopen(self, number: int) -> None:
+        """A rejected version that somebody wants all the same is a candidate again."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE versions SET status = 'candidate' WHERE number = ? AND status = 'rejected'", (number,)
+            )
 
     def promote(self, number: int) -> Version:
         """Make a version live and retire the one that was, in one transaction. Raises ``NotFound``."""
@@ -105,6 +116,18 @@ class Versions(Base):
             made = self.add_version(version)
             db.execute("UPDATE runs SET version = ? WHERE id = ?", (made.number, version.run_id))
             return made
+
+    def accept_sentences(self, sentences: Iterable[str], version: int) -> None:
+        """Sentences of a version's prompt that the person has seen and said yes to."""
+        with self._write() as db:
+            db.executemany(
+                "INSERT OR IGNORE INTO accepted_sentences VALUES (?, ?, ?)",
+                [(self.clean(sentence), version, now()) for sentence in sentences],
+            )
+
+    def accepted_sentences(self) -> set[str]:
+        """Those of all versions."""
+        return {str(row[0]) for row in self._read("SELECT sentence FROM accepted_sentences")}
 
     def add_survey(self, version: int, score: int, person: str = "", text: str = "") -> None:
         """How somebody found a version after using it: 1 to 5. Raises ``NotFound``, ``UsageError``."""
@@ -154,6 +177,8 @@ class Versions(Base):
             promoted_at=row["promoted_at"],
             report=None if row["report"] is None else json.loads(row["report"]),
             stale=bool(row["stale"]),
+            prompt=row["prompt"],
+            origin=json.loads(row["origin"]),
         )
 
     def _from_home(self, path: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from clawback.errors import ModelError
 from clawback.records import Message, split_thinking, text_of
+from clawback.system_prompt import under
 
 Plain = dict[str, str]
 
@@ -46,10 +47,12 @@ class Encoded:
 class Chat:
     """A tokenizer together with what was learned about its template."""
 
-    def __init__(self, tokenizer: Any, template_args: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, tokenizer: Any, template_args: Mapping[str, Any] | None = None, system: str = ""
+    ) -> None:
         """``template_args``: what the template is given beside the messages. One that can switch thinking off does so unless told
-        otherwise: a thought costs hundreds of tokens, and nobody rates it."""
-        self.tokenizer = tokenizer
+        otherwise: a thought costs hundreds of tokens, and nobody rates it. ``system``: a learned prompt, added to every conversation."""
+        self.tokenizer, self.system = tokenizer, system
         template = str(getattr(tokenizer, "chat_template", None) or "")
         usual = {"enable_thinking": False} if "enable_thinking" in template else {}
         self.template_args: dict[str, Any] = usual | dict(template_args or {})
@@ -131,7 +134,7 @@ class Chat:
         What is too long loses its oldest messages (the system message and the last message stay), then the
         beginning of what is left.
         """
-        plain = [_plain(message) for message in messages]
+        plain = [_plain(message) for message in under(messages, self.system)]
         ids = self._render(plain)
         if len(ids) <= max_tokens:
             return ids

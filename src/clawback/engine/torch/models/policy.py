@@ -47,9 +47,11 @@ class Policy:
         generation: Generation,
         chat_template_args: Mapping[str, Any] | None = None,
         thinking: bool = False,
+        system: str = "",
     ) -> None:
-        """Take the user's settings in place of the model's own, where there are any. ``thinking``: train on it, too."""
-        self.chat = Chat(self.tokenizer, chat_template_args)
+        """Take the user's settings in place of the model's own, where there are any. ``thinking``: train on it, too; ``system``: a learned
+        prompt, which every conversation is answered and learned under."""
+        self.chat = Chat(self.tokenizer, chat_template_args, system)
         self.trains_thinking = thinking
         self.sampling = self.sampling.but(
             temperature=generation.temperature, top_p=generation.top_p, top_k=generation.top_k

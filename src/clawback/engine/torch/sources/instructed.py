@@ -22,6 +22,7 @@ from clawback.engine.torch.sources.graded import Graded, Grading, Prompt
 from clawback.engine.torch.sources.teacher import appended
 from clawback.records import Message
 from clawback.rewards.features import Floats
+from clawback.system_prompt import under
 
 if TYPE_CHECKING:
     from clawback.rewards.instructions import Instruction
@@ -57,12 +58,16 @@ class Conversations:
     """The person's own prompts: token ids → the messages they were made of."""
 
     messages: Mapping[Prompt, Sequence[Message]]
+    system: bool = False
+    """Whether what is said stands where a learned prompt does, and not after the question."""
 
     def under(self, grading: Grading, prompt: Prompt, sentence: str) -> Prompt:
         """The prompt with a sentence after it."""
         if not sentence:
             return prompt
         policy = grading.policy
+        if self.system:
+            return tuple(policy.chat.prompt(under(self.messages[prompt], sentence), policy.max_prompt))
         return tuple(policy.chat.prompt(appended(self.messages[prompt], sentence), policy.max_prompt))
 
 

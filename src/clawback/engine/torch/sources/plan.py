@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 NAME = "rollouts"
 DISTIL = "distil"
+SYSTEM = "system"
+"""Name in a recipe's ``extra`` of a learned prompt that the run folds into the adapter."""
 
 
 def plan(run: TrainingRun) -> Plan:
@@ -103,7 +105,12 @@ def plan(run: TrainingRun) -> Plan:
     _, moved = advantages.ema(torch.tensor(rewards), run.baseline, recipe.ema_decay)
     if recipe.algorithm == DISTIL or (recipe.algorithm == "auto" and policy.info.bucket != "micro"):
         # A model of a few million parameters follows few sentences, and full rounds cost it a minute: they go further (0.95 against 0.46).
-        made = distil(grading, Conversations(asked), [hint for _, hint in words], run)
+        folded = str(recipe.extra.get(SYSTEM, ""))
+        made = (
+            fold(grading, Conversations(asked, system=True), folded, run)
+            if folded
+            else distil(grading, Conversations(asked), [hint for _, hint in words], run)
+        )
         if made is not None:
             return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=moved)
         few = "too few answers of this model are what the ratings want"
@@ -166,6 +173,25 @@ def distil(
         rate=settings.rate(grading.policy.info.total_parameters),
         decay=True,
         instruction=best.instruction.text,
+    )
+
+
+def fold(grading: Grading, conversations: Conversations, prompt: str, run: TrainingRun) -> Plan | None:
+    """The plan that folds a learned prompt into the adapter: answers drawn under it, the best to each question, learned without it. None where too few
+    are good."""
+    settings = DistilSettings.of(run.recipe)
+    arm = Arm(Instruction(prompt, 0.0))
+    good = gathered(grading, conversations, [arm], settings.answers, settings, run.tell)
+    if len(good) < settings.distil_batch:
+        return None
+    return Plan(
+        Raft(kl=settings.hold_kl),
+        RaftRounds(grading, good, dataclasses.replace(settings, refine_rounds=0), run.tell),
+        DISTIL,
+        f"{len(good)} answers drawn under the learned prompt, which is folded into the adapter",
+        rate=settings.rate(grading.policy.info.total_parameters),
+        decay=True,
+        instruction=prompt,
     )
 
 

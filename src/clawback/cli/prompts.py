@@ -1,0 +1,416 @@
+"""``prompts``: the prompt that was learned from feedback, where the weights are somebody else's (docs/prompts.md)."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clawback.cli.common import (
+    VERSION,
+    current_home,
+    emit,
+    fold,
+    json_option,
+    named_version,
+    needs,
+    open_store,
+)
+from clawback.cli.inspect import when
+from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.jobs.prompt_search import Found
+    from clawback.paths import Home
+    from clawback.records import Version
+    from clawback.store import Store
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def prompts(ctx: click.Context) -> None:
+    """The prompt that is learned from your feedback, for models whose weights you do not have.
+
+    It stands at the end of your agent's own system prompt, put there by clawback serve. The live one is a plain file, prompt.md in Clawback's home:
+    edit it, then `clawback prompts use` puts your edit live.
+
+    \b
+    clawback prompts optimize --dry-run
+    clawback prompts optimize
+    clawback prompts show
+    clawback prompts rollback
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(show)
+
+
+@prompts.command()
+@click.option(
+    "--calls",
+    type=click.IntRange(min=8),
+    help="Answers that may be asked for, the gate's too (default: from the settings, 200).",
+)
+@click.option(
+    "--proposer",
+    type=click.Choice(["templates", "model"]),
+    help="Who writes new sentences (default: from the settings).",
+)
+@click.option("--seed", type=int, help="The same feedback, seed and answers give the same prompt.")
+@click.option(
+    "--engine",
+    type=click.Choice(["reflect", "evolve", "gepa"]),
+    default="reflect",
+    show_default=True,
+    help="How to search; gepa: pip install 'clawback[gepa]'.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what it would do, and what that costs at most.")
+@click.option("--afresh", is_flag=True, help="Do not go on with a search that was stopped.")
+@click.option("--yes", is_flag=True, help="Do not ask before calls are paid for.")
+@json_option
+def optimize(
+    calls: int | None,
+    proposer: str | None,
+    seed: int | None,
+    engine: str,
+    dry_run: bool,
+    afresh: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Search for a better prompt, and let the gate decide.
+
+    What it costs at most is said before it starts. Ctrl-C stops it; the same command goes on, and nothing is paid for twice.
+
+    \b
+    clawback prompts optimize --dry-run
+    clawback prompts optimize --calls 300 --yes
+    clawback prompts optimize --proposer model
+    """
+    needs("numpy")
+    from clawback.jobs import prompting
+
+    here = current_home()
+    if afresh:
+        prompting.forget(here)
+    if dry_run:
+        planned = prompting.plan(here, calls=calls, proposer=proposer)
+        emit(asdict(planned), fold(planned.text()), as_json)
+        return 0
+    return search(here, calls=calls, proposer=proposer, seed=seed, engine=engine, yes=yes, as_json=as_json)
+
+
+def search(
+    here: Home,
+    *,
+    calls: int | None = None,
+    proposer: str | None = None,
+    seed: int | None = None,
+    engine: str = "reflect",
+    yes: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Say what it costs, search, and say what came of it."""
+    from clawback.cli.train import progress_bar
+    from clawback.jobs import prompting
+
+    planned = prompting.plan(here, calls=calls, proposer=proposer)
+    click.echo(fold(planned.text()), err=True)
+    if not yes and sys.stdin.isatty():
+        click.confirm("Begin?", default=True, abort=True, err=True)
+    try:
+        with progress_bar(quiet=as_json) as follow:
+            found = prompting.optimize(
+                here, calls=calls, proposer=proposer, seed=seed, engine=engine, on_progress=follow
+            )
+    except KeyboardInterrupt:
+        click.echo("Stopped. What was paid for is kept: the same command goes on from there.", err=True)
+        return 130
+    emit(found.to_dict(), fold(told(found), "  "), as_json)
+    if found.unseen and found.report and found.report.accepted and sys.stdin.isatty() and not as_json:
+        return accept(found.version) if found.version else 0
+    return 0
+
+
+def told(found: Found) -> str:
+    """What came of a search, for a person."""
+    spent = f"{found.calls} calls, {found.tokens:,} tokens" + (
+        f", {found.money:.2f} of money" if found.money else ""
+    )
+    notes = [f"Note: {note}" for note in found.notes]
+    if found.version is None:
+        return "\n".join([f"No prompt was better than the one as it is ({spent}; {found.stopped}).", *notes])
+    number = found.version.number
+    lines = [f"Version {number} ({spent}; {found.stopped})", "", found.version.prompt, ""]
+    lines += [found.report.text(), ""] if found.report else []
+    lines += notes
+    if found.live:
+        lines.append(f"Version {number} is live. `clawback prompts rollback` goes back.")
+    elif found.version.status == "rejected":
+        lines.append(f"Version {number} was rejected; the prompt stays as it was.")
+    elif found.unseen and found.report and found.report.accepted:
+        lines.append(
+            f"Version {number} waits for your yes: it has {len(found.unseen)} sentences that you have neither said nor seen:"
+        )
+        lines += [f"  + {sentence}" for sentence in found.unseen]
+        lines.append(f"`clawback prompts use {number}` accepts them.")
+    elif found.report and found.report.accepted:
+        lines.append(
+            f"Version {number} is on trial (`clawback trial`); the prompt stays as it was until it is decided."
+        )
+    else:
+        lines.append(f"Version {number} waits for more ratings; `clawback gate {number}` judges it again.")
+    return "\n".join(lines)
+
+
+def accept(version: Version) -> int:
+    from clawback.release import prompt_gate
+
+    if click.confirm("Put it live?", default=False, err=True):
+        with open_store() as store:
+            prompt_gate.by_hand(store, current_home(), store.version(version.number))
+        click.echo(f"Version {version.number} is live. `clawback prompts rollback` goes back.")
+    return 0
+
+
+@prompts.command()
+@click.argument("version", type=VERSION, default="live")
+@json_option
+def show(version: str, as_json: bool) -> None:
+    """Show a prompt, how it came about, and which of its sentences nobody has accepted yet.
+
+    \b
+    clawback prompts show
+    clawback prompts show 3
+    """
+    from clawback.jobs import prompting
+    from clawback.release import prompted
+
+    here = current_home()
+    with open_store() as store:
+        waiting = prompted.edited(store, here)
+        found = named_version(store, version)
+        unseen = prompted.unseen(store, found) if found.status not in ("live", "retired") else []
+    stage = prompting.phase(here)
+    data = asdict(found) | {"unseen": unseen, "phase": stage, "file": str(prompted.file(here))}
+    if not found.prompt:
+        text = f"{'No prompt is live' if found.status == 'live' else f'Version {found.number} has no prompt'}. `clawback prompts optimize` looks for one. ({stage})"
+    else:
+        head = (
+            f"Version {found.number} · {found.status} · {author(found)} · {when(found.created_at)} · {stage}"
+        )
+        text = f"{head}\n\n{prompted.source(found)}\n"
+        if unseen:
+            text += "\nNobody has accepted these sentences yet:\n" + "\n".join(f"  + {one}" for one in unseen)
+    if waiting is not None:
+        text += f"\nYour edit of {prompted.file(here)} is version {waiting.number}: `clawback prompts use {waiting.number}` puts it live."
+    emit(data, fold(text, "  "), as_json)
+
+
+@prompts.command()
+@json_option
+def history(as_json: bool) -> None:
+    """List the versions that brought another prompt, oldest first.
+
+    \b
+    clawback prompts history
+    """
+    with open_store() as store:
+        found = changes(store)
+        live = store.live()
+    lines = []
+    for version in found:
+        mark = "▶" if version.prompt == live.prompt else " "
+        why = str((version.report or {}).get("reasons", [""])[0])
+        lines.append(
+            f"{mark} {version.number:>3}  {when(version.created_at)}  {version.status:<9} {author(version):<9} {len(version.prompt):>5} characters  {why}".rstrip()
+        )
+    emit(
+        [asdict(v) for v in found],
+        "\n".join(fold(one, " " * 10) for one in lines) or "No prompt was learned yet.",
+        as_json,
+    )
+
+
+def changes(store: Store) -> list[Version]:
+    """Versions whose prompt is another than their parent's."""
+    every = store.versions()
+    texts = {v.number: v.prompt for v in every}
+    return [v for v in every if v.prompt != texts.get(v.parent or 0, "")]
+
+
+def author(version: Version) -> str:
+    return str(version.origin.get("author", "")) or "nobody"
+
+
+@prompts.command()
+@click.argument("first", type=VERSION, required=False)
+@click.argument("second", type=VERSION, required=False)
+@json_option
+def diff(first: str | None, second: str | None, as_json: bool) -> None:
+    """What changed between two prompts; without two versions, from the parent's; without any, what your edit of the file changes.
+
+    \b
+    clawback prompts diff
+    clawback prompts diff 3
+    clawback prompts diff 2 5
+    """
+    from clawback.release import prompted
+
+    with open_store() as store:
+        if first is None:
+            old, new = store.live(), prompted.edited(store, current_home()) or store.live()
+            if new.number == old.number and old.parent is not None:
+                old = store.version(old.parent)
+        elif second is None:
+            new = named_version(store, first)
+            old = store.version(new.parent or 0)
+        else:
+            old, new = named_version(store, first), named_version(store, second)
+    lines = difflib.unified_diff(
+        prompted.source(old).splitlines(),
+        prompted.source(new).splitlines(),
+        f"version {old.number}",
+        f"version {new.number}",
+        lineterm="",
+    )
+    text = "\n".join(lines)
+    emit({"from": old.number, "to": new.number, "diff": text}, text or "They say the same.", as_json)
+
+
+@prompts.command()
+@click.argument("version", type=VERSION, required=False)
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Take the prompt from a file.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask: its sentences were read.")
+@json_option
+def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> None:
+    """Put a prompt live because you say so: a version, a file, or your edit of prompt.md.
+
+    Its new sentences are shown first. That nothing showed it to be better is written down with it.
+
+    \b
+    clawback prompts use 4
+    clawback prompts use --file my-prompt.md
+    clawback prompts use
+    """
+    from clawback import feedback
+    from clawback.prompts import Prompt
+    from clawback.release import prompt_gate, prompted, screening
+
+    here = current_home()
+    with open_store() as store:
+        if path is not None:
+            written = Prompt(path.read_text("utf-8").strip())
+            found = prompted.propose(store, written.text, spoken=written.system, origin={"author": "hand"})
+        elif version is not None:
+            found = named_version(store, version)
+        else:
+            edit = prompted.edited(store, here)
+            if edit is None:
+                raise UsageError(
+                    f"{prompted.file(here)} says what is live. Edit it, or name a version or a --file."
+                )
+            found = edit
+        if found.status == "live":
+            raise UsageError(f"Version {found.number} is live already.")
+        unseen = prompted.unseen(store, found) if found.status not in ("live", "retired") else []
+        warnings = screening.alarms(found.prompt, screening.quotable(feedback.samples(store)))
+        if not yes:
+            click.echo(found.prompt + "\n", err=True)
+            for one in unseen:
+                click.echo(f"new: {one}", err=True)
+            for one in warnings:
+                click.echo(f"Careful: {one}.", err=True)
+            click.confirm(f"Put version {found.number} live?", abort=True, err=True)
+        now = prompt_gate.by_hand(store, here, found)
+    emit(
+        asdict(now) | {"accepted_sentences": unseen, "warnings": list(warnings)},
+        f"Version {now.number} is live. `clawback prompts rollback` goes back.",
+        as_json,
+    )
+
+
+@prompts.command()
+@click.argument("version", type=VERSION, required=False)
+@json_option
+def rollback(version: str | None, as_json: bool) -> None:
+    """Go back to an older prompt; without a version, to what was live before. The same as `clawback rollback`: there is one history.
+
+    \b
+    clawback prompts rollback
+    clawback prompts rollback 2
+    clawback prompts rollback base
+    """
+    from clawback.release import registry
+
+    with open_store() as store:
+        before = store.live().number
+        number = None if version is None else named_version(store, version).number
+        now = registry.rollback(store, current_home(), number)
+    what = "without a learned prompt" if not now.prompt else "with its prompt"
+    emit(
+        asdict(now) | {"before": before},
+        f"Version {now.number} is live again, {what} (it was {before}).",
+        as_json,
+    )
+
+
+@prompts.command()
+@click.option(
+    "--file", "name", default="CLAUDE.md", show_default=True, help="CLAUDE.md, AGENTS.md or GEMINI.md."
+)
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="The project's folder (default: this one).",
+)
+@click.option(
+    "--version", "which", type=VERSION, default="live", show_default=True, metavar="V", help="Whose prompt."
+)
+@click.option("--remove", is_flag=True, help="Take the block out again.")
+@click.option("--yes", is_flag=True, help="Write it without asking.")
+@json_option
+def draft(name: str, folder: Path, which: str, remove: bool, yes: bool, as_json: bool) -> None:
+    """Draft what was learned into an agent's own rules file, as a diff that you accept. For agents that do not go through the proxy.
+
+    \b
+    clawback prompts draft --file CLAUDE.md
+    clawback prompts draft --file AGENTS.md --folder ~/project --yes
+    clawback prompts draft --remove
+    """
+    from clawback.jobs import prompt_drafts
+    from clawback.release import prompted
+
+    with open_store() as store:
+        found = named_version(store, which)
+        if not remove and not found.prompt:
+            raise UsageError(
+                f"Version {found.number} has no prompt. `clawback prompts optimize` looks for one."
+            )
+        if not remove and found.status not in ("live", "retired") and prompted.unseen(store, found):
+            raise UsageError(
+                f"Nobody has accepted all of version {found.number} yet: `clawback prompts use {found.number}` first."
+            )
+    made = prompt_drafts.draft(folder, name, "" if remove else found.prompt)
+    data: dict[str, Any] = {"file": str(made.path), "diff": made.diff, "written": False}
+    if not made.diff:
+        emit(data, f"{made.path} says so already.", as_json)
+        return
+    if not as_json:
+        click.echo(made.diff)
+    if yes or (
+        sys.stdin.isatty() and not as_json and click.confirm(f"Write {made.path}?", default=False, err=True)
+    ):
+        prompt_drafts.write(made)
+        emit(data | {"written": True}, f"{made.path} was written.", as_json)
+        return
+    emit(data, "Nothing was written (--yes writes it).", as_json)

@@ -1,0 +1,88 @@
+"""Who answers while prompts are tried, and a meter on it: no call is made that a limit of the settings would be broken by."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from clawback import config
+from clawback.errors import ClawbackError, UsageError
+from clawback.paths import Home
+from clawback.records import Message
+
+if TYPE_CHECKING:
+    from clawback.prompts import LLMBackend, Usage
+    from clawback.store import Store
+
+
+class BudgetSpent(ClawbackError):
+    """A limit of ``[prompts]`` would be broken by one more call."""
+
+
+class Meter:
+    """A backend that keeps to ``max_tokens`` and ``max_money`` over the search and the gate together. Calling it asks once."""
+
+    def __init__(self, backend: LLMBackend, settings: config.Prompts) -> None:
+        self.backend, self.settings = backend, settings
+        self.began = backend.usage
+
+    @property
+    def usage(self) -> Usage:
+        return self.backend.usage - self.began
+
+    def __call__(self, messages: Sequence[Message]) -> str:
+        """Raises ``BudgetSpent`` instead of asking beyond a limit."""
+        self.check()
+        return self.backend.complete(messages, max_tokens=self.settings.answer_tokens).text
+
+    def check(self) -> None:
+        """Raises ``BudgetSpent`` where the next call may not be made."""
+        used = self.usage
+        for name, value, most in (
+            ("max_tokens", used.tokens, self.settings.max_tokens),
+            ("max_money", used.money, self.settings.max_money),
+        ):
+            if most and value >= most:
+                raise BudgetSpent(
+                    f"[prompts] {name} = {most:g} is used up after {used.calls} calls. Raise it and run the same command again: what was paid for is kept."
+                )
+
+
+def model_of(db: Store, settings: config.Prompts) -> str:
+    """The model that is asked: of the settings, or the one that answered last."""
+    if settings.api == "local":
+        return "local"
+    if settings.model:
+        return settings.model
+    return next((t.model for t in db.turns(limit=200) if t.kind == "main" and t.model and not t.model.startswith("clawback")), "")  # fmt: skip
+
+
+def backend_of(home: Home, db: Store, settings: config.Config) -> LLMBackend:
+    """Raises ``UsageError`` where the settings do not say whom to ask, or name a variable that is not set."""
+    from clawback.prompts import AnthropicBackend, LocalLLMBackend, Price, VersionBackend
+
+    given = settings.prompts
+    if given.api == "local":
+        from dataclasses import replace
+
+        from clawback import release
+
+        # Without the live prompt: it is put there, or another one, by who asks.
+        return VersionBackend(release.load(home, replace(db.live(), prompt=""), settings))
+    url, model = given.url or settings.serve.upstream, model_of(db, given)
+    if not url or not model:
+        missing = "url" if not url else "model"
+        raise UsageError(
+            f"[prompts] {missing} is not set, so it is not known whom to ask. `clawback config set prompts.{missing} …`; `prompts.api local` asks your own "
+            "live version."
+        )
+    key = os.environ.get(given.key_env, "") if given.key_env else ""
+    if given.key_env and not key:
+        raise UsageError(f"The environment variable {given.key_env} ([prompts] key_env) is not set.")
+    price = Price(given.price_sent, given.price_received)
+    if given.api == "anthropic":
+        return AnthropicBackend(model, key, url, price=price)
+    backend = LocalLLMBackend(model, url, key)
+    backend.price = price
+    return backend

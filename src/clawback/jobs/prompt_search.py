@@ -1,0 +1,335 @@
+"""One search for a prompt: what goes into it, the two seams of the library (try, propose) filled, and what is kept of it.
+
+All that goes in is decided before the first call and written down, so a search that was stopped sees the same when it is gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback import config, feedback
+from clawback.errors import TrainingError, UsageError
+from clawback.files import replace
+from clawback.jobs import checks
+from clawback.jobs.prompt_models import Meter, model_of
+from clawback.paths import Home
+from clawback.progress import OnProgress
+from clawback.records import BETTER, Run, Sample, Version
+from clawback.release import prompt_gate, prompted, screening, text_reading
+from clawback.release.gating import Report
+from clawback.system_prompt import under
+
+if TYPE_CHECKING:
+    from clawback.prompts import Example, Outcome, Prompt, Proposal, Propose, Request, Result
+    from clawback.prompts.guards import Screen
+    from clawback.store import Store
+
+SEARCH, JOURNAL = "search.json", "journal.jsonl"
+MOST_EXAMPLES = 64
+"""Newest questions that a search asks."""
+UNRATED = 16
+"""Of them at most, questions whose answers nobody rated."""
+LEAST_CALLS = 24
+"""Calls under which a search is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of a search. ``version`` is None where nothing was better than the prompt as it is."""
+
+    version: Version | None
+    report: Report | None
+    unseen: tuple[str, ...]
+    before: float
+    after: float
+    calls: int
+    tokens: int
+    money: float
+    stopped: str
+    notes: tuple[str, ...]
+
+    @property
+    def live(self) -> bool:
+        return self.version is not None and self.version.status == "live"
+
+    def to_dict(self) -> dict[str, Any]:
+        kept = asdict(self)
+        return kept | {"live": self.live, "report": self.report.to_dict() if self.report else None}
+
+
+def judge(home: Home, db: Store, number: int, meter: Meter, on_progress: OnProgress | None = None) -> Report:
+    """The gate for a prompt, within what is left of the meter."""
+    settings = config.load(home.config)
+    return prompt_gate.gate(
+        db, home, number, meter, settings=settings, answers=settings.prompts.gate_answers, on_progress=on_progress
+    )  # fmt: skip
+
+
+class Search:
+    """One search: what goes into it, all of it decided before the first call."""
+
+    def __init__(
+        self,
+        home: Home,
+        db: Store,
+        settings: config.Config,
+        *,
+        calls: int | None = None,
+        proposer: str | None = None,
+        seed: int | None = None,
+        engine: str = "reflect",
+    ) -> None:
+        from clawback.prompts import Prompt
+
+        self.home, self.db, self.settings = home, db, settings
+        self.calls = settings.prompts.max_calls if calls is None else calls
+        wanted = proposer or settings.prompts.proposer
+        self.proposer = "templates" if wanted == "auto" else wanted
+        self.engine = engine
+        self.seed = settings.training.seed if seed is None else seed
+        self.live = db.live()
+        self.start = Prompt(prompted.source(self.live))
+        self.train: list[Sample] = []
+        self.held: list[Sample] = []
+        self.examples: list[Example] = []
+        self.remarks: tuple[str, ...] = ()
+        self.resumed = False
+
+    def begin(self) -> None:
+        """The feedback that it learns from: what an interrupted search began with, where that still stands."""
+        said = self.db.feedback()
+        kept = self._kept({f.id for f in said})
+        ids = kept["feedback"] if kept else [f.id for f in said]
+        samples = feedback.samples(self.db, ids, raters=self.settings.training.raters, words=True)
+        checks.enough(samples)
+        self.train, self.held = feedback.split(samples, self.settings.gate.held_out, before=self.db.splits())
+        self.ids = tuple(ids)
+        if kept:
+            self.resumed, self.seed, self.proposer = True, kept["seed"], kept["proposer"]
+            self.engine = kept.get("engine", self.engine)
+            self.calls = max(self.calls, kept["calls"])
+        self.reader = self._reader()
+        self.examples = self._examples()
+        self.remarks = self._remarks()
+
+    def budget(self) -> Any:
+        from clawback.prompts import Budget
+
+        given = self.settings.prompts
+        calls = self.calls - self.gate_calls()
+        if calls < LEAST_CALLS:
+            raise UsageError(
+                f"{self.calls} calls are too few: the gate takes {self.gate_calls()} of them ([prompts] gate_answers) and a search at least {LEAST_CALLS}. "
+                f"Allow {self.gate_calls() + LEAST_CALLS} (`--calls`, [prompts] max_calls)."
+            )
+        return Budget(calls=calls, tokens=given.max_tokens, money=given.max_money or None)
+
+    def gate_calls(self) -> int:
+        return self.settings.prompts.gate_answers * (3 if self.live.prompt else 2)
+
+    def run(self, meter: Meter, tell: OnProgress) -> Found:
+        from clawback.prompts import Journal
+        from clawback.prompts.engines import engine
+
+        self._keep()
+        journal = Journal(self.home.prompts / JOURNAL)
+        result = engine(self.engine)(
+            self.start,
+            self.examples,
+            self._evaluate(meter),
+            self._propose(meter),
+            self.budget(),
+            journal=journal,
+            remarks=self.remarks,
+            seed=self.seed,
+            on_progress=tell,
+            screen=self._screen(),
+        )
+        version = self.enter(result) if result.improved else None
+        report: Report | None = None
+        unseen: tuple[str, ...] = ()
+        if version is not None:
+            report = judge(self.home, self.db, version.number, meter, tell)
+            version = prompt_gate.settle(self.db, self.home, report, self.settings.trial)
+            unseen = tuple(prompted.unseen(self.db, version)) if version.status == "candidate" else ()
+        else:
+            self.db.add_ended_run(self._run(result))
+        spent = meter.usage
+        return Found(
+            version, report, unseen, result.before, result.after, spent.calls, spent.tokens, spent.money, result.stopped, result.notes
+        )  # fmt: skip
+
+    def enter(self, result: Result) -> Version:
+        """The prompt that was found, as a candidate version. Found again after a crash between this and the end, it is the same one."""
+        text, spoken = result.best.text, result.best.system
+        for version in reversed(self.db.versions()):
+            if version.status == "candidate" and version.parent == self.live.number and version.prompt == spoken.strip():  # fmt: skip
+                return version
+        origin = {
+            "author": "search",
+            "proposer": self.proposer,
+            "engine": self.engine,
+            "seed": self.seed,
+            "before": result.before,
+            "after": result.after,
+            "spent": result.spent.to_dict(),
+            "stopped": result.stopped,
+            "lines": [dict(result.best.metadata)],
+            "templates": self.templates(),
+        }
+        return prompted.propose(
+            self.db, text, spoken=spoken, parent=self.live, run=self._run(result), origin=origin
+        )
+
+    def templates(self) -> list[str]:
+        """Sentences that our own templates make of phrases which the person quoted: known like the others."""
+        from clawback.prompts.templates import sentence
+        from clawback.rewards.remarks import SAYS, wishes
+
+        own = [text for sample in self.train for text in self._own(sample)]
+        quoted = {name for text in own for wish in wishes(text) for name in wish if name.startswith(SAYS)}
+        return sorted(sentence(name, more)[1] for name in quoted for more in (True, False))
+
+    # --------------------------------------------------------------------------------------------- what goes in
+
+    def _reader(self) -> text_reading.TextReward:
+        turns = [t for t in self.db.turns(limit=256) if t.kind == "main" and t.response]
+        made = text_reading.learn(self.train, [(t.prompt, t.response) for t in turns], self.seed)
+        if not made.trusted:
+            raise TrainingError(
+                f"Nothing can be read from these ratings yet ({made.why}), so calls would be paid for in vain. Rate more answers, or say in words what was wrong "
+                "(`clawback critique`)."
+            )
+        return made
+
+    def _examples(self) -> list[Example]:
+        from clawback.prompts import Example
+
+        found: dict[str, Example] = {}
+        for sample in reversed(self.train):
+            asked = text_reading.question(sample)
+            if asked and asked not in found:
+                hint = next((h for h in sample.hints if h.startswith(BETTER)), "")
+                found[asked] = Example(
+                    str(sample.turn_id),
+                    prompt_gate.recent(sample.messages),
+                    sample.response,
+                    self._own(sample),
+                    hint.removeprefix(BETTER).strip(),
+                )
+        rated = {s.turn_id for s in (*self.train, *self.held)}
+        held = {text_reading.question(s) for s in self.held}
+        others = [t for t in self.db.turns(limit=256) if t.kind == "main" and t.prompt and t.id not in rated]
+        room = min(UNRATED, MOST_EXAMPLES - len(found))
+        for turn in others:
+            if room > 0 and turn.prompt not in found and turn.prompt not in held:
+                found[turn.prompt] = Example(str(turn.id), prompt_gate.recent(turn.messages), turn.response)
+                room -= 1
+        return sorted(list(found.values())[:MOST_EXAMPLES], key=lambda one: int(one.id))
+
+    def _own(self, sample: Sample) -> tuple[str, ...]:
+        """What the person said about an answer, not what a judge read out of it."""
+        said = self.db.feedback(turn_id=sample.turn_id)
+        ids = set(self.ids)
+        texts = [f.text.strip() for f in said if f.id in ids and f.kind in ("critique", "rating", "preference") and f.text.strip() and screening.own(f.source)]  # fmt: skip
+        return tuple(dict.fromkeys(texts))
+
+    def _remarks(self) -> tuple[str, ...]:
+        """What the ratings say in the templates' words, then what the person said in their own."""
+        import numpy as np
+
+        from clawback.rewards.instructions import candidates
+
+        turns = [t for t in self.db.turns(limit=256) if t.kind == "main" and t.response]
+        pairs = [(text_reading.question(s), s.response) for s in self.train if s.rated]
+        pairs += [(t.prompt, t.response) for t in turns]
+        scores = np.array(self.reader(pairs))
+        read = [one.text for one in candidates([text for _, text in pairs], scores, (), 6)]
+        single = [piece for text in read for piece in screening.sentences(text)]
+        own = [text for sample in self.train for text in self._own(sample)]
+        return tuple(dict.fromkeys([*single, *own]))
+
+    # --------------------------------------------------------------------------------------------- the two seams
+
+    def _evaluate(self, meter: Meter) -> Any:
+        def evaluate(prompt: Prompt, example: Example) -> Outcome:
+            from clawback.prompts import Outcome
+
+            before = meter.usage
+            answer = meter(under(example.messages, prompt.system))
+            [score] = self.reader([(example.question, answer)])
+            if screening.solicits(answer):
+                score = 0.0
+            return Outcome(score, "", answer, usage=meter.usage - before)
+
+        return evaluate
+
+    def _propose(self, meter: Meter) -> Propose:
+        """By templates, or by the model."""
+        from clawback.prompts.reflection import reflector
+        from clawback.prompts.templates import from_remarks
+
+        make = from_remarks if self.proposer == "templates" else reflector(meter.backend)
+
+        def propose(request: Request) -> Proposal:
+            meter.check()
+            return make(request)
+
+        return propose
+
+    def _screen(self) -> Screen:
+        """What games is never tried: by the release's screen, which the gate asks again, and by the library's own."""
+        from clawback.prompts.guards import objections
+
+        quotable = screening.quotable([*self.train, *self.held])
+
+        def screen(new: Prompt, before: Prompt, examples: Sequence[Example]) -> list[str]:
+            return [*screening.alarms(new.system, quotable), *objections(new, before, examples)]
+
+        return screen
+
+    # --------------------------------------------------------------------------------------------- what is kept
+
+    def _run(self, result: Result) -> Run:
+        from clawback.jobs.training import feedback_of
+
+        said = self.db.feedback()
+        return Run(
+            base=self.live.base or model_of(self.db, self.settings.prompts),
+            base_revision=self.live.base_revision,
+            algorithm=prompted.ALGORITHM,
+            recipe={"calls": self.calls, "proposer": self.proposer, "spent": result.spent.to_dict()},
+            seed=self.seed,
+            parent=self.live.number,
+            train_ids=feedback_of(self.train, said),
+            held_out_ids=feedback_of(self.held, said),
+            progress={"phase": "done"},
+        )
+
+    def _keep(self) -> None:
+        kept = {"live": self.live.number, "seed": self.seed, "proposer": self.proposer, "engine": self.engine, "calls": self.calls, "feedback": list(self.ids)}  # fmt: skip
+        replace(self.home.prompts / SEARCH, json.dumps(kept).encode(), mode=0o600)
+
+    def _kept(self, standing: set[int]) -> dict[str, Any] | None:
+        """What an interrupted search began with; None where there is none, or it can no longer be gone on with."""
+        path = Path(self.home.prompts / SEARCH)
+        kept = None
+        with suppress(FileNotFoundError, ValueError, UnicodeDecodeError):
+            kept = json.loads(path.read_text("utf-8"))
+        fits = (
+            isinstance(kept, dict)
+            and kept.get("live") == self.live.number
+            and isinstance(kept.get("feedback"), list)
+            and standing.issuperset(kept["feedback"])
+        )
+        if fits:
+            return kept
+        if path.exists():
+            shutil.rmtree(self.home.prompts, ignore_errors=True)
+        return None

@@ -1,0 +1,94 @@
+"""The loop that refines a prompt by itself, where ``[prompts] automatic`` allows it: ``python -m clawback.jobs.prompt_worker HOME``.
+
+What is due follows from the store (``prompting.phase``), so the process may die at any time and another one goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from clawback import config, store
+from clawback.errors import ClawbackError
+from clawback.jobs import prompting
+from clawback.jobs.background import KEPT_VARIABLES
+from clawback.jobs.worker import say, write_to_log
+from clawback.paths import Home
+
+FAILED = "prompts_failed"
+"""Where the store keeps when a search last failed: every look would begin another that fails."""
+
+
+def maybe_start(home: Home) -> bool:
+    """Start a search, or the gate for a candidate that waits, in the background if one is due; says whether it was started."""
+    settings = config.load(home.config)
+    if not settings.prompts.automatic or not due(home, settings) or under_way(home):
+        return False
+    kept = {*KEPT_VARIABLES, settings.prompts.key_env}
+    subprocess.Popen(
+        [sys.executable, "-m", "clawback.jobs.prompt_worker", str(home.root)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=home.root,
+        env={k: v for k, v in os.environ.items() if k in kept} | {"CLAWBACK_HOME": str(home.root)},
+        start_new_session=True,
+    )
+    return True
+
+
+def due(home: Home, settings: config.Config) -> bool:
+    """Whether there is something to do, and the last try did not just fail."""
+    with store.connect(home.database) as db:
+        failed = db.get(FAILED)
+        if failed is not None and time.time() - failed < 60 * settings.schedule.retry_minutes:
+            return False
+        waits = db.waiting(prompts=True)
+        if waits is not None:
+            return db.count_fresh(waits[1], prompts=True) >= waits[1]
+    return prompting.phase(home) == "refinement"
+
+
+def under_way(home: Home) -> bool:
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(home.prompts_lock, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def main(arguments: list[str]) -> int:
+    home = Home(Path(arguments[0]))
+    os.environ["CLAWBACK_HOME"] = str(home.root)
+    write_to_log(home)
+    try:
+        report = prompting.judge_waiting(home)
+        if report is None:
+            found = prompting.optimize(home)
+            what = (
+                f"version {found.version.number}: {found.version.status}"
+                if found.version
+                else "nothing better"
+            )
+            say(f"prompt: {what} ({found.calls} calls, {found.tokens} tokens)")
+        else:
+            say(f"prompt: {report.summary()}")
+    except Exception as error:
+        if not isinstance(error, ClawbackError):
+            traceback.print_exc()
+        with store.connect(home.database) as db:
+            db.set(FAILED, time.time())
+        return say(f"prompt: {error}") or 1
+    with store.connect(home.database) as db:
+        db.set(FAILED, None)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

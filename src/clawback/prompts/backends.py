@@ -1,0 +1,324 @@
+"""What answers a prompt, and what proposes a new one: any ``messages -> str``, with every call, token and cent counted.
+
+A backend is called with messages and gives text. ``as_backend`` makes one of any callable, so a framework of your own needs no
+class. OpenAI's and Anthropic's dialects are spoken by the standard library alone; a version of your own is ``VersionBackend``.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import os
+import threading
+import time
+import urllib.error
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from clawback.errors import ClawbackError, UsageError
+from clawback.feedback.endpoint import AGAIN, TRIES, asked_to_wait, guess, send, words
+from clawback.prompts.prompt import Prompt
+from clawback.records import Message, text_of
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+
+OPENAI = "https://api.openai.com/v1"
+LM_STUDIO = "http://localhost:1234/v1"
+REFINE = "Rewrite the prompt below so that it is clearer and more exact. Answer with the new prompt alone.\n\n{prompt}"
+
+
+class BackendError(ClawbackError):
+    """The model cannot be asked, or answers with what is no answer."""
+
+
+class Complete(Protocol):
+    """Messages in, text out. A backend is one, and so is any function of yours."""
+
+    def __call__(self, messages: Sequence[Message], /) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Money for a million tokens, in whatever currency; 0 for a model of your own."""
+
+    sent: float = 0.0
+    received: float = 0.0
+
+    def of(self, sent: int, received: int) -> float:
+        return (self.sent * sent + self.received * received) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was used: calls, tokens as the server counts them (guessed on the high side where it does not), and money."""
+
+    calls: int = 0
+    sent: int = 0
+    received: int = 0
+    money: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.sent + self.received
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.calls + other.calls, self.sent + other.sent, self.received + other.received, self.money + other.money)  # fmt: skip
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(self.calls - other.calls, self.sent - other.sent, self.received - other.received, self.money - other.money)  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+NOTHING = Usage()
+ONE_CALL = Usage(calls=1)
+"""What is entered for a try or a proposal whose cost nobody counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class LLMResponse:
+    """One answer. ``whole`` is False where it was cut off at its limit."""
+
+    text: str
+    sent: int = 0
+    received: int = 0
+    whole: bool = True
+
+
+class LLMBackend(ABC):
+    """A model that can be asked, and its running account. A subclass writes ``answer``; threads may share one."""
+
+    def __init__(self, price: Price | None = None) -> None:
+        self.price = price or Price()
+        self.usage = NOTHING
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def answer(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> LLMResponse:
+        """Ask once. Tokens that it does not know are 0. Raises ``BackendError``."""
+
+    def complete(
+        self, prompt: str | Sequence[Message], *, max_tokens: int = 1024, temperature: float | None = None
+    ) -> LLMResponse:
+        """One answer to a text or to messages, counted. Raises ``BackendError``."""
+        messages: Sequence[Message] = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        )
+        made = self.answer(messages, max_tokens, temperature)
+        sent = made.sent or sum(guess(text_of(m.get("content"))) for m in messages)
+        received = made.received or guess(made.text)
+        with self._lock:
+            self.usage += Usage(1, sent, received, self.price.of(sent, received))
+        return LLMResponse(made.text, sent, received, made.whole)
+
+    def refine_prompt(self, prompt: str | Prompt) -> LLMResponse:
+        """Ask for a clearer prompt. Nothing says that it is better: try it (``search``) before it is used."""
+        return self.complete(REFINE.format(prompt=str(prompt)))
+
+    def __call__(self, messages: Sequence[Message], /) -> str:
+        return self.complete(messages).text
+
+
+class CallableBackend(LLMBackend):
+    """Any ``messages -> str``, counted."""
+
+    def __init__(self, function: Complete, price: Price | None = None) -> None:
+        super().__init__(price)
+        self.function = function
+
+    def answer(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> LLMResponse:  # noqa: ARG002
+        text = self.function(messages)
+        if not isinstance(text, str):
+            raise BackendError(f"The model gave {type(text).__name__}, not text. Return the answer as a str.")
+        return LLMResponse(text)
+
+
+class ScriptedLLM(LLMBackend):
+    """Answers by rote, for tests and examples: one text, texts in turn, or what a function makes of the messages."""
+
+    def __init__(
+        self, default_response: str | Sequence[str] | Callable[[Sequence[Message]], str] = "OK."
+    ) -> None:
+        super().__init__()
+        if callable(default_response):
+            self._say: Callable[[Sequence[Message]], str] = default_response
+        else:
+            texts = [default_response] if isinstance(default_response, str) else list(default_response)
+            turns = itertools.cycle(texts or [""])
+            self._say = lambda _: next(turns)
+
+    def answer(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> LLMResponse:  # noqa: ARG002
+        return LLMResponse(self._say(messages))
+
+
+MockLLM = ScriptedLLM
+"""Its name in RLPrompt."""
+
+
+class HttpBackend(LLMBackend):
+    """A server that is asked over HTTP: bounded in time, repeated with growing pauses where that can help."""
+
+    def __init__(
+        self, model: str, url: str, key: str, *, timeout: float = 120.0, price: Price | None = None
+    ) -> None:
+        super().__init__(price)
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            raise UsageError(f"{url!r} is no address of a server; one is like http://127.0.0.1:11434/v1.")
+        if not model:
+            raise UsageError("Name the model to ask.")
+        self.model, self.url, self._key, self.timeout = (
+            model,
+            url.rstrip("/").removesuffix("/v1"),
+            key,
+            timeout,
+        )
+        self.pause = 1.0
+
+    @abstractmethod
+    def request(
+        self, messages: Sequence[Message], max_tokens: int, temperature: float | None
+    ) -> tuple[str, dict[str, str], dict[str, Any]]:
+        """Path, headers and body."""
+
+    @abstractmethod
+    def read(self, reply: Any) -> LLMResponse:
+        """Raises ``ValueError``, ``KeyError``, ``TypeError`` or ``IndexError`` for a reply of another form."""
+
+    def answer(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> LLMResponse:
+        path, headers, body = self.request(messages, max_tokens, temperature)
+        # Asked through Clawback's own server, this is nobody's conversation.
+        headers |= {"content-type": "application/json", "user-agent": "clawback", "x-turn-type": "side"}
+        for attempt in range(1, TRIES + 1):
+            try:
+                return self.read(send(self.url + path, headers, body, self.timeout))
+            except urllib.error.HTTPError as error:
+                said = words(error)
+                if error.code not in AGAIN or attempt == TRIES:
+                    raise BackendError(f"{self.model} at {self.url} answers with {error.code}: {said}. Check the key, the model and the address.") from None  # fmt: skip
+                wait = asked_to_wait(error) or self.pause * 2 ** (attempt - 1)
+            except (OSError, http.client.HTTPException) as error:
+                if attempt == TRIES:
+                    raise BackendError(f"{self.model} at {self.url} cannot be reached: {error}. Is the server running?") from None  # fmt: skip
+                wait = self.pause * 2 ** (attempt - 1)
+            except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+                raise BackendError(f"{self.url} answers in another form than its dialect has. Check the address.") from None  # fmt: skip
+            time.sleep(wait)
+        raise AssertionError("the last try returns or raises")
+
+
+class OpenAIBackend(HttpBackend):
+    """OpenAI's chat completions, or any server that speaks them. ``api_key`` and ``base_url``:
+    ``$OPENAI_API_KEY`` and ``$OPENAI_BASE_URL`` where they are not given."""
+
+    def __init__(
+        self,
+        model: str = "gpt-4o-mini",
+        api_key: str | None = None,
+        base_url: str | None = None,
+        *,
+        timeout: float = 120.0,
+        price: Price | None = None,
+    ) -> None:
+        key = os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key
+        where = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+        super().__init__(model, where, key, timeout=timeout, price=price)
+
+    def request(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> tuple[str, dict[str, str], dict[str, Any]]:  # fmt: skip
+        # OpenAI's own newer models know the limit by that name alone; other servers only the old one.
+        limit = "max_completion_tokens" if "api.openai.com" in self.url else "max_tokens"
+        body = {"model": self.model, "messages": [dict(m) for m in messages], limit: max_tokens}
+        headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
+        return (
+            "/v1/chat/completions",
+            headers,
+            body | ({} if temperature is None else {"temperature": temperature}),
+        )
+
+    def read(self, reply: Any) -> LLMResponse:
+        usage, choice = reply.get("usage") or {}, reply["choices"][0]
+        return _made(choice["message"].get("content") or "", usage.get("prompt_tokens"), usage.get("completion_tokens"), choice.get("finish_reason") != "length")  # fmt: skip
+
+
+class LocalLLMBackend(OpenAIBackend):
+    """A server on this machine that speaks OpenAI's dialect, without a key: LM Studio, Ollama, vLLM, llama.cpp, Clawback itself."""
+
+    def __init__(
+        self,
+        model: str = "local-model",
+        base_url: str = LM_STUDIO,
+        api_key: str = "",
+        *,
+        timeout: float = 600.0,
+    ) -> None:
+        super().__init__(model, api_key, base_url, timeout=timeout)
+
+
+class AnthropicBackend(HttpBackend):
+    """Anthropic's messages. ``api_key``: ``$ANTHROPIC_API_KEY`` where none is given."""
+
+    def __init__(
+        self,
+        model: str,
+        api_key: str | None = None,
+        base_url: str = "https://api.anthropic.com",
+        *,
+        timeout: float = 120.0,
+        price: Price | None = None,
+    ) -> None:
+        key = os.environ.get("ANTHROPIC_API_KEY", "") if api_key is None else api_key
+        super().__init__(model, base_url, key, timeout=timeout, price=price)
+
+    def request(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> tuple[str, dict[str, str], dict[str, Any]]:  # fmt: skip
+        system = "\n\n".join(text_of(m.get("content")) for m in messages if m.get("role") == "system")
+        body: dict[str, Any] = {
+            "model": self.model,
+            "max_tokens": max_tokens,
+            "messages": [dict(m) for m in messages if m.get("role") != "system"],
+        }
+        body |= ({"system": system} if system else {}) | (
+            {} if temperature is None else {"temperature": temperature}
+        )
+        headers = {"anthropic-version": "2023-06-01"} | ({"x-api-key": self._key} if self._key else {})
+        return "/v1/messages", headers, body
+
+    def read(self, reply: Any) -> LLMResponse:
+        usage = reply.get("usage") or {}
+        text = "".join(block["text"] for block in reply["content"] if block.get("type") == "text")
+        return _made(text, usage.get("input_tokens"), usage.get("output_tokens"), reply.get("stop_reason") != "max_tokens")  # fmt: skip
+
+
+class VersionBackend(LLMBackend):
+    """A version of your own: a policy that ``clawback.load`` gave."""
+
+    def __init__(self, policy: Policy, *, seed: int = 0) -> None:
+        super().__init__()
+        self.policy = policy
+        self._seeds = itertools.count(seed)
+
+    def answer(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> LLMResponse:
+        own = self.policy.sampling
+        sampling = own if temperature is None else replace(own, temperature=temperature)
+        made = self.policy.generate(
+            [messages], sampling=sampling, max_tokens=max_tokens, seed=next(self._seeds)
+        )[0][0]
+        return LLMResponse(made.text, received=len(made.ids), whole=made.finished)
+
+
+def as_backend(model: LLMBackend | Complete, price: Price | None = None) -> LLMBackend:
+    """A counted backend of anything that can be called with messages; a backend stays itself."""
+    if isinstance(model, LLMBackend):
+        return model
+    if not callable(model):
+        raise UsageError(f"A model is something to call with messages, not {type(model).__name__}.")
+    return CallableBackend(model, price)
+
+
+def _made(text: Any, sent: Any, received: Any, whole: bool) -> LLMResponse:
+    if not isinstance(text, str):
+        raise ValueError("not a text")
+    return LLMResponse(text, sent if isinstance(sent, int) else 0, received if isinstance(received, int) else 0, whole)  # fmt: skip

@@ -1,0 +1,90 @@
+"""A search by generations (``--engine evolve``): a population of prompts, crossed and mutated from what was said, each tried before it is judged.
+
+It is an ``Optimizer`` as the search by reflection is. Where nobody says anything in words it draws more evenly from what there is; with words it takes
+more calls. Every child runs a race against the better of its parents, so losing ones stop early here too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from clawback.progress import OnProgress
+from clawback.prompts.budget import Budget
+from clawback.prompts.candidates import Candidate
+from clawback.prompts.genome import PromptGenome, crossover_genomes
+from clawback.prompts.guards import Screen, objections
+from clawback.prompts.journal import Journal
+from clawback.prompts.ledger import Ledger, Over
+from clawback.prompts.prompt import Prompt
+from clawback.prompts.rules import distance
+from clawback.prompts.search import Result, Run, Settings
+from clawback.prompts.types import Evaluate, Example, Propose, Request
+
+SIZE, ELITE = 8, 3
+"""Children a generation, and parents that they are made from."""
+
+
+def optimize(
+    prompt: Prompt,
+    examples: Sequence[Example],
+    evaluate: Evaluate,
+    propose: Propose,
+    budget: Budget,
+    *,
+    journal: Journal | None = None,
+    remarks: Sequence[str] = (),
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+    screen: Screen = objections,
+    settings: Settings | None = None,
+) -> Result:
+    """As ``search.optimize``."""
+    run = _Generations(prompt, examples, Ledger(evaluate, propose, budget, journal), settings or Settings(merge=False), tuple(remarks), seed, screen)  # fmt: skip
+    tell = on_progress or (lambda _: None)
+    try:
+        while not (stopped := run.generation()):
+            tell({"phase": "generation", "step": run.ledger.spent.calls, "steps": budget.calls or run.ledger.spent.calls})  # fmt: skip
+    except Over as over:
+        stopped = str(over)
+    return run.finish(stopped)
+
+
+class _Generations(Run):
+    def generation(self) -> str:
+        """One generation: ``SIZE`` children of the elite. Why the search is over, or ""."""
+        elite = [one for _, one in self.pool.ranked(self.train)][:ELITE]
+        for _ in range(SIZE):
+            self.number += 1
+            rng = self.rng("child")
+            one, other = rng.sample(elite, 2) if len(elite) > 1 else (elite[0], elite[0])
+            failing = self.failing(one)
+            if not failing:
+                return "the best prompt fails on no training example any more"
+            child = self._child(one, other, failing, rng)
+            self.since += 1
+            if self.ledger.unparsable >= self.settings.unparsable:
+                return f"{self.ledger.unparsable} proposals in a row could not be read"
+            if child is not None and not any(distance(child, c.prompt) <= 0.0 for c in self.pool.all):
+                self.enter(child, one, failing, self.others(one, failing))
+            if self.since >= self.settings.patience:
+                return f"{self.since} children in a row were no better"
+        return ""
+
+    def _child(
+        self, one: Candidate, other: Candidate, failing: Sequence[Example], rng: random.Random
+    ) -> Prompt | None:
+        """Crossed where the parents differ, else (or in half of the cases too) mutated from what was said."""
+        prompt = one.prompt
+        if other is not one and rng.random() < 0.5:
+            crossed = crossover_genomes(PromptGenome.of(one.prompt), PromptGenome.of(other.prompt), 0.5, rng)
+            prompt = one.prompt.with_refinement(
+                crossed.to_prompt_text(), author="crossover", other=other.prompt.id
+            )
+            if rng.random() < 0.5 and prompt.id not in (one.prompt.id, other.prompt.id):
+                return prompt
+        cases = tuple(self.ledger.case(one.prompt, e) for e in failing)
+        made = self.ledger.propose(
+            Request(prompt, cases, self.remarks, lost=tuple(one.lost[-12:]), number=self.number)
+        )
+        return made.prompt and one.prompt.with_refinement(made.prompt.text, **made.prompt.metadata)

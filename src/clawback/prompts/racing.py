@@ -1,0 +1,132 @@
+"""Races: a child against its parent, and the last check between the best; whoever cannot win any more is tried no further."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clawback.prompts.ledger import Ledger, Over, paired
+from clawback.prompts.prompt import Prompt
+from clawback.prompts.types import Example, mean
+
+TRUSTED = 5
+"""Second looks that all gave the same score, from which on scores are taken to have no noise."""
+LEAST = 4
+"""Examples of the last check before anybody is dropped from it."""
+BEHIND = 1.645
+"""Standard errors behind the leader at which one is dropped from the last check."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Who won, by how much in all, on how many examples; ``why`` it ended."""
+
+    won: bool
+    ahead: float
+    tried: int
+    why: str
+
+
+def race(
+    ledger: Ledger,
+    child: Prompt,
+    parent: Prompt,
+    failing: Sequence[Example],
+    others: Sequence[Example],
+    anchors: Sequence[Example],
+    perfect: float,
+) -> Race:
+    """``failing``: what the parent is known to fail on; ``others``: what it is known to do better on; both have its scores.
+
+    The child must be ahead on the failing ones, and still be on both together; on no anchor may it be behind. Raises ``Over``.
+    """
+    ahead, tried = 0.0, 0
+    for part in (failing, others):
+        for place, example in enumerate(part):
+            ledger.try_(child, example)
+            tried += 1
+            ahead += _gap(ledger, child, parent, example)
+            room = sum(perfect - (ledger.score(parent, one) or 0.0) for one in part[place + 1 :])
+            if ahead + room <= 0:
+                return Race(False, ahead, tried, "it cannot win any more")
+        if ahead <= 0:
+            return Race(False, ahead, tried, "it is not ahead of its parent")
+    if not _again(ledger, child, parent, [*failing, *others]):
+        return Race(False, ahead, tried, "it was ahead by luck")
+    slack = 2 * ledger.noise()
+    for anchor in anchors:
+        ledger.try_(parent, anchor)
+        ledger.try_(child, anchor)
+        tried += 1
+        if _gap(ledger, child, parent, anchor) < -slack - 1e-9:
+            return Race(False, ahead, tried, f"it gets worse on the anchor {anchor.id}")
+    return Race(True, ahead, tried, "it is ahead")
+
+
+def _again(ledger: Ledger, child: Prompt, parent: Prompt, examples: Sequence[Example]) -> bool:
+    """Whether a win holds at a second look, where scores are noisy or it is not known yet whether they are.
+
+    Failing examples are chosen for their low scores, so by chance alone a child does better there. Fresh looks at both are free of that.
+    """
+    gained = sorted((e for e in examples if _gap(ledger, child, parent, e)), key=lambda e: -_gap(ledger, child, parent, e))  # fmt: skip
+    fresh = 0.0
+    for example in gained:
+        if not ledger.noise() and ledger.repeats >= TRUSTED:
+            return True
+        ledger.try_(child, example, again=True)
+        if ledger.noise():
+            ledger.try_(parent, example, again=True)
+        fresh += ledger.last(child, example) - ledger.last(parent, example)
+        if not ledger.noise():
+            return True
+    return fresh > 0
+
+
+def finals(ledger: Ledger, finalists: Sequence[Prompt], examples: Sequence[Example]) -> tuple[Prompt, int]:
+    """The best of ``finalists`` (in order of expectation; the last is the prompt as it was) on the examples, and how many were used.
+
+    All are tried on one example after the other. One that is clearly behind is tried no further. Ends early where the budget does.
+    """
+    alive, used = list(finalists), 0
+    for example in examples:
+        if len(alive) < 2:
+            break
+        try:
+            for prompt in alive:
+                ledger.try_(prompt, example)
+        except Over:
+            break
+        used += 1
+        if used >= LEAST:
+            alive = _still_in(ledger, alive, examples[:used])
+    seen = examples[:used]
+    order = {prompt.id: -place for place, prompt in enumerate(finalists)}
+    return max(alive, key=lambda one: (round(_mean(ledger, one, seen), 9), order[one.id])), used
+
+
+def _still_in(ledger: Ledger, alive: Sequence[Prompt], seen: Sequence[Example]) -> list[Prompt]:
+    leader = max(alive, key=lambda one: _mean(ledger, one, seen))
+    kept = []
+    for one in alive:
+        gaps = paired(ledger, leader, one, seen)
+        if one is leader or mean(gaps) <= BEHIND * error(gaps):
+            kept.append(one)
+    return kept
+
+
+def error(gaps: Sequence[float]) -> float:
+    """Standard error of the mean; a spread of nothing is not believed of a few (one more look that differs is assumed)."""
+    n, middle = len(gaps), mean(gaps)
+    if not n:
+        return math.inf
+    variance = (sum((g - middle) ** 2 for g in gaps) + max((abs(g) for g in gaps), default=0.0) ** 2) / n
+    return math.sqrt(variance / n)
+
+
+def _mean(ledger: Ledger, prompt: Prompt, examples: Sequence[Example]) -> float:
+    return mean([score for one in examples if (score := ledger.score(prompt, one)) is not None])
+
+
+def _gap(ledger: Ledger, child: Prompt, parent: Prompt, example: Example) -> float:
+    return (ledger.score(child, example) or 0.0) - (ledger.score(parent, example) or 0.0)

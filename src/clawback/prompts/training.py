@@ -1,0 +1,428 @@
+"""Evolution, actor, critic and a person as one loop, in three phases, that a restart does not lose.
+
+1. **Initialisation**: a first population; each prompt in it answers and is rated before anybody chooses among them.
+2. **Online**: a question comes, the actor chooses a prompt, it answers, *then* the answer is rated, whenever the person likes: the rating is joined to the answer
+   by its id. Every M ratings actor and critic learn; every E of these the population has children from what was said.
+3. **Refinement**: what means the same or does badly goes.
+
+``save`` and ``load`` keep all of it as JSON, answers that wait for their rating among them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from clawback.errors import NotFound, UsageError
+from clawback.feedback.endpoint import guess
+from clawback.files import replace as write
+from clawback.prompts.actor import CandidateResponse, Transition
+from clawback.prompts.backends import Complete, LLMBackend, as_backend
+from clawback.prompts.genome import PromptGenome, mutate_genome
+from clawback.prompts.population import Individual, Population
+from clawback.prompts.prompt import Prompt
+from clawback.prompts.rewards import HybridReward, RewardFn, RewardReport, report
+from clawback.prompts.types import Propose
+from clawback.rewards.composite import coherence, safety
+
+Phase = Literal["init", "main", "refinement"]
+Bootstrap = Callable[[str, list[str], int], float]
+REMARKS = 40
+"""Newest remarks that children are made from."""
+
+
+class CriticLike(Protocol):
+    def score(self, system_prompt: str, query: str, response: str) -> float: ...
+    def update(self, system_prompt: str, query: str, response: str, rating: float) -> None: ...
+    def to_dict(self) -> dict[str, Any]: ...
+    def restore(self, kept: Mapping[str, Any]) -> None: ...
+
+
+class ActorLike(Protocol):
+    def choose(self, query: str, prompt_ids: Sequence[str]) -> tuple[int, float]: ...
+    def probabilities(self, query: str, prompt_ids: Sequence[str]) -> Any: ...
+    def learn(self, batch: Sequence[Transition]) -> dict[str, float]: ...
+    def to_dict(self) -> dict[str, Any]: ...
+    def restore(self, kept: Mapping[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionaryParams:
+    """``evolution_interval``: E, learning steps between generations; ``least_tries``: ratings that each prompt gets before it is judged."""
+
+    population_size: int = 10
+    elite_size: int = 2
+    mutation_rate: float = 0.3
+    crossover_rate: float = 0.5
+    evolution_interval: int = 5
+    least_tries: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ActorCriticParams:
+    """``num_candidates``: K prompts that the actor chooses among; ``answers``: how many of them answer each question (each is a call);
+    ``update_interval``: M, ratings between two steps of learning."""
+
+    num_candidates: int = 5
+    update_interval: int = 10
+    answers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    evolutionary: EvolutionaryParams = field(default_factory=EvolutionaryParams)
+    actor_critic: ActorCriticParams = field(default_factory=ActorCriticParams)
+    bootstrap_queries: int = 20
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An answer that waits for what the person says of it. ``id`` joins the two."""
+
+    id: str
+    query: str
+    response: str
+    system_prompt: str
+    prompt_id: str
+    logprob: float
+    among: tuple[str, ...] = ()
+    """The prompts that could have answered, by id."""
+    others: tuple[CandidateResponse, ...] = ()
+    """Answers under other prompts that were not shown."""
+    other_logprobs: tuple[float, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        kept = {name: getattr(self, name) for name in ("id", "query", "response", "system_prompt", "prompt_id", "logprob")}  # fmt: skip
+        others = [[c.text, c.system_prompt, c.prompt_index] for c in self.others]
+        return {
+            **kept,
+            "among": list(self.among),
+            "others": others,
+            "other_logprobs": list(self.other_logprobs),
+        }
+
+    @classmethod
+    def from_dict(cls, kept: Mapping[str, Any]) -> Shown:
+        others = tuple(CandidateResponse(text, prompt, place) for text, prompt, place in kept["others"])
+        more = {
+            "among": tuple(kept["among"]),
+            "other_logprobs": tuple(kept["other_logprobs"]),
+            "others": others,
+        }
+        return cls(**{**kept, **more})
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStepResult:
+    """One answer with what it was worth: ``reward_total`` and its ``terms``; ``critic_score`` as it was before the rating was known."""
+
+    shown: Shown
+    human_feedback: float
+    critic_score: float
+    reward: RewardReport
+
+    @property
+    def query(self) -> str:
+        return self.shown.query
+
+    @property
+    def response_shown(self) -> str:
+        return self.shown.response
+
+    @property
+    def reward_total(self) -> float:
+        return self.reward.value
+
+    @property
+    def terms(self) -> Mapping[str, float]:
+        return self.reward.terms
+
+
+class HybridOptimizationFlow:
+    """A question in, an answer out under the prompt that the actor chose; later a rating in, a reward out."""
+
+    def __init__(
+        self,
+        llm: LLMBackend | Complete,
+        population: Population,
+        actor: ActorLike,
+        critic: CriticLike,
+        reward_fn: RewardFn | None = None,
+        *,
+        top_k_prompts: int = 5,
+        answers: int = 1,
+        least_tries: int = 1,
+        max_tokens: int = 512,
+        temperature: float | None = None,
+    ) -> None:
+        self.llm, self.population, self.actor, self.critic = as_backend(llm), population, actor, critic
+        self.reward_fn = reward_fn or HybridReward()
+        self.top_k_prompts, self.answers, self.least_tries = top_k_prompts, answers, least_tries
+        self.max_tokens, self.temperature = max_tokens, temperature
+        self.waiting: dict[str, Shown] = {}
+        self.asked = 0
+
+    def arms(self) -> list[Individual]:
+        """The prompts that may answer the next question: the best, but whoever has not been tried enough comes first."""
+        waiting = self.population.untried(self.least_tries)
+        tried = [one for one in self.population.elite(len(self.population)) if one not in waiting]
+        return (waiting or tried)[: self.top_k_prompts]
+
+    def get_prompt_texts(self) -> list[str]:
+        return [one.to_prompt_text() for one in self.arms()]
+
+    def answer(self, query: str) -> Shown:
+        """Answer a question. Raises ``UsageError`` without a population."""
+        arms = self.arms()
+        if not arms:
+            raise UsageError("There is no prompt yet: call run_initialization with at least one genome.")
+        ids = [one.id for one in arms]
+        place, logprob = self.actor.choose(query, ids)
+        places = [place, *(i for i in range(len(arms)) if i != place)][: max(1, self.answers)]
+        made = [CandidateResponse(self._ask(arms[i], query), arms[i].to_prompt_text(), i) for i in places]
+        chances = self.actor.probabilities(query, ids) if len(made) > 1 else ()
+        shown = Shown(
+            str(self.asked),
+            query,
+            made[0].text,
+            made[0].system_prompt,
+            ids[place],
+            logprob,
+            tuple(ids),
+            tuple(made[1:]),
+            tuple(math.log(chances[other.prompt_index]) for other in made[1:]),
+        )
+        self.asked += 1
+        self.waiting[shown.id] = shown
+        return shown
+
+    def rated(
+        self,
+        id: str,
+        human_feedback: float,
+        *,
+        coherence_score: float | None = None,
+        tokens_used: float | None = None,
+        safety_penalty: float | None = None,
+    ) -> tuple[FlowStepResult, list[Transition]]:
+        """What the person said of an answer, 0 to 1. Terms that nobody gives are measured on the answer. Raises ``NotFound``."""
+        shown = self.waiting.pop(id, None)
+        if shown is None:
+            raise NotFound(f"No answer {id!r} waits for a rating: it was rated already, or never given.")
+        expected = self.critic.score(shown.system_prompt, shown.query, shown.response)
+        info = {
+            "human_feedback": human_feedback,
+            "critic_score": expected,
+            "response_coherence": coherence(shown.response) if coherence_score is None else coherence_score,
+            "tokens_used": guess(shown.response) if tokens_used is None else tokens_used,
+            "safety_penalty": 1.0 - safety(shown.response) if safety_penalty is None else safety_penalty,
+        }
+        made = FlowStepResult(shown, human_feedback, expected, report(self.reward_fn, info))
+        self.critic.update(shown.system_prompt, shown.query, shown.response, 2 * human_feedback - 1)
+        for one in self.population.individuals:
+            if one.id == shown.prompt_id:
+                one.rated(human_feedback)
+        return made, self._transitions(made)
+
+    def _transitions(self, made: FlowStepResult) -> list[Transition]:
+        """The choice that was made; where other prompts answered too, in one group with theirs, which the critic speaks for."""
+        shown = made.shown
+        if not shown.others:
+            return [
+                Transition(shown.query, shown.prompt_id, made.reward_total, shown.logprob, "", shown.among)
+            ]
+        found = [
+            Transition(
+                shown.query, shown.prompt_id, made.human_feedback, shown.logprob, shown.id, shown.among
+            )
+        ]
+        for other, logprob in zip(shown.others, shown.other_logprobs, strict=True):
+            expected = self.critic.score(other.system_prompt, shown.query, other.text)
+            found.append(Transition(shown.query, shown.among[other.prompt_index], expected, logprob, shown.id, shown.among))  # fmt: skip
+        return found
+
+    def _ask(self, one: Individual, query: str) -> str:
+        messages = one.genome.to_prompt().messages(query)
+        return self.llm.complete(messages, max_tokens=self.max_tokens, temperature=self.temperature).text
+
+
+class TrainingLoop:
+    """The three phases. ``propose`` makes children from remarks by a model; without it they are made by templates."""
+
+    def __init__(
+        self, config: TrainingConfig, flow: HybridOptimizationFlow, *, propose: Propose | None = None
+    ) -> None:
+        self.config, self.flow, self.propose = config, flow, propose
+        flow.top_k_prompts = config.actor_critic.num_candidates
+        flow.answers = config.actor_critic.answers
+        flow.least_tries = config.evolutionary.least_tries
+        flow.population.elite_size = config.evolutionary.elite_size
+        self.phase: Phase = "init"
+        self.query_count = 0
+        self.episode_count = 0
+        self.remarks: list[str] = []
+        self.batch: list[Transition] = []
+        self.figures: dict[str, float] = {}
+
+    def run_initialization(
+        self,
+        initial_genomes: Sequence[PromptGenome],
+        bootstrap_callback: Bootstrap | None = None,
+        queries: Sequence[str] = ("Hello! What can you do?",),
+    ) -> None:
+        """Phase 1. ``bootstrap_callback(query, responses, shown)`` rates answers, if somebody is there to do so, 0 to 1."""
+        self.flow.population.individuals = [Individual(genome) for genome in initial_genomes]
+        self.flow.population.generation = 0
+        self.phase = "main"
+        if bootstrap_callback is not None and initial_genomes:
+            for query in itertools.islice(itertools.cycle(queries), self.config.bootstrap_queries):
+                shown = self.answer(query)
+                said = bootstrap_callback(query, [shown.response, *(c.text for c in shown.others)], 0)
+                self.feedback(shown.id, said)
+
+    def answer(self, query: str) -> Shown:
+        """Phase 2, first half: an answer to show."""
+        return self.flow.answer(query)
+
+    def feedback(
+        self, id: str, human_feedback: float, remark: str = "", **terms: float | None
+    ) -> FlowStepResult:
+        """Phase 2, second half: what was said of it, 0 to 1, now or much later; with a remark in words. Raises ``NotFound``."""
+        if not 0 <= human_feedback <= 1:
+            raise UsageError(f"Feedback is from 0 to 1 here, not {human_feedback:g}.")
+        made, transitions = self.flow.rated(id, human_feedback, **terms)
+        if remark.strip():
+            self.remarks = [*self.remarks, remark.strip()][-REMARKS:]
+        self.query_count += 1
+        self._learn(transitions)
+        return made
+
+    def prefer(self, better: str, worse: str) -> None:
+        """One answer over another, both waiting. They are a group of two: nothing is said of how good either is. Raises ``NotFound``."""
+        found = []
+        for id, said in ((better, 1.0), (worse, 0.0)):
+            shown = self.flow.waiting.pop(id, None)
+            if shown is None:
+                raise NotFound(f"No answer {id!r} waits to be compared.")
+            found.append(
+                Transition(
+                    shown.query, shown.prompt_id, said, shown.logprob, f"{better}>{worse}", shown.among
+                )
+            )
+        self.query_count += 1
+        self._learn(found)
+
+    def step(
+        self,
+        query: str,
+        human_feedback: float | Callable[[str, str], float],
+        coherence: float | None = None,
+        tokens_used: float | None = None,
+        safety_penalty: float | None = None,
+    ) -> FlowStepResult:
+        """Both halves at once. ``human_feedback``: a function of (question, answer) that is asked once the answer is there, or a number."""
+        shown = self.answer(query)
+        said = human_feedback(query, shown.response) if callable(human_feedback) else human_feedback
+        return self.feedback(
+            shown.id, said, coherence_score=coherence, tokens_used=tokens_used, safety_penalty=safety_penalty
+        )
+
+    def _learn(self, transitions: Sequence[Transition]) -> None:
+        self.batch.extend(transitions)
+        if self.query_count % self.config.actor_critic.update_interval:
+            return
+        self.figures = self.flow.actor.learn(self.batch)
+        self.batch = []
+        self.episode_count += 1
+        if self.episode_count % self.config.evolutionary.evolution_interval == 0:
+            self.evolve()
+
+    def evolve(self) -> list[Individual]:
+        """A generation: children of the best, from what was said; each will be tried before it is judged."""
+        params = self.config.evolutionary
+        rng = random.Random(f"{self.config.seed}:{self.flow.population.generation}")
+        return self.flow.population.evolve(
+            lambda genome, chance: mutate_genome(genome, params.mutation_rate, chance, propose=self.propose, remarks=self.remarks),
+            size=params.population_size,
+            crossover_rate=params.crossover_rate,
+            least_tries=params.least_tries,
+            rng=rng,
+        )  # fmt: skip
+
+    def run_refinement(
+        self, prune_duplicates: bool = True, min_fitness_threshold: float | None = None
+    ) -> None:
+        """Phase 3: what means the same goes, and what does worse than the threshold; the best stays whatever it is."""
+        self.phase = "refinement"
+        population = self.flow.population
+        if prune_duplicates:
+            population.prune_duplicates()
+        if min_fitness_threshold is not None:
+            best = population.elite(1)
+            population.individuals = [i for i in population.individuals if i in best or i.fitness >= min_fitness_threshold]  # fmt: skip
+        population.sort_by_fitness()
+
+    @property
+    def best(self) -> Prompt:
+        """The prompt with the highest fitness among those that were tried enough."""
+        ready = [
+            i for i in self.flow.population.individuals if i.tries >= self.config.evolutionary.least_tries
+        ]
+        return max(ready or self.flow.population.individuals, key=lambda one: one.fitness).genome.to_prompt()
+
+    def to_dict(self) -> dict[str, Any]:
+        flow = self.flow
+        return {
+            "format": 1,
+            "phase": self.phase,
+            "queries": self.query_count,
+            "episodes": self.episode_count,
+            "remarks": self.remarks,
+            "batch": [
+                [t.query, t.prompt_id, t.reward, t.logprob, t.group, list(t.among)] for t in self.batch
+            ],
+            "asked": flow.asked,
+            "waiting": [one.to_dict() for one in flow.waiting.values()],
+            "population": flow.population.to_dict(),
+            "actor": flow.actor.to_dict(),
+            "critic": flow.critic.to_dict(),
+        }
+
+    def save(self, path: Path) -> None:
+        """Atomically, as JSON."""
+        write(path, json.dumps(self.to_dict()).encode())
+
+    def load(self, path: Path) -> None:
+        """Go on where ``save`` was called. Raises ``UsageError`` for a damaged file, which is never taken for an empty one."""
+        try:
+            kept = json.loads(path.read_text("utf-8"))
+            if kept["format"] != 1:
+                raise ValueError(f"its format is {kept['format']!r}")
+            self._restore(kept)
+        except FileNotFoundError:
+            raise NotFound(f"There is no state of a training loop at {path}.") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"The state {path} is damaged ({error}). Restore it from a backup or remove it.") from error  # fmt: skip
+
+    def _restore(self, kept: Mapping[str, Any]) -> None:
+        population, flow = Population.from_dict(kept["population"]), self.flow
+        waiting = {one["id"]: Shown.from_dict(one) for one in kept["waiting"]}
+        batch = [
+            Transition(q, id, r, lp, group, tuple(among)) for q, id, r, lp, group, among in kept["batch"]
+        ]
+        flow.actor.restore(kept["actor"])
+        flow.critic.restore(kept["critic"])
+        flow.population.individuals, flow.population.generation = (
+            population.individuals,
+            population.generation,
+        )
+        flow.waiting, flow.asked = waiting, int(kept["asked"])
+        self.phase, self.query_count, self.episode_count = kept["phase"], kept["queries"], kept["episodes"]
+        self.remarks, self.batch = list(kept["remarks"]), batch
