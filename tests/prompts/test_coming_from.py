@@ -65,3 +65,9 @@ def test_the_collectors_block_runs(tmp_path, monkeypatch):
     person.join()
     assert namespace["score"] == 1.0
     assert namespace["collector"]._server is None
+
+
+def test_the_librarys_page_runs_too():
+    page = (PAGE.parents[1] / "prompts-library.md").read_text("utf-8")
+    for block in re.findall(r"```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        exec(block, {})

@@ -243,3 +243,13 @@ def test_a_screen_of_ones_own_is_asked_before_anything_is_paid(name):
     assert seen
     assert not any(RULES[0] in text for text in tried)
     assert any("not today" in note for note in found.notes)
+
+
+def test_a_larger_budget_goes_on_where_the_smaller_one_ended():
+    journal, world = Journal(), World()
+    search(70, world, journal=journal)
+    assert world.tried == 70
+    found, straight = search(200, world, journal=journal), search(200)
+    assert found.best == straight.best
+    assert [c["id"] for c in found.candidates] == [c["id"] for c in straight.candidates]
+    assert world.tried <= straight.spent.calls + 20  # what the first last check paid for is all that is extra
