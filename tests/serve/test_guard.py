@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,22 @@ def test_headers_without_end_are_cut_off(proxy: Running) -> None:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
         with pytest.raises(OSError):
             send()
+
+
+def test_a_request_line_by_line_is_not_held_up(proxy: Running) -> None:
+    """As shells write it: each line waits until the one before is acknowledged, which takes 40 ms on a connection that has answered."""
+    if not hasattr(socket, "TCP_QUICKACK"):
+        pytest.skip("only Linux can be asked to acknowledge at once")
+    took = []
+    for _ in range(8):
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as client:
+            for _ in range(2):
+                began = time.perf_counter()
+                for line in (b"GET /healthz HTTP/1.1\r\n", b"Host: 127.0.0.1\r\n", b"X-A: b\r\n", b"\r\n"):
+                    client.send(line)
+                assert b"200 OK" in client.recv(65536)
+            took.append(time.perf_counter() - began)
+    assert min(took) < 0.03
 
 
 def test_a_connection_that_says_nothing_is_closed(
