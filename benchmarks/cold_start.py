@@ -218,7 +218,9 @@ def table(figures: dict[str, Any]) -> str:
     rows = ["| command | median ms | min ms | p90 ms | processor ms | exit |", "|" + " --- |" * 6]
     for name, f in figures.items():
         codes = ",".join(map(str, f["exit_codes"]))
-        rows.append(f"| {name} | {f['median_ms']} | {f['min_ms']} | {f['p90_ms']} | {f['cpu_ms']} | {codes} |")
+        rows.append(
+            f"| {name} | {f['median_ms']} | {f['min_ms']} | {f['p90_ms']} | {f['cpu_ms']} | {codes} |"
+        )
     return "\n".join(rows)
 
 

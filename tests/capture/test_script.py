@@ -325,11 +325,23 @@ def test_an_event_of_just_as_many_bytes_as_are_read_at_once_is_whole(
 def test_a_prompt_loads_nothing_that_it_has_no_use_for(odd: Home) -> None:
     """Each of these takes milliseconds of every prompt, and comes back by one careless import."""
     script.path(odd).write_text(
-        script.path(odd).read_text().replace('"$python" -I', '"$python" -X importtime -I').replace("exec 2>", "# ")
+        script.path(odd)
+        .read_text()
+        .replace('"$python" -I', '"$python" -X importtime -I')
+        .replace("exec 2>", "# ")
     )
     words = [str(script.path(odd)), "claude-code"]
     done = subprocess.run(words, input=json.dumps(prompt("one")).encode(), capture_output=True, timeout=60)
     loaded = {line.rsplit("|", 1)[1].strip() for line in done.stderr.decode().splitlines() if "|" in line}
     assert "clawback.store.prompts" in loaded, "the measurement itself"
-    for name in ("site", "dataclasses", "inspect", "hashlib", "_hashlib", "clawback.records", "msgspec", "tomllib"):
+    for name in (
+        "site",
+        "dataclasses",
+        "inspect",
+        "hashlib",
+        "_hashlib",
+        "clawback.records",
+        "msgspec",
+        "tomllib",
+    ):
         assert name not in loaded

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from clawback import config, paths
+from clawback.capture import proof
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import guard, page, protocol
@@ -205,3 +206,17 @@ def test_the_hooks_token_opens_nothing_else(proxy: Running, home: Home) -> None:
     assert httpx.post(proxy.url + "/api/hooks/status-line", headers=token).text.startswith("clawback v0")
     assert httpx.post(proxy.url + "/api/hooks/emacs", headers=token, json=event).status_code == 404
     assert httpx.post(proxy.url + "/api/hooks/codex", headers=token, content=b"{").status_code == 200
+
+
+def test_the_server_proves_itself_to_who_asks_without_a_token(proxy: Running, home: Home) -> None:
+    def asked(**headers: str) -> httpx.Response:
+        return httpx.get(proxy.url + proof.PATH, headers=headers)
+
+    word = proof.nonce()
+    got = asked(**{proof.HEADER: word})
+    assert proof.holds(home, proxy.port, word, got.text)
+    assert not proof.holds(home, proxy.port + 1, word, got.text), "it is good for this port alone"
+    assert not proof.holds(home, proxy.port, proof.nonce(), got.text), "and for this question"
+    assert asked(**{proof.HEADER: "short"}).status_code == 404
+    assert asked().status_code == 404
+    assert not proof.holds(home, proxy.port, "", "")
