@@ -78,7 +78,10 @@ def test_of_an_interrupted_answer_all_blocks_are_kept(home: Home, tmp_path: Path
 
 def test_where_an_answer_failed_that_is_said(home: Home, tmp_path: Path) -> None:
     [told] = replay(home, tmp_path, "claude-code-failed")
-    assert "There is nothing to rate: that answer failed, and the agent kept nothing of it (API Error: 400" in told
+    assert (
+        "There is nothing to rate: that answer failed, and the agent kept nothing of it (API Error: 400"
+        in told
+    )
     assert rated(home) == []
     with store.connect(home.database) as db:
         assert db.early() == [], "and nothing waits"

@@ -139,8 +139,8 @@ class ModelsAPI:
             await wire.refuse(send, scope, 503, str(error))
             return
         marks = [(b"x-clawback-version", str(version.number).encode())]
-        if asked.raw is not None:
-            # It saw no chat template, so there is no conversation to train on.
+        if asked.raw is not None or asked.field is not None:
+            # It saw no chat template, so there is no conversation to train on; or what was sent is not what was sampled.
             headers = {**headers, "x-turn-type": "side"}
 
         async def record() -> None:
