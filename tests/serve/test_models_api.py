@@ -186,6 +186,13 @@ def test_what_says_the_same_as_nothing_is_no_reason(server: Running) -> None:
     )
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "embeddings", "messages", "responses"])
+def test_half_a_character_is_read_as_a_sign(server: Running, path: str) -> None:
+    text = "half of an otter: \ud83e"
+    body = {"messages": [{"role": "user", "content": text}], "prompt": text, "input": text, "max_tokens": 2}
+    assert httpx.post(f"{server.url}/v1/{path}", content=json.dumps(body), timeout=60).status_code == 200
+
+
 def test_four_hundred_thousand_messages_are_refused_at_once(server: Running) -> None:
     raw = b'{"messages": [' + b'{"role": "user", "content": ""},' * 400_000 + b"{}]}"
     answer = httpx.post(f"{server.url}/v1/chat/completions", content=raw, timeout=60)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from clawback import config
-from clawback.capture import ingest, proof, script
+from clawback.capture import ingest, proof, reactions, script
 from clawback.capture.events import Answer, Prompt, Reaction, Shown
 from clawback.errors import ClawbackError
 from clawback.feedback import command
@@ -311,7 +311,7 @@ def sign_of(reaction: str) -> int:
     plain = "".join(
         c for c in reaction.split("::")[0] if not "\U0001f3fb" <= c <= "\U0001f3ff" and c != "\ufe0f"
     )
-    return ingest.SIGNS.get(plain, 0)
+    return reactions.SIGNS.get(plain, 0)
 
 
 def cut(text: str, limit: int) -> list[str]:
