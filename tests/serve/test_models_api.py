@@ -189,7 +189,13 @@ def test_what_says_the_same_as_nothing_is_no_reason(server: Running) -> None:
 @pytest.mark.parametrize("path", ["chat/completions", "completions", "embeddings", "messages", "responses"])
 def test_half_a_character_is_read_as_a_sign(server: Running, path: str) -> None:
     text = "half of an otter: \ud83e"
-    body = {"messages": [{"role": "user", "content": text}], "prompt": text, "input": text, "max_tokens": 2}
+    body = {
+        "messages": [{"role": "user", "content": text}],
+        "prompt": text,
+        "input": text,
+        "max_tokens": 2,
+        "max_output_tokens": 2,
+    }
     assert httpx.post(f"{server.url}/v1/{path}", content=json.dumps(body), timeout=60).status_code == 200
 
 
