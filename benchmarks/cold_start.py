@@ -1,7 +1,8 @@
 """What a tap and a hook cost, as whole processes from a cold start, beside ReinforceClaw.
 
-Each figure is the wall time of one process, from start to exit, with 100,000 turns in the store. Ours and the peer's are run
-in turn, so that a machine whose speed drifts is as unkind to the one as to the other. Medians are what to quote.
+Each figure is the wall time of one process, from start to exit, with 100,000 turns in the store, and beside it the time that the
+process had a processor, which other work on the machine changes least. Ours and the peer's are run in turn, so that a machine whose
+speed drifts is as unkind to the one as to the other. Medians are what to quote.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -40,17 +43,21 @@ def main(argv: list[str] | None = None) -> int:
         served = {
             f"{n}, server running": c for n, c in ours(root / "served", options.turns).items() if "hook" in n
         }
+        hung = hanging(root / "hung")
         if not options.no_peer:
             commands |= theirs(root / "theirs")
-        with server(root / "served" / "clawback"):
-            figures = measure(commands | served, options.runs)
+        with server(root / "served" / "clawback"), server(root / "hung" / "clawback", stopped=True):
+            figures = measure(commands | served | hung, options.runs)
     print(json.dumps(figures, indent=2) if options.json else table(figures))
     return 0
 
 
 @contextmanager
-def server(home: Path) -> Iterator[None]:
-    """``clawback serve`` for that home; an upstream that nobody asks keeps it from loading a model."""
+def server(home: Path, *, stopped: bool = False) -> Iterator[None]:
+    """``clawback serve`` for that home; an upstream that nobody asks keeps it from loading a model.
+
+    ``stopped``: it listens, and answers nothing (SIGSTOP), as where a machine swaps.
+    """
     command = [sys.executable, "-m", "clawback", "serve", "--port", "0", "--upstream", "http://127.0.0.1:9"]
     process = subprocess.Popen(
         command, env=os.environ | {"CLAWBACK_HOME": str(home)}, stdout=subprocess.PIPE, text=True
@@ -60,8 +67,12 @@ def server(home: Path) -> Iterator[None]:
         process.stdout.readline()
         while not (home / script.SERVER).exists():
             time.sleep(0.05)
+        if stopped:
+            time.sleep(1.0)
+            process.send_signal(signal.SIGSTOP)
         yield
     finally:
+        process.send_signal(signal.SIGCONT)
         process.terminate()
         process.wait(timeout=30)
 
@@ -93,6 +104,17 @@ def ours(folder: Path, turns: int) -> dict[str, Command]:
             event("UserPromptSubmit", prompt="Tell me about the otter.", prompt_id="p"),
         ),
         "our stop hook": (hook, env, event("Stop", last_assistant_message="It is a mammal.", prompt_id="p")),
+    }
+
+
+def hanging(folder: Path) -> dict[str, Command]:
+    """The hooks before a server that hangs, each time as if it were the first: else they would leave it alone for a minute."""
+    forget = ["sh", "-c", 'rm -f "$1"; shift; exec "$@"', "_", str(folder / "clawback" / script.HUNG)]
+    made = ours(folder, 0)
+    return {
+        f"{name}, server hung": ([*forget, *command], env, payload)
+        for name, (command, env, payload) in made.items()
+        if "hook" in name
     }
 
 
@@ -162,13 +184,15 @@ def event(name: str, **more: str) -> bytes:
 def measure(commands: dict[str, Command], runs: int) -> dict[str, Any]:
     """Every command in turn, ``runs`` times, the first round not counted. Milliseconds."""
     wall: dict[str, list[float]] = {name: [] for name in commands}
+    cpu: dict[str, list[float]] = {name: [] for name in commands}
     codes: dict[str, set[int]] = {name: set() for name in commands}
     for round_ in range(runs + 1):
         for name, (command, env, payload) in commands.items():
-            began = time.perf_counter()
-            done = subprocess.run(command, env=env, input=payload, capture_output=True, check=False)
+            began, used = time.perf_counter(), processor()
+            done = subprocess.run(command, env=env, input=payload, capture_output=True, cwd="/")
             if round_:
                 wall[name].append(1000 * (time.perf_counter() - began))
+                cpu[name].append(1000 * (processor() - used))
                 codes[name].add(done.returncode)
         print(f"\rround {round_} of {runs}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -177,17 +201,26 @@ def measure(commands: dict[str, Command], runs: int) -> dict[str, Any]:
             "median_ms": round(statistics.median(times), 1),
             "min_ms": round(min(times), 1),
             "p90_ms": round(statistics.quantiles(times, n=10)[-1], 1),
+            "cpu_ms": round(statistics.median(cpu[name]), 1),
             "exit_codes": sorted(codes[name]),
         }
         for name, times in wall.items()
     }
 
 
+def processor() -> float:
+    """Seconds that processes which have ended have had of a processor."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def table(figures: dict[str, Any]) -> str:
-    rows = ["| command | median ms | min ms | p90 ms | exit |", "| --- | --- | --- | --- | --- |"]
+    rows = ["| command | median ms | min ms | p90 ms | processor ms | exit |", "|" + " --- |" * 6]
     for name, f in figures.items():
         codes = ",".join(map(str, f["exit_codes"]))
-        rows.append(f"| {name} | {f['median_ms']} | {f['min_ms']} | {f['p90_ms']} | {codes} |")
+        rows.append(
+            f"| {name} | {f['median_ms']} | {f['min_ms']} | {f['p90_ms']} | {f['cpu_ms']} | {codes} |"
+        )
     return "\n".join(rows)
 
 

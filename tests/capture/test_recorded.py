@@ -78,7 +78,10 @@ def test_of_an_interrupted_answer_all_blocks_are_kept(home: Home, tmp_path: Path
 
 def test_where_an_answer_failed_that_is_said(home: Home, tmp_path: Path) -> None:
     [told] = replay(home, tmp_path, "claude-code-failed")
-    assert "There is nothing to rate: that answer failed before it said anything (API Error: 400" in told
+    assert (
+        "There is nothing to rate: that answer failed, and the agent kept nothing of it (API Error: 400"
+        in told
+    )
     assert rated(home) == []
     with store.connect(home.database) as db:
         assert db.early() == [], "and nothing waits"
@@ -89,7 +92,7 @@ def test_an_interrupted_tool_is_nothing_to_rate_and_the_answer_before_is_named(
 ) -> None:
     *_, told = replay(home, tmp_path, "claude-code-interrupted-tool")
     assert (
-        "that answer was interrupted before it said anything. `clawback bad --turn 1` rates the one before."
+        "that answer was interrupted, and the agent kept nothing of it. `clawback bad --turn 1` rates the one before."
         in told
     )
     assert [value for _, _, value in rated(home)] == [1.0], "of the tap before, on the answer before"
@@ -185,7 +188,7 @@ def test_a_sub_agents_answer_that_our_server_recorded_is_not_stored_again(home: 
 
 def test_codex_keeps_nothing_of_an_interrupted_answer_and_that_is_said(home: Home, tmp_path: Path) -> None:
     [told] = replay(home, tmp_path, "codex-interrupted")
-    assert "that answer was interrupted before it said anything" in told
+    assert "that answer was interrupted, and the agent kept nothing of it" in told
     assert rated(home) == []
 
 
@@ -203,7 +206,7 @@ def test_what_our_server_heard_of_an_interrupted_answer_is_rated(home: Home, tmp
 
 def test_codex_says_why_an_answer_failed(home: Home, tmp_path: Path) -> None:
     [told] = replay(home, tmp_path, "codex-failed")
-    assert "failed before it said anything (Codex ran out of room" in told
+    assert "failed, and the agent kept nothing of it (Codex ran out of room" in told
 
 
 def test_a_title_is_told_by_what_codex_asked_for(home: Home, tmp_path: Path) -> None:

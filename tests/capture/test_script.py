@@ -303,3 +303,45 @@ def test_a_server_that_is_stopped_takes_its_word_back(odd: Home, server: Any) ->
 def test_the_token_is_printed_to_terminals_alone(odd: Home, server: Any) -> None:
     wait_for(odd)
     assert secret(odd.root / "token") not in server.stdout.readline()
+
+
+@pytest.mark.parametrize("length", [3_999, 4_000, 4_001])
+def test_an_event_of_just_as_many_bytes_as_are_read_at_once_is_whole(
+    odd: Home, server: Any, length: int
+) -> None:
+    """bash reads the first 4,000 by itself, and may cut a character of two bytes there."""
+    wait_for(odd)
+    empty = len(json.dumps(prompt(""), ensure_ascii=False).encode())
+    for text in ("x" * (length - empty), "é" * ((length - empty) // 2)):
+        data = json.dumps(prompt(text, str(len(text))), ensure_ascii=False).encode()
+        assert run(odd, "claude-code", data) == (0, "")
+        with store.connect(odd.database) as db:
+            kept = db.kept_prompt("claude-code", "s", str(len(text)))
+        assert kept
+        assert kept.text == text
+    assert not (odd.logs / "hooks.log").exists()
+
+
+def test_a_prompt_loads_nothing_that_it_has_no_use_for(odd: Home) -> None:
+    """Each of these takes milliseconds of every prompt, and comes back by one careless import."""
+    script.path(odd).write_text(
+        script.path(odd)
+        .read_text()
+        .replace('"$python" -I', '"$python" -X importtime -I')
+        .replace("exec 2>", "# ")
+    )
+    words = [str(script.path(odd)), "claude-code"]
+    done = subprocess.run(words, input=json.dumps(prompt("one")).encode(), capture_output=True, timeout=60)
+    loaded = {line.rsplit("|", 1)[1].strip() for line in done.stderr.decode().splitlines() if "|" in line}
+    assert "clawback.store.prompts" in loaded, "the measurement itself"
+    for name in (
+        "site",
+        "dataclasses",
+        "inspect",
+        "hashlib",
+        "_hashlib",
+        "clawback.records",
+        "msgspec",
+        "tomllib",
+    ):
+        assert name not in loaded

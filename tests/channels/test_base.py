@@ -12,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import channels, config, store
-from clawback.capture import ingest
+from clawback.capture import ingest, proof
 from clawback.capture.events import Answer, Prompt, Reaction, Shown
-from clawback.channels.base import Desk, Heard, address, cut, sign_of
+from clawback.channels import runner
+from clawback.channels.base import NOT_RUNNING, Desk, Heard, address, cut, sign_of
 from clawback.channels.runner import Masked
 from clawback.errors import ConfigError
 from clawback.paths import Home
 from clawback.serve import app as serving
+from clawback.serve import wire
 from tests.serve.conftest import Running
 
 
@@ -80,6 +82,51 @@ def test_the_server_is_asked_where_it_says_it_is(home: Home) -> None:
     url, headers = address(home)
     assert url == "http://127.0.0.1:9123"
     assert headers == {"X-Clawback-Token": (home.root / "token").read_text().strip()}
+
+
+def test_who_took_the_servers_port_hears_no_question_and_no_token(
+    home: Home, running: Callable[[Any], Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server has died, and somebody answers there who lets another server of ours prove itself in its place."""
+    real = running(serving.make(home, config.Serve(upstream="http://127.0.0.1:9")))
+    heard: list[tuple[str, bytes, bytes]] = []
+
+    async def squatter(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while True:
+                await send({"type": (await receive())["type"] + ".complete"})
+        heard.append((scope["path"], str(scope["headers"]).encode(), await wire.body(receive)))
+        asked = dict(scope["headers"]).get(proof.HEADER.lower().encode(), b"").decode()
+        if not asked:
+            await wire.respond(send, 200, b'{"status": "ok"}')
+            return
+        import httpx
+
+        async with httpx.AsyncClient() as client:
+            got = await client.get(f"{real.url}{proof.PATH}", headers={proof.HEADER: asked})
+        await wire.respond(send, 200, got.content)
+
+    there = running(squatter)
+    (home.root / "server.port").write_text(f"{there.port}\n")
+    home.config.write_text('[serve]\nhost = "0.0.0.0"\n')
+    monkeypatch.setattr(
+        "clawback.channels.base.address", lambda _: (there.url, {"X-Clawback-Token": "own token"})
+    )
+    desk, posted = Desk(home, "x", config.Channel(owners=(1,)), 1000), []
+
+    async def send(text: str) -> str:
+        posted.append(text)
+        return "m"
+
+    heard.clear()
+    asyncio.run(desk.hear(Heard("x:1", "q1", "1", "my own words", direct=True), send))
+    assert posted == [NOT_RUNNING]
+    assert [path for path, _, _ in heard] == [proof.PATH]
+    assert b"own" not in b"".join(part for _, headers, body in heard for part in (headers, body))
+    monkeypatch.undo()
+    assert not runner.server_answers(home)
+    (home.root / "server.port").write_text(f"{real.port}\n")
+    assert runner.server_answers(home)
 
 
 @pytest.mark.slow

@@ -197,6 +197,13 @@ def test_output_fits_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
         "inbox",
         "raters",
         "config list",
+        "good --turn 1",
+        "bad --turn 1 --note x",
+        "rate 8 --turn 1",
+        "undo",
+        "prefer 1 2",
+        "critique 2 x",
+        "edit 2 --text x",
     ):
         _, out, _ = run(*command.split())
         assert max(map(len, out.splitlines())) <= 80, (command, out)

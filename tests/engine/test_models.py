@@ -112,11 +112,33 @@ def test_tensors_that_do_not_belong(folders, trained, name):
 
 
 @pytest.mark.parametrize(
-    "config", ["{", "[]", '{"peft_type": "IA3"}', '{"peft_type": "LORA", "r": 1000000, "lora_alpha": 1}']
+    "config",
+    [
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"peft_type": "IA3"}',
+        '{"peft_type": "LORA", "r": 1000000, "lora_alpha": 1}',
+    ],
 )
 def test_a_damaged_configuration(folders, trained, config):
     (trained / adapter.CONFIG).write_text(config)
     refused(folders, trained, "damaged|not a LoRA|no usable rank")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("lora_alpha", float("nan")),
+        ("lora_alpha", 1e38),
+        ("lora_alpha", 0),
+        ("target_modules", "(([a-z._0-9])+)+!"),
+    ],
+)
+def test_an_adapter_of_figures_or_patterns_that_nobody_trains_with(folders, trained, field, value):
+    config = json.loads((trained / adapter.CONFIG).read_text())
+    (trained / adapter.CONFIG).write_text(json.dumps(config | {field: value}))
+    refused(folders, trained, field)
 
 
 def test_fields_that_would_run_other_code_are_not_taken_over(folders, trained):

@@ -131,6 +131,28 @@ def test_a_packed_request_is_recorded(home: Home, proxy: Running, upstream: Upst
     assert [t.response for t in turns(home)] == ["Slowly."]
 
 
+def test_half_a_character_is_stored_as_a_sign_and_two_halves_as_one(
+    home: Home, proxy: Running, upstream: Upstream
+) -> None:
+    """Both are valid JSON: what a client cuts in two, and what a model's server sends in two pieces."""
+    pieces = ("It ", "\ud83e", "\udda6", " swims \udda6.")
+    deltas = [{"choices": [{"delta": {"content": piece}}]} for piece in pieces]
+    upstream.says(
+        sse(*deltas, {"choices": [{"delta": {}, "finish_reason": "stop"}]}, "[DONE]"),
+        kind="text/event-stream",
+    )
+    asked = {
+        "messages": [{"role": "user", "content": "An otter \ud83e\udda6 or half \ud83e?"}],
+        "stream": True,
+    }
+    assert (
+        httpx.post(f"{proxy.url}/v1/chat/completions", content=json.dumps(asked).encode()).status_code == 200
+    )
+    assert [(t.prompt, t.response) for t in turns(home)] == [
+        ("An otter 🦦 or half \ufffd?", "It 🦦 swims \ufffd.")
+    ]
+
+
 def test_a_bomb_is_not_unpacked_and_a_million_parts_are_not_read() -> None:
     with pytest.raises(ValueError, match="larger than"):
         wire.parsed(gzip.compress(b" " * (wire.MOST_UNPACKED + 1)), "gzip")

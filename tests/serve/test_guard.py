@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from clawback import config, paths
+from clawback.capture import proof
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import guard, page, protocol
@@ -155,6 +157,22 @@ def test_headers_without_end_are_cut_off(proxy: Running) -> None:
             send()
 
 
+def test_a_request_line_by_line_is_not_held_up(proxy: Running) -> None:
+    """As shells write it: each line waits until the one before is acknowledged, which takes 40 ms on a connection that has answered."""
+    if not hasattr(socket, "TCP_QUICKACK"):
+        pytest.skip("only Linux can be asked to acknowledge at once")
+    took = []
+    for _ in range(8):
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as client:
+            for _ in range(2):
+                began = time.perf_counter()
+                for line in (b"GET /healthz HTTP/1.1\r\n", b"Host: 127.0.0.1\r\n", b"X-A: b\r\n", b"\r\n"):
+                    client.send(line)
+                assert b"200 OK" in client.recv(65536)
+            took.append(time.perf_counter() - began)
+    assert min(took) < 0.03
+
+
 def test_a_connection_that_says_nothing_is_closed(
     home: Home, upstream: Upstream, running: Callable[[Any], Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,3 +206,17 @@ def test_the_hooks_token_opens_nothing_else(proxy: Running, home: Home) -> None:
     assert httpx.post(proxy.url + "/api/hooks/status-line", headers=token).text.startswith("clawback v0")
     assert httpx.post(proxy.url + "/api/hooks/emacs", headers=token, json=event).status_code == 404
     assert httpx.post(proxy.url + "/api/hooks/codex", headers=token, content=b"{").status_code == 200
+
+
+def test_the_server_proves_itself_to_who_asks_without_a_token(proxy: Running, home: Home) -> None:
+    def asked(**headers: str) -> httpx.Response:
+        return httpx.get(proxy.url + proof.PATH, headers=headers)
+
+    word = proof.nonce()
+    got = asked(**{proof.HEADER: word})
+    assert proof.holds(home, proxy.port, word, got.text)
+    assert not proof.holds(home, proxy.port + 1, word, got.text), "it is good for this port alone"
+    assert not proof.holds(home, proxy.port, proof.nonce(), got.text), "and for this question"
+    assert asked(**{proof.HEADER: "short"}).status_code == 404
+    assert asked().status_code == 404
+    assert not proof.holds(home, proxy.port, "", "")

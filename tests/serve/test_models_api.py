@@ -9,12 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import jsonschema
 import openai
 import pytest
 
 from clawback import store
 from clawback.paths import Home
 from clawback.serve import app as serving
+from clawback.serve.dialects import BY_PATH, shapes
 
 from .conftest import Running
 
@@ -66,11 +68,84 @@ def test_log_probs_are_told_and_are_those_that_are_kept(client: openai.OpenAI, t
     assert told == pytest.approx(kept.response_logprobs)
 
 
+def test_the_likeliest_tokens_at_each_place_are_told(client: openai.OpenAI) -> None:
+    choice = client.chat.completions.create(
+        model="clawback", messages=ASK, seed=2, logprobs=True, top_logprobs=5, temperature=0, max_tokens=12
+    ).choices[0]
+    assert choice.logprobs
+    assert choice.logprobs.content
+    for place in choice.logprobs.content:
+        values = [other.logprob for other in place.top_logprobs]
+        assert len(values) == 5
+        assert values == sorted(values, reverse=True)
+        assert sum(map(math.exp, values)) < 1 + 1e-4
+        first = place.top_logprobs[0]
+        assert (first.token, first.logprob) == (place.token, pytest.approx(place.logprob, abs=1e-4)), (
+            "it is greedy"
+        )
+
+
+TITLE = {
+    "type": "object",
+    "properties": {"title": {"type": "string", "minLength": 1, "maxLength": 36}},
+    "required": ["title"],
+    "additionalProperties": False,
+}
+"""As Codex asks for it."""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_agents_errand_gets_its_title_in_json_and_is_not_trained_on(
+    server: Running, trained: Home, stream: bool
+) -> None:
+    layout = {"type": "json_schema", "name": "x", "schema": TITLE}
+    asks: dict[str, Any] = {
+        "chat/completions": {
+            "messages": ASK,
+            "response_format": {"type": "json_schema", "json_schema": layout},
+        },
+        "responses": {"input": "Tell me about the otter.", "text": {"format": layout}},
+        "messages": {"messages": ASK, "max_tokens": 50, "output_config": {"format": layout}},
+    }
+    for path, body in asks.items():
+        answer = httpx.post(f"{server.url}/v1/{path}", json=body | {"stream": stream}, timeout=60)
+        assert answer.status_code == 200, answer.text
+        said = BY_PATH[f"/v1/{path}"].hear(answer.content, stream)
+        assert said.whole
+        made = json.loads(said.text)
+        jsonschema.validate(made, TITLE)
+        assert 'finish_reason": "length' not in answer.text
+        with store.connect(trained.database) as db:
+            kept = db.turns(limit=1)[0]
+        assert (kept.kind, kept.response) == ("side", said.text)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        {},
+        {"type": "object", "properties": {}},
+        {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}},
+        {"type": "object", "properties": {"a": {"type": "number"}}},
+        {"type": "object", "properties": {"a": {"type": "string", "enum": ["x"]}}},
+        {"type": "object", "properties": {"a": {"type": "string", "minLength": 40}}},
+        {"type": "object", "properties": {"a": {"type": "string", "maxLength": 0}}},
+        {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["b"]},
+        {"type": "object", "properties": {"a": {"type": "string"}}, "minProperties": 2},
+        {"type": "array"},
+    ],
+)
+def test_any_other_schema_is_none_that_could_be_kept_to(schema: Any) -> None:
+    assert shapes.field(schema) is None
+
+
 @pytest.mark.parametrize(
     ("path", "body", "word"),
     [
         ("chat/completions", {"messages": ASK, "n": 2}, "n can only be 1"),
-        ("chat/completions", {"messages": ASK, "logprobs": True, "top_logprobs": 3}, "top_logprobs"),
+        ("chat/completions", {"messages": ASK, "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ("chat/completions", {"messages": ASK, "top_logprobs": 3}, "top_logprobs"),
         ("chat/completions", {"messages": ASK, "response_format": {"type": "json_object"}}, "response_format"),
         ("chat/completions", {"messages": ASK, "response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
         ("chat/completions", {"messages": ASK, "logit_bias": {"1": 5}}, "logit_bias"),
@@ -109,6 +184,19 @@ def test_what_says_the_same_as_nothing_is_no_reason(server: Running) -> None:
         ).status_code
         == 200
     )
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "embeddings", "messages", "responses"])
+def test_half_a_character_is_read_as_a_sign(server: Running, path: str) -> None:
+    text = "half of an otter: \ud83e"
+    body = {
+        "messages": [{"role": "user", "content": text}],
+        "prompt": text,
+        "input": text,
+        "max_tokens": 2,
+        "max_output_tokens": 2,
+    }
+    assert httpx.post(f"{server.url}/v1/{path}", content=json.dumps(body), timeout=60).status_code == 200
 
 
 def test_four_hundred_thousand_messages_are_refused_at_once(server: Running) -> None:

@@ -1,5 +1,6 @@
 // The line to Clawback: events go one after the other, and wait where it is not running. Nobody waits for us longer than
 // a command's answer may take.
+import { createHmac, randomBytes } from "node:crypto";
 const ASK_MS = 2_000;
 const POST_MS = 10_000;
 const MOST_EVENTS = 1_000;
@@ -29,6 +30,7 @@ export class Line {
     timer;
     closed = false;
     refused = false;
+    strange = false;
     constructor(origin, token, warn, send = fetch) {
         this.origin = origin;
         this.token = token;
@@ -127,8 +129,30 @@ export class Line {
         this.timer = setTimeout(() => void this.go(), wait);
         this.timer.unref?.();
     }
+    /** Who listens there is our Clawback, and nobody who took its port: it alone can make that of a random word. */
+    async proved() {
+        const asked = randomBytes(24).toString("base64url");
+        const response = await this.send(`${this.origin}/api/hooks/proof`, {
+            headers: { "X-Clawback-Nonce": asked },
+            redirect: "error",
+            signal: AbortSignal.timeout(POST_MS),
+        });
+        const said = await response.text();
+        const port = new URL(this.origin).port || "80";
+        const expected = createHmac("sha256", this.token).update(`clawback ${port} ${asked}`).digest("hex");
+        if (said === expected)
+            return true;
+        if (!this.strange) {
+            this.warn(`What answers on ${this.origin} is not this person's Clawback, and is told nothing; clawback init --agent openclaw sets the plugin up again`);
+        }
+        this.strange = true;
+        return false;
+    }
     async post(body) {
         try {
+            if (!(await this.proved()))
+                return { kind: "down" };
+            this.strange = false;
             const response = await this.send(`${this.origin}/api/hooks/openclaw`, {
                 method: "POST",
                 headers: { "Content-Type": "application/json", "X-Clawback-Token": this.token },

@@ -1,6 +1,7 @@
 // The plugin's parts, without OpenClaw: what is a command, which message is meant, who may speak, and what waits.
 
 import assert from "node:assert/strict";
+import { createHmac } from "node:crypto";
 import { createServer } from "node:http";
 import { test } from "node:test";
 import { Line, loopback } from "../dist/client.js";
@@ -103,10 +104,18 @@ test("only this machine is spoken to", () => {
   }
 });
 
-/** Clawback, as far as a line to it goes. */
-async function clawback(answer) {
+/** What Clawback makes of a question, with that token and on that port. */
+const proof = (asked, token = "secret", port = 1) => createHmac("sha256", token).update(`clawback ${port} ${asked}`).digest("hex");
+
+/** Clawback, as far as a line to it goes; `prove` is what it says for itself. */
+async function clawback(answer, prove = (asked, port) => proof(asked, "secret", port)) {
   const got = [];
   const server = createServer((request, response) => {
+    if (request.url === "/api/hooks/proof") {
+      got.push({ path: request.url, token: request.headers["x-clawback-token"] });
+      response.writeHead(200).end(prove(request.headers["x-clawback-nonce"], server.address().port));
+      return;
+    }
     let body = "";
     request.on("data", (piece) => (body += piece));
     request.on("end", () => {
@@ -126,17 +135,37 @@ test("events arrive in order, and a question gets its answer", async () => {
   line.tell({ event: "prompt", text: "a" });
   line.tell({ event: "answer", text: "b" });
   assert.deepEqual(await line.ask({ event: "prompt", text: "/rl good" }, true), { kind: "said", text: "Noted" });
-  assert.deepEqual(there.got.map((event) => event.text), ["a", "b", "/rl good"]);
-  assert.equal(there.got[0].path, "/api/hooks/openclaw");
-  assert.equal(there.got[0].token, "secret");
+  const events = there.got.filter((event) => event.text);
+  assert.deepEqual(events.map((event) => event.text), ["a", "b", "/rl good"]);
+  assert.equal(events[0].path, "/api/hooks/openclaw");
+  assert.equal(events[0].token, "secret");
+  await there.close();
+});
+
+test("who took Clawback's port hears no event and no token, and what waits comes when Clawback is back", async () => {
+  const warned = [];
+  let own = false;
+  // It lets another server of Clawback's answer for it: the port in the proof is not its own then.
+  const there = await clawback(undefined, (asked, port) => proof(asked, "secret", own ? port : port + 1));
+  const line = new Line(there.origin, "secret", (text) => warned.push(text));
+  line.tell({ event: "prompt", text: "my own words" });
+  assert.deepEqual(await line.ask({ event: "prompt", text: "/rl good" }, true), { kind: "down" });
+  assert.ok(there.got.every((event) => event.path === "/api/hooks/proof" && event.token === undefined && !event.text));
+  assert.equal(warned.filter((text) => text.includes("is told nothing")).length, 1);
+  assert.ok(!warned.join().includes("secret"));
+  own = true;
+  await line.ask({ event: "prompt", text: "/rl bad" }, true);
+  assert.deepEqual(there.got.filter((event) => event.text).map((event) => event.text), ["my own words", "/rl good", "/rl bad"]);
+  line.close();
   await there.close();
 });
 
 test("while Clawback is away who asks is told at once, ratings wait, and all come in order", async () => {
   let away = true;
   const came = [];
-  const send = async (_, { body }) => {
+  const send = async (_, { body, headers }) => {
     if (away) throw new Error("refused");
+    if (!body) return new Response(proof(headers["X-Clawback-Nonce"]));
     came.push(JSON.parse(body).text);
     return new Response("");
   };
@@ -162,7 +191,7 @@ test("the oldest go when too much waits", async () => {
 
 test("an event that is refused holds up no other", async () => {
   const there = await clawback((event) => ({ status: event.n === 1 ? 401 : 200, body: "" }));
-  const line = new Line(there.origin, "", quiet);
+  const line = new Line(there.origin, "secret", quiet);
   assert.deepEqual(await line.ask({ n: 1 }, true), { kind: "refused" });
   assert.deepEqual(await line.ask({ n: 2 }, true), { kind: "said", text: "" });
   await there.close();

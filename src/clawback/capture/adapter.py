@@ -6,9 +6,8 @@ A new agent is one file with a class like this, found under the entry point ``cl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from clawback.capture.events import Event
 from clawback.capture.ingest import Unusable
@@ -26,8 +25,7 @@ BUILT_IN = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """Whether we are in an agent's settings, and what is wrong there ("" when nothing is)."""
 
     installed: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture.events import Answer, Event, Prompt, Reaction, Shown, SideAnswer
+from clawback.capture.events import Answer, Event, Prompt, Shown, SideAnswer
 from clawback.paths import Home
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ CONTEXT_CHARACTERS = 400_000
 """How much of the conversation before a prompt is kept with the turn, newest first."""
 RECENT = 12
 """Turns of a session among which an answer is looked for that our own server recorded."""
-SIGNS = {"👍": 1, "👎": -1, "❤": 1, "❤️": 1, "🎉": 1, "+1": 1, "-1": -1, "thumbsup": 1, "thumbsdown": -1}
-"""Reactions that rate, by sign or by name."""
 
 
 class Unusable(Exception):
@@ -46,7 +44,9 @@ def take(here: Home, agent: str, event: Event) -> str | None:
     elif isinstance(event, SideAnswer):
         _side(here, agent, event)
     else:
-        _reaction(here, agent, event)
+        from clawback.capture import reactions
+
+        reactions.take(here, agent, event)
     return None
 
 
@@ -295,53 +295,6 @@ def _side(here: Home, agent: str, event: SideAnswer) -> None:
         )
 
 
-# ---------------------------------------------------------------------------------------------------- reactions
-
-
-def _reaction(here: Home, agent: str, event: Reaction) -> None:
-    name = f"{agent}:reaction:{event.id or f'{event.message}:{event.by}:{event.value}'}"
-    with connect(here) as store:
-        with store.together():
-            if not event.at:
-                rated = _react(store, agent, event, name)
-            else:
-                rated = _react_in_order(store, agent, event, name)
-        if rated:
-            train_if_due(here, store)
-
-
-def _react_in_order(store: Store, agent: str, event: Reaction, name: str) -> bool:
-    at, given = store.get(name, (0.0, ""))
-    if event.at <= at:
-        return False
-    rated = False
-    if bool(given) != bool(event.value):
-        # Given, taken away and given again is three events: each rating has a name of its own.
-        event_id = given or f"{name}:{event.at:.6f}"
-        rated = _react(store, agent, event, event_id)
-        given = event_id if event.value else ""
-    store.set(name, (event.at, given))
-    return rated
-
-
-def _react(store: Store, agent: str, event: Reaction, event_id: str) -> bool:
-    """Whether there is something new to learn from."""
-    from clawback.records import Feedback
-
-    if event.value == 0:
-        store.undo_event(event_id)
-        return False
-    source = f"{agent}:{event.by}" if event.by else agent
-    place = of_message(agent, event.message)
-    turn = store.at_post(place)
-    given = Feedback(turn or 0, "rating", float(event.value), source=source, event_id=event_id)
-    if turn is None:
-        store.put_early(place, given)
-    else:
-        store.add_feedback(given)
-    return turn is not None
-
-
 # ------------------------------------------------------------------------------------------------------- shared
 
 
@@ -380,9 +333,12 @@ def clean(here: Home, said: str) -> str:
 
 
 def fingerprint(said: str) -> str:
-    import hashlib  # brings OpenSSL along, which a prompt has no use for
+    try:
+        from _blake2 import blake2b  # the same, without OpenSSL, which `hashlib` takes 3 ms to load
+    except ImportError:
+        from hashlib import blake2b
 
-    return hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
+    return blake2b(said.encode(), digest_size=12).hexdigest()
 
 
 def train_if_due(here: Home, store: Store) -> str:

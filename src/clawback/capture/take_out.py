@@ -3,7 +3,6 @@
 A copy of this file is beside the program that the hooks run, for the day when Clawback itself is gone: it imports nothing of ours.
 """
 
-import hashlib
 import json
 import sys
 from pathlib import Path
@@ -70,6 +69,8 @@ def _rest(path: Path, now: bytes) -> bytes:
 
 def main(home: Path) -> int:
     """Files that nobody else has changed since are put back as they were; of others ours alone is taken out."""
+    import hashlib  # brings OpenSSL along, and hooks import this file for the rest of it
+
     problems = 0
     for record in sorted((home / "installed").glob("*.json")):
         try:

@@ -249,15 +249,15 @@ def complete(here: Home, store: Store, agent: str, session: str, told: list[Exch
 
 
 def _end(exchange: Exchange | None) -> str:
-    """``… was interrupted before it said anything``"""
+    """``… was interrupted, and the agent kept nothing of it``: Codex does so even where the person has read half of it."""
     if exchange is None or exchange.end not in ("interrupted", "failed"):
         return "never came"
     if exchange.end == "interrupted":
-        return "was interrupted before it said anything"
+        return "was interrupted, and the agent kept nothing of it"
     return (
-        f"failed before it said anything ({exchange.error})"
+        f"failed, and the agent kept nothing of it ({exchange.error})"
         if exchange.error
-        else "failed before it said anything"
+        else "failed, and the agent kept nothing of it"
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from clawback import config
-from clawback.capture import ingest, script
+from clawback.capture import ingest, proof, reactions, script
 from clawback.capture.events import Answer, Prompt, Reaction, Shown
 from clawback.errors import ClawbackError
 from clawback.feedback import command
@@ -35,6 +35,7 @@ USAGE = (
 )
 NOT_RUNNING = "Clawback's server does not answer: start it with `clawback serve`, then ask again."
 ANSWER_SECONDS = 600.0
+PROOF_SECONDS = 10.0
 HISTORY_MESSAGES, HISTORY_CHARACTERS = 20, 24_000
 """How much of a conversation the model is told again."""
 REMEMBERED = 300
@@ -234,12 +235,13 @@ class Desk:
         body = {"model": self.settings.model, "messages": messages}
         patience = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         try:
-            async with (
-                aiohttp.ClientSession(timeout=patience) as client,
-                client.post(f"{url}/v1/chat/completions", json=body, headers=headers) as answer,
-            ):
-                raw = await answer.read()
-                status = answer.status
+            async with aiohttp.ClientSession(timeout=patience) as client:
+                await self._proved(client, url)
+                async with client.post(
+                    f"{url}/v1/chat/completions", json=body, headers=headers, allow_redirects=False
+                ) as answer:
+                    raw = await answer.read()
+                    status = answer.status
         except TimeoutError:
             raise Unanswered(f"There was no answer within {ANSWER_SECONDS:g} seconds.") from None
         except (aiohttp.ClientError, OSError):
@@ -256,6 +258,24 @@ class Desk:
         if not isinstance(said, str) or not said.strip():
             raise Unanswered("The model answered with nothing; ask again.")
         return said, str(model)
+
+    async def _proved(self, client: Any, url: str) -> None:
+        """Who listens there is our server. Raises ``Unanswered`` where it is not: nothing was said to it yet."""
+        import aiohttp
+
+        asked, quick = proof.nonce(), aiohttp.ClientTimeout(total=PROOF_SECONDS)
+        question = client.get(
+            f"{url}{proof.PATH}", headers={proof.HEADER: asked}, timeout=quick, allow_redirects=False
+        )
+        try:
+            async with question as answer:
+                said = (await answer.content.read(1000)).decode("utf-8", "replace")
+        except TimeoutError:
+            raise Unanswered(NOT_RUNNING) from None
+        port = int(url.rpartition(":")[2])
+        if not await asyncio.to_thread(proof.holds, self.home, port, asked, said):
+            log.error("%s: what answers on %s is not our server; nothing was said to it", self.name, url)
+            raise Unanswered(NOT_RUNNING)
 
     # -------------------------------------------------------------------------------------------------- shared
 
@@ -291,7 +311,7 @@ def sign_of(reaction: str) -> int:
     plain = "".join(
         c for c in reaction.split("::")[0] if not "\U0001f3fb" <= c <= "\U0001f3ff" and c != "\ufe0f"
     )
-    return ingest.SIGNS.get(plain, 0)
+    return reactions.SIGNS.get(plain, 0)
 
 
 def cut(text: str, limit: int) -> list[str]:

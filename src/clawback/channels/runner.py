@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable
 
 from clawback import channels
+from clawback.capture import proof
 from clawback.channels.base import Desk, address
 from clawback.errors import UsageError
 from clawback.paths import Home
@@ -35,10 +36,11 @@ def server_answers(home: Home) -> bool:
     """Whether `clawback serve` is there to ask."""
     url, _ = address(home)
     # No proxy of the environment's is asked for what is on this machine.
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=3)
+    connection, asked = http.client.HTTPConnection(url.removeprefix("http://"), timeout=3), proof.nonce()
     try:
-        connection.request("GET", "/healthz")
-        return connection.getresponse().read() == b'{"status": "ok"}'
+        connection.request("GET", proof.PATH, headers={proof.HEADER: asked})
+        said = connection.getresponse().read(1000).decode("utf-8", "replace")
+        return proof.holds(home, int(url.rpartition(":")[2]), asked, said)
     except (OSError, http.client.HTTPException):
         return False
     finally:

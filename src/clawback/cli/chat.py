@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from clawback import config
-from clawback.cli.common import VERSION, current_home, emit, json_option, named_version, open_store
+from clawback.cli.common import current_home, emit, json_option, named_version, open_store, version_option
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.records import Turn
 
@@ -222,15 +222,7 @@ def give(store: Store, turn: Turn, key: str) -> bool:
 @click.option(
     "--output", required=True, type=click.Path(path_type=Path), help="Where the answers go (JSONL)."
 )
-@click.option(
-    "--version",
-    "which",
-    default="live",
-    show_default=True,
-    type=VERSION,
-    metavar="V",
-    help="A number, live, or base.",
-)
+@version_option()
 @click.option(
     "--samples", default=1, show_default=True, type=click.IntRange(1, 1000), help="Answers to each prompt."
 )

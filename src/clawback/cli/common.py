@@ -102,6 +102,13 @@ def fold(text: str, indent: str = "") -> str:
     return "\n".join(folded)
 
 
+def version_option(help_: str = "A number, live, or base.") -> Callable[[F], F]:
+    """``--version V``, as ``which``."""
+    return click.option(
+        "--version", "which", default="live", show_default=True, type=VERSION, metavar="V", help=help_
+    )
+
+
 def columns(before: str, *texts: str) -> str:
     """A line of a list: what is of fixed width, then texts that share what is left of the terminal."""
     each = max((width() - len(before) - 2 * len(texts)) // len(texts), 8)

@@ -7,21 +7,13 @@ from pathlib import Path
 import click
 
 from clawback import config
-from clawback.cli.common import VERSION, current_home, emit, json_option, named_version, open_store
+from clawback.cli.common import current_home, emit, json_option, named_version, open_store, version_option
 from clawback.errors import UsageError
 
 
 @click.command()
 @click.argument("where")
-@click.option(
-    "--version",
-    "which",
-    default="live",
-    show_default=True,
-    type=VERSION,
-    metavar="V",
-    help="A number, or live.",
-)
+@version_option("A number, or live.")
 @click.option("--url", default="", help="The server's address.")
 @click.option(
     "--output",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import F, current_home, emit, json_option, open_store, shorten
+from clawback.cli.common import F, current_home, emit, json_option, open_store, shorten, width
 from clawback.errors import NotFound
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def done(store: Store, given: Feedback, sentence: str, as_json: bool) -> None:
     warning = feedback.balance(store).warning
     started = start_training_if_due(store)
     data: dict[str, Any] = asdict(given) | {"warning": warning, "training_started": started}
-    lines = [f'{sentence} (turn {turn.id}: "{shorten(turn.response, 60)}")']
+    about = f"{sentence} (turn {turn.id}: "
+    lines = [f'{about}"{shorten(turn.response, max(width() - len(about) - 3, 20))}")']
     lines += [warning] if warning else []
     lines += ["Enough ratings have come together: training started in the background."] if started else []
     emit(data, "\n".join(lines), as_json)

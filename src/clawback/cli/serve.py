@@ -26,6 +26,7 @@ from clawback.cli.common import (
     named_version,
     open_store,
     shorten,
+    version_option,
 )
 from clawback.cli.inspect import marks, when
 from clawback.errors import ClawbackError, MissingExtra, UsageError
@@ -260,15 +261,7 @@ def trial(version: str | None, share: float, alpha: float, stop: bool, as_json: 
 
 @click.command()
 @click.argument("score", type=click.IntRange(1, 5), required=False)
-@click.option(
-    "--version",
-    "which",
-    default="live",
-    show_default=True,
-    type=VERSION,
-    metavar="V",
-    help="A number, live, or base.",
-)
+@version_option()
 @click.option("--person", default="", help="Who says so, where several people use it.")
 @click.option("--note", default="", help="Why.")
 @json_option

@@ -297,7 +297,7 @@ class Search:
     # --------------------------------------------------------------------------------------------- what is kept
 
     def _run(self, result: Result) -> Run:
-        from clawback.jobs.training import feedback_of
+        from clawback.jobs.inputs import feedback_of
 
         said = self.db.feedback()
         return Run(

@@ -11,18 +11,16 @@ import gc
 import os
 import shutil
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback import config, feedback, release, store
-from clawback.errors import Busy, ClawbackError, ConfigError, ModelError, Stopped, TrainingError, UsageError
-from clawback.jobs import checks
+from clawback.errors import Busy, ClawbackError, ModelError, Stopped, TrainingError, UsageError
+from clawback.jobs import checks, inputs
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
-from clawback.records import Feedback, Message, Run, Sample, Version
+from clawback.records import Run, Sample, Version
 from clawback.release import Report, prompted
 from clawback.release.registry import LOCK_SECONDS, check
 
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from clawback.rewards.terms import Terms
     from clawback.store import Store
 
-MOST_PROMPTS = 256
-"""Newest conversations that the policy imagines answers to."""
 PROGRESS_SECONDS = 0.5
 
 
@@ -181,14 +177,14 @@ class _Job:
 
         training, model = self.settings.training, self.settings.model
         seed = training.seed if seed is None else seed
-        made, live = self.making(), self.db.live()
+        made, live = inputs.making(self.settings), self.db.live()
         if fold:
             if not live.prompt:
                 raise UsageError(
                     "No prompt is live, so there is nothing to fold in. `clawback prompts` learns one."
                 )
             algorithm = "distil"
-        said = self.settled()
+        said = inputs.settled(self.db, self.settings)
         ids = [f.id for f in said]
         samples = feedback.samples(self.db, ids, raters=training.raters)
         train, held = feedback.split(samples, self.settings.gate.held_out, before=self.db.splits())
@@ -210,22 +206,14 @@ class _Job:
                 s for s in feedback.samples(self.db, ids, raters=training.raters, words=True) if not s.rated
             ]
         self.tell({"phase": "load"})
-        policy = engine.load(
-            model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
-        )
-        policy.configure(
-            self.settings.generation,
-            self.settings.model.chat_template_args,
-            self.settings.training.thinking,
-            "" if fold else live.prompt,
-        )
+        policy = inputs.policy(self.settings, model.base, "" if fold else live.prompt)
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
         if fold:
             recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
         if name in engine.DRAWING:
             self.tell({"phase": "measure"})
-            prompts = self.prompts({s.turn_id for s in held}, time.time())
-            recipe, forecast = budget.fit(policy, recipe, train, prompts, self.budget())
+            prompts = inputs.prompts(self.db, {s.turn_id for s in held}, time.time())
+            recipe, forecast = budget.fit(policy, recipe, train, prompts, inputs.budget(self.settings))
             self.tell(
                 {
                     "phase": "estimate",
@@ -241,8 +229,8 @@ class _Job:
             recipe=asdict(recipe),
             seed=seed,
             parent=live.number,
-            train_ids=feedback_of(train, said),
-            held_out_ids=feedback_of(held, said),
+            train_ids=inputs.feedback_of(train, said),
+            held_out_ids=inputs.feedback_of(held, said),
             pid=os.getpid(),
             progress={"phase": "start"},
         )
@@ -250,34 +238,6 @@ class _Job:
         for left in self.home.runs.glob("*"):  # of a run that was stopped and is not gone on with
             shutil.rmtree(left, ignore_errors=True)
         return begun, policy
-
-    def making(self) -> dict[str, Any]:
-        """What the settings say of how a run is made, checked: recipe values by name. Those set by hand stand above them."""
-        training, reward = self.settings.training, self.settings.reward
-        adds_up: dict[str, Any] = {}
-        if reward.weights or reward.verifiers:
-            adds_up = {"weights": reward.weights, "verifiers": reward.verifiers, "tokens": reward.tokens}
-            with suppress(ImportError):  # what is not installed is said when the model is loaded
-                from clawback.rewards.terms import read
-
-                read(adds_up)
-        return {
-            "credit": training.credit,
-            "min_turns": training.min_turns,
-            "raters": training.raters,
-            "curriculum": training.curriculum,
-            "reward": adds_up,
-            **training.overrides,
-        }
-
-    def settled(self) -> list[Feedback]:
-        """What can be learned from now. With credit, all that is about a conversation which still goes on waits for the next run: what
-        is said at its end is about all that led to it."""
-        said, training = self.db.feedback(), self.settings.training
-        going = self.db.going_on(time.time() - training.session_timeout) if training.credit > 0 else set()
-        turns = {t for f in said for t in (f.turn_id, f.other_turn_id) if t is not None} if going else set()
-        waiting = {t for t in turns if self.db.turn(t).session in going}
-        return [f for f in said if f.turn_id not in waiting and f.other_turn_id not in waiting]
 
     # ------------------------------------------------------------------------------------------------- train
 
@@ -289,16 +249,7 @@ class _Job:
         from clawback.engine import tracking
 
         if policy is None:
-            model = self.settings.model
-            policy = engine.load(
-                run.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
-            )
-            policy.configure(
-                self.settings.generation,
-                self.settings.model.chat_template_args,
-                self.settings.training.thinking,
-                prompted.of_run(self.db, run)[0],
-            )
+            policy = inputs.policy(self.settings, run.base, prompted.of_run(self.db, run)[0])
         recipe: Recipe = engine.recipe_from(run.recipe)
         from clawback.jobs import rewarding
 
@@ -314,7 +265,7 @@ class _Job:
                 recipe,
                 seed=run.seed,
                 out=self.folder(run),
-                prompts=self.prompts(self.kept_out(run), run.created_at),
+                prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
                 on_progress=tracking.both(lambda p: self.enter(run, p), track),
                 resume=True,
                 grader=grader,
@@ -342,29 +293,6 @@ class _Job:
             self.tell({"phase": "reward", "note": f"Rewards add up: {terms}"})
             made = [terms.of(one, len(policy.encode(one).response)) for one in made]
         return made, terms
-
-    def kept_out(self, run: Run) -> set[int]:
-        """Turns that were kept for the gate."""
-        return {f.turn_id for f in self.db.feedback() if f.id in set(run.held_out_ids)}
-
-    def prompts(self, kept_out: set[int], until: float) -> list[tuple[Message, ...]]:
-        """The person's own newest conversations up to their question, those kept for the gate left out."""
-        # Turns that came after the run began are left out: a run that goes on must see what it saw at first.
-        turns = [t for t in self.db.turns(limit=2 * MOST_PROMPTS) if t.created_at <= until]
-        usable = [t.messages for t in turns if t.kind == "main" and t.messages and t.id not in kept_out]
-        return list(reversed(usable[:MOST_PROMPTS]))
-
-    def budget(self) -> float:
-        """Seconds that a run may take. Raises ``ConfigError``."""
-        from clawback.engine.budget import parse
-
-        text = self.settings.training.budget
-        try:
-            return parse(text)
-        except ValueError:
-            raise ConfigError(
-                f'[training] budget is {text!r}. Write a time, such as "20m" or "8h".'
-            ) from None
 
     # ------------------------------------------------------------------------------------------------- judge
 
@@ -445,9 +373,3 @@ class _Job:
         self.keep_steps(run)
         self.db.update_run(run.id, status="failed", error=why)
         shutil.rmtree(self.folder(run), ignore_errors=True)
-
-
-def feedback_of(samples: Sequence[Sample], said: Sequence[Feedback]) -> tuple[int, ...]:
-    """All of it that is about these turns: also what a newer opinion has replaced, for it has been dealt with."""
-    turns = {s.turn_id for s in samples}
-    return tuple(f.id for f in said if f.turn_id in turns)

@@ -9,7 +9,7 @@ import hmac
 import json
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture import adapter, hook, script, status_line
+from clawback.capture import adapter, hook, proof, script, status_line
 from clawback.capture.events import Prompt
 from clawback.errors import UsageError
 from clawback.jobs.remote_commands import order
@@ -36,7 +36,12 @@ def routes(server: Server) -> list[Any]:
         return Response(said, 200, media_type=kind)
 
     async def prove(request: Request) -> Any:
-        """That it is us: the answer to the question which only we and our hooks have read. The ``!`` ends it."""
+        """That it is us: to a random word what only we can make of it, or the answer to the question which only we and our hooks have
+        read (the ``!`` ends it)."""
+        if asked := request.headers.get(proof.HEADER, ""):
+            port = (request.scope.get("server") or ("", 0))[1]
+            if made := await run_in_threadpool(proof.answer, server.home, port or 0, asked):
+                return Response(made, 200, media_type="text/plain")
         known = await run_in_threadpool(script.announced, server.home)
         asked = request.headers.get("x-clawback-ask", "")
         if known is None or not known[1] or not hmac.compare_digest(asked.encode(), known[1].encode()):

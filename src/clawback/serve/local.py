@@ -60,6 +60,7 @@ class Answer:
     """False where whoever asked left before the end."""
     told: tuple[tuple[str, float], ...] = ()
     """(token, log-prob) of the whole answer, where that was asked for."""
+    beside: tuple[tuple[tuple[str, float], ...], ...] = ()
 
     def reply(self) -> Reply:
         return Reply(
@@ -72,6 +73,7 @@ class Answer:
             calls=self.calls,
             finished=self.ended == "stop",
             logprobs=self.told,
+            beside=self.beside,
         )
 
     def said(self) -> Said:
@@ -126,6 +128,8 @@ class Local:
         loop = asyncio.get_running_loop()
         inbox: asyncio.Queue[tuple[int, float] | str] = asyncio.Queue()
         wanted = asked.max_tokens or self.settings.generation.max_tokens or room
+        if asked.field is not None and asked.field.most:
+            wanted = min(wanted, asked.field.most)
         ask = Ask(
             prompt=prompt,
             max_tokens=max(1, min(wanted, room)),
@@ -133,6 +137,7 @@ class Local:
             on_end=lambda why: _put(loop, inbox, why),
             folder=Path(version.path) if version.path else None,
             sampling=_sampling(self.policy.sampling, asked),
+            top=asked.top,
             seed=(uuid.uuid4().int if asked.seed is None else abs(asked.seed)) % 2**62,
         )
         answer = Answer(uuid.uuid4().hex[:24], version.number, prompt, asked, int(time.time()), [], [])
@@ -167,14 +172,21 @@ class Local:
             certain = len(whole) - held
             if tools.OPENS in whole:
                 certain = min(certain, whole.index(tools.OPENS))
-            if certain > shown and not whole.endswith("\ufffd"):
+            if certain > shown and not whole.endswith("\ufffd") and answer.asked.field is None:
                 answer.text = whole[:certain]
                 yield whole[shown:certain]
                 shown = certain
-        if answer.asked.logprobs:
+        if answer.asked.logprobs and answer.asked.field is None:
             names = [self.policy.tokenizer.decode([token]) for token in answer.ids]
             answer.told = tuple(zip(names, answer.logprobs, strict=True))
-        answer.text, answer.calls = tools.find(whole)
+            answer.beside = tuple(
+                tuple((self.policy.tokenizer.decode([token]), value) for token, value in others)
+                for others in ask.beside[: len(answer.ids)]
+            )
+        if answer.asked.field is not None:
+            answer.text, answer.ended = answer.asked.field.around(whole), "stop"
+        else:
+            answer.text, answer.calls = tools.find(whole)
         yield answer.text[shown:]
 
     def _said(self, answer: Answer) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clawback import feedback
@@ -124,6 +124,11 @@ class Recorder:
         except ValueError:  # nothing was asked
             return None
         said = exchange.said or exchange.dialect.hear(exchange.raw, exchange.stream)
+        if exchange.said is None:
+            calls = tuple(wire.mended(dict(call)) for call in said.calls)
+            said = replace(
+                said, text=wire.mended(said.text), thinking=wire.mended(said.thinking), calls=calls
+            )
         if not (said.text or said.calls):
             return None
         messages, headers = asked.messages, exchange.headers

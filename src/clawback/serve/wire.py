@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 
@@ -55,6 +56,8 @@ def unpacked(raw: bytes, encoding: str) -> bytes:
 
 
 MOST_MESSAGES = 10_000
+_HALVES = re.compile(rb"\\u[dD][89a-fA-F]")
+"""An escape of half a character; of a whole one there are two in a row."""
 MOST_PARTS = 200_000
 
 
@@ -67,6 +70,8 @@ def parsed(raw: bytes, encoding: str = "") -> dict[str, Any]:
         raise ValueError(f"The body has more than {MOST_PARTS} parts.")
     try:
         body = json.loads(raw)
+        if _HALVES.search(raw):
+            body = mended(body)
     except (ValueError, RecursionError):
         raise ValueError("The body is not JSON.") from None
     if not isinstance(body, dict):
@@ -75,6 +80,17 @@ def parsed(raw: bytes, encoding: str = "") -> dict[str, Any]:
         if isinstance(body.get(name), list) and len(body[name]) > MOST_MESSAGES:
             raise ValueError(f"{name}: more than {MOST_MESSAGES} are not read.")
     return body
+
+
+def mended(value: Any) -> Any:
+    """The same with every text such as can be stored and read by a tokenizer: ``"\\ud83d"`` is valid JSON, and half a character.
+    Two halves that belong together become one, any other a sign that says so.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, dict):
+        return {mended(key): mended(inner) for key, inner in value.items()}
+    return [mended(inner) for inner in value] if isinstance(value, list) else value
 
 
 async def gone(receive: Any) -> None:

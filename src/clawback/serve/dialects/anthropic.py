@@ -36,6 +36,7 @@ def read(body: Mapping[str, Any]) -> Asked:
         top_k=shapes.whole(body.get("top_k")),
         stop=shapes.stops(body.get("stop_sequences")),
         schema=layout.get("schema") if isinstance(layout, dict) else None,
+        field=shapes.form(layout, layout.get("schema") if isinstance(layout, dict) else None),
     )
 
 
@@ -86,8 +87,8 @@ def _image(source: Any) -> Json:
 
 def refuses(body: Mapping[str, Any]) -> str:
     style = body.get("output_config")
-    if isinstance(style, dict) and style.get("format") not in (None, {}):
-        return "output_config.format: the embedded model does not keep to a JSON schema."
+    if isinstance(style, dict) and style.get("format") not in (None, {}) and read(body).field is None:
+        return f"output_config.format: {shapes.NO_SCHEMA}"
     return ""
 
 

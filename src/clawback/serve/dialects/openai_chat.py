@@ -8,6 +8,8 @@ from typing import Any
 from clawback.serve.dialects import shapes
 from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
 
+MOST_BESIDE = 20
+
 
 def read(body: Mapping[str, Any]) -> Asked:
     messages = shapes.dicts(body.get("messages"))
@@ -15,6 +17,7 @@ def read(body: Mapping[str, Any]) -> Asked:
         raise ValueError("messages: a list with at least one message is needed")
     style = body.get("response_format")
     schema = style.get("json_schema") if isinstance(style, dict) else None
+    inner = schema.get("schema") if isinstance(schema, dict) else None
     options = body.get("stream_options")
     limit = shapes.whole(body.get("max_completion_tokens"))
     return Asked(
@@ -29,17 +32,21 @@ def read(body: Mapping[str, Any]) -> Asked:
         seed=shapes.whole(body.get("seed")),
         stop=shapes.stops(body.get("stop")),
         schema=schema if isinstance(schema, dict) else None,
+        field=shapes.form(style, inner),
         usage=isinstance(options, dict) and options.get("include_usage") is True,
         logprobs=body.get("logprobs") is True,
+        top=max(0, min(shapes.whole(body.get("top_logprobs")) or 0, MOST_BESIDE)),
     )
 
 
 def refuses(body: Mapping[str, Any]) -> str:
     style = body.get("response_format")
-    if isinstance(style, dict) and style.get("type") not in (None, "text"):
-        return "response_format: the embedded model answers in text; it does not keep to JSON or a schema."
-    if body.get("top_logprobs"):
-        return "top_logprobs: the log-prob of each token that was said is told, not those of others; leave it out or give 0."
+    if isinstance(style, dict) and style.get("type") not in (None, "text") and read(body).field is None:
+        return f"response_format: {shapes.NO_SCHEMA}"
+    if body.get("top_logprobs") and not (
+        body.get("logprobs") is True and 0 < (shapes.whole(body["top_logprobs"]) or 0) <= MOST_BESIDE
+    ):
+        return f"top_logprobs: a whole number up to {MOST_BESIDE}, together with logprobs: true."
     return shapes.refused(
         body, n=1, logit_bias=None, presence_penalty=0, frequency_penalty=0, functions=None, audio=None
     )
@@ -144,11 +151,16 @@ def _logprobs(reply: Reply) -> Json | None:
     """Of a stream all at once, with its end: what is held back for a stop string is not cut where tokens are."""
     if not reply.logprobs:
         return None
+    beside = reply.beside or ((),) * len(reply.logprobs)
     told = [
-        {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
-        for token, value in reply.logprobs
+        {**_told(*one), "top_logprobs": [_told(*other) for other in others]}
+        for one, others in zip(reply.logprobs, beside, strict=True)
     ]
     return {"content": told, "refusal": None}
+
+
+def _told(token: str, logprob: float) -> Json:
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
 
 
 def _chunk(reply: Reply, change: Json, reason: str | None = None, logprobs: Json | None = None) -> bytes:

@@ -10,6 +10,22 @@ from typing import Any
 from clawback.records import Message
 
 Json = dict[str, Any]
+NO_SCHEMA = (
+    'of JSON the local model keeps to a schema with one text in it alone, as agents ask for titles ({"title": …}). '
+    "Leave it out, and ask for text."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """An object with one text in it: ``{"title": "…"}``, which is what agents ask for on their own account."""
+
+    name: str
+    most: int | None = None
+    """Characters."""
+
+    def around(self, text: str) -> str:
+        return json.dumps({self.name: text.strip()[: self.most] or "…"}, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +46,14 @@ class Asked:
     stop: tuple[str, ...] = ()
     schema: Json | None = None
     """JSON schema that the answer must follow, if one was given."""
+    field: Field | None = None
+    """The same, where the embedded model's answers are put into it."""
     usage: bool = True
     """Whether a stream ends with a count of tokens."""
     logprobs: bool = False
     """Whether the log-prob of each token is told."""
+    top: int = 0
+    """Of how many of the likeliest tokens at each place it is told as well."""
     raw: str | None = None
     """Text to go on from as it stands, without a chat template."""
 
@@ -67,6 +87,8 @@ class Reply:
     """False: it was cut off at the most tokens allowed."""
     logprobs: tuple[tuple[str, float], ...] = ()
     """(token, log-prob), where they were asked for."""
+    beside: tuple[tuple[tuple[str, float], ...], ...] = ()
+    """The likeliest at each of those places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +117,39 @@ class Dialect(Reading):
     """The event of one more piece of text."""
     close: Callable[[Reply, bool], Iterator[bytes]]
     """The events after the last text; ``True``: with a count of tokens."""
+
+
+def field(schema: Any) -> Field | None:
+    """What a JSON schema asks for, where any text can be made to follow it; None for any other schema."""
+    known = schema if isinstance(schema, dict) else {}
+    properties = known.get("properties")
+    if known.get("type") != "object" or not isinstance(properties, dict) or len(properties) != 1:
+        return None
+    [(name, value)] = properties.items()
+    if not isinstance(value, dict) or value.get("type") != "string":
+        return None
+    most = value.get("maxLength")
+    least = value.get("minLength", 0)
+    plain = set(value) <= {"type", "description", "title", "minLength", "maxLength"} and least in (0, 1)
+    rest = set(known) <= {
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "description",
+        "title",
+        "$schema",
+    }
+    needed = known.get("required", [name])
+    if not (plain and rest and needed in ([], [name]) and (most is None or (type(most) is int and most > 0))):
+        return None
+    return Field(str(name), most)
+
+
+def form(layout: Any, schema: Any) -> Field | None:
+    """The form that a request asks for beside text, if it is one that is kept to."""
+    kind = layout.get("type") if isinstance(layout, dict) else None
+    return field(schema) if kind == "json_schema" else None
 
 
 def events(raw: bytes) -> Iterator[Json]:

@@ -65,6 +65,10 @@ def targets(model: nn.Module) -> tuple[list[str], list[str]]:
     return modules, parameters
 
 
+MOST_SCALE = 1_000
+"""Of ``alpha / rank``; no training uses a hundredth of it."""
+
+
 def attach(model: nn.Module, info: ModelInfo, *, rank: int, alpha: int, seed: int) -> nn.Module:
     """Put a fresh LoRA on a base model: B is zero, so that nothing changes until it is trained.
 
@@ -115,7 +119,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         config = json.loads((folder / CONFIG).read_text("utf-8"))
         tensors = load_file(folder / WEIGHTS)
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
         raise ModelError(
             f"The adapter {folder} is damaged: {error}. Roll back to another version."
         ) from error
@@ -146,6 +150,13 @@ def put(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> nn
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not isinstance(rank, int) or not isinstance(alpha, (int, float)) or not 0 < rank <= 1024:
         raise ModelError(f"The adapter {folder} has no usable rank in {CONFIG}.")
+    if not 0 < alpha <= MOST_SCALE * rank:  # NaN neither
+        raise ModelError(f"The adapter {folder} has no usable lora_alpha in {CONFIG}.")
+    for field in ("target_modules", "target_parameters"):
+        names = config.get(field) or []
+        # PEFT takes a text for a pattern, and one that somebody else wrote may take for ever.
+        if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+            raise ModelError(f"The adapter {folder} has no list of names as {field} in {CONFIG}.")
     wrapped = _shell(model, info, config, name)
     expected = _state(wrapped, name)
     if set(expected) != set(tensors) or any(expected[k].shape != tensors[k].shape for k in tensors):
@@ -276,7 +287,7 @@ def _check_base(folder: Path, info: ModelInfo) -> None:
         base, revision = str(stamp["base"]), str(stamp["base_revision"])
     except FileNotFoundError:
         return
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(
             f"The adapter {folder} is damaged: {STAMP} cannot be read. Roll back to another version."
         ) from error

@@ -52,6 +52,10 @@ class Ask:
     sampling: Sampling = PLAIN
     seed: int = 0
     cancelled: bool = False
+    top: int = 0
+    """So many of the likeliest tokens are told of at each place, in ``beside``."""
+    beside: list[list[tuple[int, float]]] = field(default_factory=list)
+    """(token, log-prob), likeliest first; complete up to a token when that is told."""
     chance: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -218,6 +222,9 @@ class Batcher:
         chance = torch.stack([row.next_chance() for row in rows]).to(logits.device)
         tokens, log_p = _choose_each(logits, chance, [row.sampling for row in rows])
         logprobs = log_p.tolist()
+        for row, scores in zip(rows, logits, strict=True):
+            if row.top:
+                row.beside.append(_likeliest(scores, row))
         done = [False] * len(lane.rows)
         for place, (row, token, logprob) in enumerate(
             zip(rows, tokens.tolist(), logprobs, strict=True), first
@@ -267,3 +274,9 @@ def _choose_each(logits: Tensor, chance: Tensor, wanted: list[Sampling]) -> tupl
         some = logits if len(rows) == len(wanted) else logits[rows]
         tokens[rows], logprobs[rows] = draw(some, chance[rows, 0], chance[rows, 1], sampling)
     return tokens, logprobs
+
+
+def _likeliest(logits: Tensor, row: Ask) -> list[tuple[int, float]]:
+    """``logits [vocabulary]`` → the likeliest tokens, with their log-probs under the policy at its temperature."""
+    values, tokens = (logits.float() / row.sampling.scale).log_softmax(0).topk(min(row.top, len(logits)))
+    return list(zip(tokens.tolist(), values.tolist(), strict=True))

@@ -1,0 +1,35 @@
+"""How our server proves itself to who must not trust a port: bots and OpenClaw's plugin, before they say a word or a token.
+
+They ask with a random word, and the server answers with what only a holder of the hooks' token can make of it. The port stands in it,
+too: who took the port of a server that is gone cannot have another server of ours answer for it.
+(Agents' hooks, which are shell, compare a word instead: see ``script``.)
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+
+from clawback.paths import Home, secret
+
+PATH = "/api/hooks/proof"
+HEADER = "X-Clawback-Nonce"
+_LEAST, _MOST = 16, 128
+
+
+def nonce() -> str:
+    return secrets.token_urlsafe(24)
+
+
+def answer(home: Home, port: int, asked: str) -> str:
+    """ "" for a question that is none."""
+    if not (_LEAST <= len(asked) <= _MOST and asked.isascii() and asked.isprintable()):
+        return ""
+    key = secret(home.root / "hook-token").encode()
+    return hmac.new(key, f"clawback {port} {asked}".encode(), "sha256").hexdigest()
+
+
+def holds(home: Home, port: int, asked: str, said: str) -> bool:
+    """Is that what our server on that port says?"""
+    expected = answer(home, port, asked)
+    return bool(expected) and hmac.compare_digest(expected.encode(), said.encode("utf-8", "replace"))

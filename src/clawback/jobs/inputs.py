@@ -1,0 +1,89 @@
+"""What goes into a run: the settings of how it is made, the feedback that can be learned from now, the prompts, the model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from clawback.config import Config
+from clawback.errors import ConfigError
+from clawback.records import Feedback, Message, Run, Sample
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.store import Store
+
+MOST_PROMPTS = 256
+"""Newest conversations that the policy imagines answers to."""
+
+
+def policy(settings: Config, base: str, system: str = "") -> Policy:
+    """The base model as the settings hold it and have it answer, under a learned prompt where there is one."""
+    from clawback import engine
+
+    model = settings.model
+    loaded = engine.load(base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit)
+    loaded.configure(settings.generation, model.chat_template_args, settings.training.thinking, system)
+    return loaded
+
+
+def making(settings: Config) -> dict[str, Any]:
+    """What the settings say of how a run is made, checked: recipe values by name. Those set by hand stand above them."""
+    training, reward = settings.training, settings.reward
+    adds_up: dict[str, Any] = {}
+    if reward.weights or reward.verifiers:
+        adds_up = {"weights": reward.weights, "verifiers": reward.verifiers, "tokens": reward.tokens}
+        with suppress(ImportError):  # what is not installed is said when the model is loaded
+            from clawback.rewards.terms import read
+
+            read(adds_up)
+    return {
+        "credit": training.credit,
+        "min_turns": training.min_turns,
+        "raters": training.raters,
+        "curriculum": training.curriculum,
+        "reward": adds_up,
+        **training.overrides,
+    }
+
+
+def settled(db: Store, settings: Config) -> list[Feedback]:
+    """What can be learned from now. With credit, all that is about a conversation which still goes on waits for the next run: what
+    is said at its end is about all that led to it."""
+    said, training = db.feedback(), settings.training
+    going = db.going_on(time.time() - training.session_timeout) if training.credit > 0 else set()
+    turns = {t for f in said for t in (f.turn_id, f.other_turn_id) if t is not None} if going else set()
+    waiting = {t for t in turns if db.turn(t).session in going}
+    return [f for f in said if f.turn_id not in waiting and f.other_turn_id not in waiting]
+
+
+def kept_out(db: Store, run: Run) -> set[int]:
+    """Turns that were kept for the gate."""
+    return {f.turn_id for f in db.feedback() if f.id in set(run.held_out_ids)}
+
+
+def prompts(db: Store, kept_out: set[int], until: float) -> list[tuple[Message, ...]]:
+    """The person's own newest conversations up to their question, those kept for the gate left out."""
+    # Turns that came after the run began are left out: a run that goes on must see what it saw at first.
+    turns = [t for t in db.turns(limit=2 * MOST_PROMPTS) if t.created_at <= until]
+    usable = [t.messages for t in turns if t.kind == "main" and t.messages and t.id not in kept_out]
+    return list(reversed(usable[:MOST_PROMPTS]))
+
+
+def budget(settings: Config) -> float:
+    """Seconds that a run may take. Raises ``ConfigError``."""
+    from clawback.engine.budget import parse
+
+    text = settings.training.budget
+    try:
+        return parse(text)
+    except ValueError:
+        raise ConfigError(f'[training] budget is {text!r}. Write a time, such as "20m" or "8h".') from None
+
+
+def feedback_of(samples: Sequence[Sample], said: Sequence[Feedback]) -> tuple[int, ...]:
+    """All of it that is about these turns: also what a newer opinion has replaced, for it has been dealt with."""
+    turns = {s.turn_id for s in samples}
+    return tuple(f.id for f in said if f.turn_id in turns)
