@@ -12,6 +12,7 @@ import pytest
 from clawback import config, engine, feedback, jobs, store
 from clawback.engine.torch.models.policy import Policy
 from clawback.errors import ConfigError, TrainingError, UsageError
+from clawback.jobs import inputs
 from clawback.jobs.training import _Job
 from clawback.paths import Home
 from clawback.records import Run, Turn
@@ -38,9 +39,9 @@ def conversation(db: Store, session: str, count: int, ago: float = OLD, kind: st
     return made
 
 
-def job(home: Home, db: Store, text: str) -> _Job:
+def settings(home: Home, text: str) -> config.Config:
     home.config.write_text(text)
-    return _Job(home, db, None)
+    return config.load(home.config)
 
 
 # -------------------------------------------------------------------------------------------- what waits
@@ -54,7 +55,7 @@ def test_with_credit_a_conversation_that_goes_on_waits(home: Home, db: Store) ->
     linked = feedback.prefer(db, over[0], going[0]).id
 
     def settled(text: str) -> set[int]:
-        return {f.id for f in job(home, db, text).settled()}
+        return {f.id for f in inputs.settled(db, settings(home, text))}
 
     everything = {*rows.values(), linked}
     assert settled("") == everything
@@ -205,12 +206,13 @@ def test_settings_that_cannot_be_meant_are_refused(home: Home, text: str) -> Non
         config.load(home.config)
 
 
-def test_the_settings_reach_the_recipe_and_those_set_by_hand_stand_above_them(home: Home, db: Store) -> None:
-    made = job(
-        home,
-        db,
-        "[training]\ncurriculum = 'both'\nmin_turns = 2\n[training.overrides]\ncurriculum = 'length'\nsteps = 3",
-    ).making()
+def test_the_settings_reach_the_recipe_and_those_set_by_hand_stand_above_them(home: Home) -> None:
+    made = inputs.making(
+        settings(
+            home,
+            "[training]\ncurriculum = 'both'\nmin_turns = 2\n[training.overrides]\ncurriculum = 'length'\nsteps = 3",
+        )
+    )
     info = engine.load("embedded").info
     recipe = engine.recipe(info, "balanced", "reinforce", made)
     assert (recipe.curriculum, recipe.min_turns, recipe.steps, recipe.reward) == ("length", 2, 3, {})
