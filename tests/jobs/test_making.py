@@ -133,7 +133,8 @@ def test_a_run_that_goes_on_sees_what_it_saw_at_first(home: Home, db: Store, bas
     for turn in long:
         feedback.rate(db, turn, -1.0, source="slack:U1")
         feedback.rate(db, turn, -1.0)
-    again = job(home, db, "[training]\ncredit = 0.0\nraters = 'equal'\n")
+    home.config.write_text("[training]\ncredit = 0.0\nraters = 'equal'\n")
+    again = _Job(home, db, None)
     assert again.interrupted() is not None
     assert again.samples(run, recipe, base) == (first, terms)
     assert {s.turn_id for s in feedback.samples(db, run.train_ids, credit=0.5, min_turns=3)} > {
