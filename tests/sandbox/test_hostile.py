@@ -36,10 +36,10 @@ def _emptied(box: Sandbox) -> None:
 
 
 def _escapes() -> Iterator[object]:
-    """All on the weakest rung of this machine; on the stronger ones every fourth by default, the others when asked for."""
+    """All on the weakest rung of this machine; on the stronger ones every eighth by default, the others when asked for."""
     for rung in RUNGS:
         for number, name in enumerate(escapes.ALL):
-            often = rung == RUNGS[-1] or number % 4 == 0
+            often = rung == RUNGS[-1] or number % 8 == 0
             yield pytest.param(rung, name, id=f"{rung}-{name}", marks=[] if often else [pytest.mark.slow])
 
 

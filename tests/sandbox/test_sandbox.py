@@ -133,7 +133,7 @@ def test_nothing_weaker_is_ever_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr("clawback.sandbox.ladder.probe", rungs)
-    with pytest.raises(SandboxRefused, match="--sandbox none"):
+    with pytest.raises(SandboxRefused, match="rung=none"):
         choose()
     with pytest.raises(SandboxRefused, match="bwrap is not installed"):
         choose("bubblewrap")

@@ -113,15 +113,21 @@ def landlock_ruleset(rules: dict[str, Any]) -> int:
 
 
 def install_filter(program: bytes) -> None:
-    class Program(ctypes.Structure):
-        _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
-
     kept = ctypes.create_string_buffer(program, len(program))
-    it = Program(len(program) // 8, ctypes.addressof(kept))
-    _check(_libc.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(it), 0, 0), "put the seccomp filter in place")
+    it = struct.pack("HP", len(program) // 8, ctypes.addressof(kept))
+    _check(_libc.prctl(_PR_SET_SECCOMP, 2, it, 0, 0), "put the seccomp filter in place")
 
 
 # ---- watching ----------------------------------------------------------------------------------------------------
+
+
+def _words(path: str) -> list[str]:
+    """A small file of the kernel's, by words; nothing where the process is gone or hides it."""
+    try:
+        with open(path) as file:  # noqa: PTH123
+            return file.read().split()
+    except (OSError, ValueError):
+        return []
 
 
 def descendants(pid: int) -> list[int]:
@@ -130,52 +136,35 @@ def descendants(pid: int) -> list[int]:
     todo = [pid]
     while todo:
         parent = todo.pop()
-        try:
-            tasks = os.listdir(f"/proc/{parent}/task")  # noqa: PTH208
-        except OSError:
-            continue
-        for task in tasks:
-            try:
-                with open(f"/proc/{parent}/task/{task}/children") as file:  # noqa: PTH123
-                    children = [int(word) for word in file.read().split()]
-            except OSError:
-                continue
-            found += children
-            todo += children
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{parent}/task"):  # noqa: PTH208
+                children = [int(word) for word in _words(f"/proc/{parent}/task/{task}/children")]
+                found += children
+                todo += children
     return found
 
 
 def memory(pids: list[int], limit: int) -> int:
     """Bytes in use. Resident sizes count shared pages for each; only if those are too many, shares are looked up."""
     page = resource.getpagesize()
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm") as file:  # noqa: PTH123
-            total += int(file.read().split()[1]) * page
+    resident = {pid: int(words[1]) * page for pid in pids if (words := _words(f"/proc/{pid}/statm"))}
+    total = sum(resident.values())
     if total <= limit:
         return total
-    return sum(_share(pid, page) for pid in pids)
+    return sum(_share(pid, size) for pid, size in resident.items())
 
 
-def _share(pid: int, page: int) -> int:
-    try:
-        with open(f"/proc/{pid}/smaps_rollup") as file:  # noqa: PTH123
-            for line in file:
-                if line.startswith("Pss:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm") as file:  # noqa: PTH123
-            return int(file.read().split()[1]) * page
-    return 0
+def _share(pid: int, resident: int) -> int:
+    words = _words(f"/proc/{pid}/smaps_rollup")
+    return int(words[words.index("Pss:") + 1]) * 1024 if "Pss:" in words else resident
 
 
 def cpu_seconds(pids: list[int]) -> float:
     """What they and the children that they waited for have used."""
     ticks = 0
     for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
-            fields = file.read().rpartition(")")[2].split()
-            ticks += sum(int(fields[n]) for n in (11, 12, 13, 14))
+        fields = " ".join(_words(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+        ticks += sum(int(field) for field in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -334,7 +323,8 @@ def start(spec: dict[str, Any]) -> int:
             restrict(spec)
             argv = [*_with_handles(spec), *spec["argv"]]
             os.chdir(spec["cwd"])
-            _signals_as_usual()
+            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
         except BaseException as error:
             os.write(tell, (str(error) or type(error).__name__).encode())
             os._exit(125)
@@ -360,11 +350,6 @@ def _with_handles(spec: dict[str, Any]) -> list[str]:
     for number in numbers.values():
         os.set_inheritable(number, True)
     return [str(numbers.get(word, word)) for word in spec["wrap"]]
-
-
-def _signals_as_usual() -> None:
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _filled(data: bytes) -> int:
@@ -399,6 +384,11 @@ def main(control: int, status: int) -> None:
     spec = json.loads(line)
     if _LINUX:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        if not os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):  # noqa: PTH110
+            os.write(
+                status, b'{"problem": "this kernel keeps no lists of children (CONFIG_PROC_CHILDREN)"}\n'
+            )
+            return
     report, spec["ready"] = os.pipe()
     try:
         child = start(spec)

@@ -226,6 +226,8 @@ class Process:
                 raise SandboxError(
                     f"The sandbox could not be put up, so nothing was run: {said or 'no reason given'}."
                 )
+            if code == 1 and said.startswith("bwrap: execvp "):
+                code = 127
         if code == 128 + 24:  # the kernel's own limit of processor time
             ended = ended or "time"
         return (137 if code is None else code), ended
