@@ -203,7 +203,7 @@ def test_without_validation_examples_some_are_kept_back():
 
 def test_examples_are_needed_and_told_apart():
     with pytest.raises(UsageError, match="needs examples"):
-        search(cases=()) if False else optimize(START, [], World().evaluate, World().propose, Budget(calls=9))
+        optimize(START, [], World().evaluate, World().propose, Budget(calls=9))
     with pytest.raises(UsageError, match="have the id"):
         search(cases=[*examples(), examples()[0]])
 

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         rating_to_score,
         thumbs_to_score,
     )
+    from clawback.prompts.flow import FlowStepResult, HybridOptimizationFlow, Shown
     from clawback.prompts.genome import PromptGenome, crossover_genomes, guided_mutation, mutate_genome
     from clawback.prompts.guards import objections
     from clawback.prompts.journal import Journal
@@ -77,9 +78,6 @@ if TYPE_CHECKING:
     from clawback.prompts.training import (
         ActorCriticParams,
         EvolutionaryParams,
-        FlowStepResult,
-        HybridOptimizationFlow,
-        Shown,
         TrainingConfig,
         TrainingLoop,
     )
@@ -136,15 +134,13 @@ _WHERE = {
     **dict.fromkeys(("reflector",), "reflection"),
     **dict.fromkeys(("HybridReward", "RewardReport", "ScalarReward"), "rewards"),
     **dict.fromkeys(("Optimizer", "Result", "Settings", "optimize"), "search"),
+    **dict.fromkeys(("FlowStepResult", "HybridOptimizationFlow", "Shown"), "flow"),
     **dict.fromkeys(("Section",), "sections"),
     **dict.fromkeys(("from_remarks",), "templates"),
     **dict.fromkeys(
         (
             "ActorCriticParams",
             "EvolutionaryParams",
-            "FlowStepResult",
-            "HybridOptimizationFlow",
-            "Shown",
             "TrainingConfig",
             "TrainingLoop",
         ),
