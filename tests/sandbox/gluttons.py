@@ -26,7 +26,7 @@ DISK = {
     "a temporary folder": ("with open(os.environ['TMPDIR'] + '/x', 'wb') as f:\n    while True: f.write(bytes(1 << 20))", {"", "disk"}),
     "a sparse giant": ("os.truncate(os.open('x', os.O_CREAT | os.O_RDWR), 1 << 40); print('OUT')", {""}),
     "room set aside": ("os.posix_fallocate(os.open('x', os.O_CREAT | os.O_RDWR), 0, 1 << 40); print('OUT')", {""}),
-    "a deep tree": ("for n in range(3000): os.mkdir('d'); os.chdir('d')", {"", "disk"}),
+    "a deep tree": ("for n in range(3000): os.mkdir('d'); os.chdir('d')", {"", "disk", "time"}),
     "a closed folder": ("os.mkdir('a'); os.mkdir('a/b'); open('a/b/c', 'w').close(); os.chmod('a/b', 0); os.chmod('a', 0)", {""}),
     "odd names": ("open(b'\\xff\\n', 'w').close(); os.symlink('loop', 'loop'); os.mkfifo('pipe'); os.chmod('pipe', 0o6777)", {""}),
     "a core": ("open('c', 'w').close(); os.abort()", {""}),
