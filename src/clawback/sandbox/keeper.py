@@ -40,8 +40,6 @@ def restrict(spec: dict[str, Any]) -> None:
     """Between fork and exec: what is asked for is in place afterwards, or this raises."""
     limits = spec["limits"]
     os.setsid()
-    if _LINUX:
-        _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "end with its keeper")
     if spec.get("cpus"):
         os.sched_setaffinity(0, spec["cpus"])
     os.nice(limits["nice"])
@@ -52,6 +50,8 @@ def restrict(spec: dict[str, Any]) -> None:
     if spec.get("uid") is not None:
         become(spec["uid"])
     if _LINUX:
+        # After the change of user, which would take it back.
+        _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "end with its keeper")
         _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new privileges")
     if spec.get("landlock"):
         _check(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "put Landlock in place")
