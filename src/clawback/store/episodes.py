@@ -6,7 +6,6 @@ import json
 import sqlite3
 from array import array
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import NotFound
@@ -26,6 +25,8 @@ class Episodes(Base):
             return [self._add(db, episode) for episode in episodes]
 
     def _add(self, db: sqlite3.Connection, episode: Episode) -> Episode:
+        from dataclasses import asdict, replace  # brings `inspect` along, which every hook would wait for
+
         messages = [dict(m) for m in episode.messages]
         cleaned = self.clean(messages)
         # Where a secret was in what was said, it is in the tokens, too.
