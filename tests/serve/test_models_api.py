@@ -196,7 +196,10 @@ def test_half_a_character_is_read_as_a_sign(server: Running, path: str) -> None:
         "max_tokens": 2,
         "max_output_tokens": 2,
     }
-    assert httpx.post(f"{server.url}/v1/{path}", content=json.dumps(body), timeout=60).status_code == 200
+    if path == "responses":  # where `prompt` is a template's name, which is not done here
+        del body["prompt"]
+    answer = httpx.post(f"{server.url}/v1/{path}", content=json.dumps(body), timeout=60)
+    assert answer.status_code == 200, answer.text
 
 
 def test_four_hundred_thousand_messages_are_refused_at_once(server: Running) -> None:
