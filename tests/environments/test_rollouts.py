@@ -7,9 +7,12 @@ import dataclasses
 import pytest
 import torch
 
+from clawback.engine.torch.sampling.generate import Sampled
 from clawback.engine.torch.sources.episodes import Episodes, EpisodeSettings, flat, sequences
+from clawback.environments import registry
 from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.tools.calls import in_words
 from clawback.errors import TrainingError
 from clawback.records import Episode
 from tests.environments.worlds import Worlds
@@ -166,3 +169,26 @@ def test_its_state_goes_on_where_it_was(policy):
         assert a.encoded == b.encoded
         for name in ("old", "ref", "mask", "token_advantages"):
             torch.testing.assert_close(getattr(a, name), getattr(b, name))
+
+
+def test_tools_are_told_in_words_and_what_is_called_in_words_is_called(policy, monkeypatch):
+    """A policy whose template knows no tools reads them, and their results, as text: the known solution, said token by token, is worth 1."""
+    shop = registry.find("tools:shop")
+    task = shop.tasks("train")[0]
+    solution = iter([message["content"] for message in in_words(shop.solution(task), ())])
+
+    def draw(turns):
+        if not turns:
+            return []
+        ids = policy.tokenizer.encode(next(solution), add_special_tokens=False)
+        return [Sampled((*ids, policy.chat.end_id), (0.0,) * (len(ids) + 1), True) for _ in turns]
+
+    with Rollouts(policy, shop, SHORT) as rollouts:
+        monkeypatch.setattr(rollouts.conversations, "draw", draw)
+        [episode] = rollouts.play([Order(0, task, 1, 7)])
+    told, *_ = episode.messages
+    assert told["role"] == "system"
+    assert "cancel_order" in told["content"]
+    heard = [m["content"] for m in episode.messages if m["role"] == "user"]
+    assert any(text.startswith("<tool_response>") for text in heard)
+    assert (episode.status, episode.total) == ("completed", 1.0)

@@ -29,6 +29,7 @@ from clawback.environments.core import (
     Step,
     Task,
 )
+from clawback.environments.tools.calls import in_words
 from clawback.errors import ClawbackError
 from clawback.records import Episode, EpisodeStatus, EpisodeStep
 
@@ -165,6 +166,10 @@ class Rollouts:
             live.answer.cancel()
             self._let_go(live)
         self._live, self._waiting = [], deque()
+        if callable(
+            end := getattr(self.worlds, "aclose", None)
+        ):  # what its episodes shared, such as a browser
+            self._loop.submit(_quietly(end()))
         self._loop.close()
 
     def __enter__(self) -> Rollouts:
@@ -205,12 +210,14 @@ class Rollouts:
         if isinstance(said, Observation):
             room = self.policy.info.context - self.how.max_tokens
             live.dialogue = Dialogue(
-                self.policy.chat, said.messages, max_prompt=max(16, min(self.policy.max_prompt, room))
+                self.policy.chat,
+                in_words(said.messages, said.tools),
+                max_prompt=max(16, min(self.policy.max_prompt, room)),
             )
             return None
         assert isinstance(said, Step)
         assert live.dialogue is not None
-        live.dialogue.heard(said.messages)
+        live.dialogue.heard(in_words(said.messages, ()))
         live.steps[-1] = scored(live.steps[-1], said, self.how.penalty)
         if said.done:
             cut = bool(said.info.get("truncated"))
