@@ -88,14 +88,15 @@ def gym(
     as_json: bool,
     **how: Any,
 ) -> int:
-    """Learn from an environment: TASK is an installed one, MODULE:NAME, or with --agent a Gymnasium id.
+    """Learn from an environment: TASK is one of `clawback env list`, or with --agent a Gymnasium id.
 
     Held-out tasks are played before and after. Ctrl-C stops the run; the same command, or --resume, goes on with it, and no finished
     episode is lost. The version that comes of it waits as a candidate unless --live is given.
 
     \b
     clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000
-    clawback gym my_tasks:Colours --group 8 --set estimator=group
+    clawback gym tools:shop --group 8 --set estimator=group
+    clawback gym my_tasks:Colours
     clawback gym --resume 7
     """
     needs("torch")
