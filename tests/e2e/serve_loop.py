@@ -242,7 +242,7 @@ def codex_says(program: str, workdir: Path, text: str, *options: str) -> dict[st
     with serve(home, *options) as url:
         (settings / "config.toml").write_text(CODEX_SETTINGS.format(url=url, project=project))
         done = subprocess.run(
-            [program, "exec", "--skip-git-repo-check", "--json", text],
+            [program, "exec", "--skip-git-repo-check", "--sandbox", "danger-full-access", "--json", text],
             cwd=project,
             env={"PATH": os.environ["PATH"], "HOME": str(workdir), "CODEX_HOME": str(settings), "TERM": "xterm", "KEY": "none"},
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180, check=False,

@@ -33,7 +33,7 @@ def test_every_rating_is_on_the_turn_that_it_was_meant_for(seen: dict[str, Any])
     assert {about: given for about, given in seen["ratings"].items() if given} == {
         "otter": [[ann, 1.0]],
         "fox": [[ann, -1.0]],
-        "owl": [["openclaw", -1.0]],
+        "owl": [[ann, -1.0]],
         "epic": [[ann, 1.0]],
         "hare": [[ann, 1.0]],
         "tool": [["openclaw", pytest.approx(7 / 9)]],
