@@ -44,6 +44,6 @@ def test_answers_that_were_all_cut_off_tell_nothing(tmp_path: Path) -> None:
 
 def test_the_longest_answer_goes_by_what_was_rated() -> None:
     policy = engine.load("embedded")
-    assert policy.room([[0] * 100, [0] * 248]) == 310
+    assert policy.room([[0] * 100, [0] * 248]) == 496
     assert policy.room([[0] * 3]) == 64
     assert policy.room([[0] * 10**6]) == policy.max_response

@@ -29,7 +29,7 @@ RIDGE = 40.0
 """λ when it is not asked to be found: what pilots liked best for some dozens of ratings on standardised features."""
 
 PERMUTATIONS = 2000
-TRUSTED_BELOW = 0.06
+TRUSTED_BELOW = 0.08
 """Permutation p-value up to which what was read from ratings is trusted. Of people who toss a coin as many pass as this says; of tastes that can be
 read from 32 ratings nearly all do (docs/studies/0004-reading-real-answers.md)."""
 DEALT = 399

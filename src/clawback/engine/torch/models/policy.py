@@ -74,8 +74,12 @@ class Policy:
         return self._max_tokens or own_max_tokens(self.model) or self.max_response
 
     def room(self, rated: Sequence[Sequence[int]]) -> int:
-        """Tokens that a fresh answer may have in training and gate: a quarter more than those of the longest rated one, within what the model has room for."""
-        return min(self.max_response, max(64, 5 * max(map(len, rated), default=0) // 4))
+        """Tokens that a fresh answer may have in training and gate: a quarter more than those of the longest rated one (twice as many where answers
+        cost little), within what the model has room for."""
+        longest = max(map(len, rated), default=0)
+        return min(
+            self.max_response, max(64, 2 * longest if self.info.bucket == "micro" else 5 * longest // 4)
+        )
 
     @property
     def device(self) -> torch.device:
