@@ -160,7 +160,7 @@ def test_gsm8k_from_a_file(tmp_path: Path) -> None:
         registry.find("gsm8k:")
 
 
-SHARED = Path("/work/shared/data/gsm8k-test.json")
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "gsm8k-test.json"
 
 
 @pytest.mark.skipif(not SHARED.is_file(), reason="the questions are not on this machine")
