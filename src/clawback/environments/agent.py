@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from clawback.environments import agent_learner
 from clawback.environments.agent_settings import settings_of
 from clawback.environments.agent_worlds import UNREAD, AgentWorlds, begun, opening, read_action, shown, taken
-from clawback.environments.rollouts import Order, Play, Rollouts, mixed
+from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.worlds import mixed
 from clawback.errors import UsageError
 from clawback.records import Episode, EpisodeStep, Message
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clawback.environments.core import EnvironmentFailure, Task
-from clawback.environments.rollouts import Order, Rollouts, mixed
+from clawback.environments.rollouts import Order, Rollouts
+from clawback.environments.worlds import mixed
 from clawback.errors import UsageError
 from clawback.progress import OnProgress
 from clawback.records import Episode

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from clawback.environments.core import Task
-from clawback.environments.rollouts import Order, Rollouts, mixed
+from clawback.environments.rollouts import Order, Rollouts
+from clawback.environments.worlds import mixed
 from clawback.records import Episode
 
 FEWEST = 16

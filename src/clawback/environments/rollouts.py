@@ -11,7 +11,6 @@ reward and out of training.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import threading
 import time
 from collections import deque
@@ -30,6 +29,7 @@ from clawback.environments.core import (
     Task,
 )
 from clawback.environments.tools.calls import in_words
+from clawback.environments.worlds import mixed
 from clawback.errors import ClawbackError
 from clawback.records import Episode, EpisodeStatus, EpisodeStep
 
@@ -299,12 +299,6 @@ def scored(step: EpisodeStep, said: Step, penalty: float) -> EpisodeStep:
     return replace(
         step, reward=said.reward, unparsable=unparsable, penalty=-abs(penalty) if unparsable else 0.0
     )
-
-
-def mixed(*numbers: int | str) -> int:
-    """A seed of 63 bits that follows from these; the same everywhere."""
-    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
 
 
 async def _within(what: Awaitable[T], seconds: float) -> T:

@@ -37,7 +37,7 @@ class Extra:
 class Sandbox:
     """One box. Commands are apart from each other: what one leaves running is ended; its files stay until ``close``.
 
-    Paths are as the programs in the box would name them (``/work/x``, or ``x``, which is below the working folder).
+    Paths are as the programs in the box would name them: from its root, or below its working folder.
     On rungs without file names of their own, ``path`` tells what a program must say instead; relative names always do.
     """
 
