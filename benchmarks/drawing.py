@@ -24,7 +24,7 @@ from clawback import engine
 from clawback.engine.embedded import corpus
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.models.policy import Policy
-from clawback.engine.torch.sampling.decoder import drawing_dtype, fits
+from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
 from clawback.engine.torch.sampling.generate import Sampled, sample, stop_ids
 
 LONGEST_PROMPT = 200

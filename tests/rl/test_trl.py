@@ -123,8 +123,12 @@ def grpo_trainer(trl, batch, **fields):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_grpo(trl, seed):
+@pytest.mark.parametrize("by_token", [False, True])
+def test_grpo(trl, seed, by_token):
+    """One advantage an answer, and one a token: what the turns of an episode have."""
     batch = make(seed)
+    if not by_token:
+        batch = dataclasses.replace(batch, token_advantages=None)
     trainer = grpo_trainer(
         trl,
         batch,
@@ -134,7 +138,8 @@ def test_grpo(trl, seed):
         epsilon_low=0.2,
         epsilon_high=0.28,
     )
-    theirs = trainer._compute_loss(trainer.model, group_inputs(batch, batch.advantages))
+    advantages = padded(batch.token_advantages) if by_token else batch.advantages
+    theirs = trainer._compute_loss(trainer.model, group_inputs(batch, advantages))
     agree(batch, Grpo(kl=0.3).loss(batch)[0], theirs)
 
 

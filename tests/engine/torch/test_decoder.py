@@ -7,7 +7,8 @@ import torch
 
 from clawback import engine
 from clawback.engine.torch.sampling import generate
-from clawback.engine.torch.sampling.decoder import Cache, Decoder, fits
+from clawback.engine.torch.sampling.decoder import Cache, Decoder
+from clawback.engine.torch.sampling.decoder_choice import fits
 from clawback.engine.torch.sampling.generate import sample
 from clawback.engine.types import Sampling
 

@@ -4,7 +4,7 @@ A conversation has a slot. Its next turn reads only what is new since the last o
 that are asked for stand in the first slots, so that a step is one pass over rows that lie together; a row that ends changes
 places with the last that goes on. What a conversation says follows from its own seed (up to rounding in the model), not from its neighbours.
 
-Models that the lean decoder does not know (``decoder.fits``) are drawn from by their own forward, and read everything anew each turn.
+Models that the lean decoder does not know (``decoder_choice.fits``) are drawn from by their own forward, and read everything anew each turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from torch import Tensor
 from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.continuous import READ_TOKENS
-from clawback.engine.torch.sampling.decoder import Cache, Decoder, drawing_dtype, fits
+from clawback.engine.torch.sampling.decoder import Cache, Decoder
+from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
 from clawback.engine.torch.sampling.generate import Sampled, _rows, _sample_batch, stop_ids
 from clawback.engine.types import Sampling
 

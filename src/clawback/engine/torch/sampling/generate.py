@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from clawback.engine.devices import total_bytes
 from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.continuous import Draw, closed_ranks
-from clawback.engine.torch.sampling.decoder import Decoder, drawing_dtype, fits
+from clawback.engine.torch.sampling.decoder import Decoder
+from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
 from clawback.engine.types import Completion, Sampling
 from clawback.records import Message
 

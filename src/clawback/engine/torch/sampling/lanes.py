@@ -15,7 +15,8 @@ from torch import Tensor
 
 from clawback.engine.torch.sampling.cache import new_cache
 from clawback.engine.torch.sampling.continuous import READ_TOKENS
-from clawback.engine.torch.sampling.decoder import Cache, Decoder, drawing_dtype, fits
+from clawback.engine.torch.sampling.decoder import Cache, Decoder
+from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
 from clawback.engine.torch.sampling.generate import _forward, _left_padded
 
 if TYPE_CHECKING:
