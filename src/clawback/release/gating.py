@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.paths import Home
-from clawback.release.evidence import ANSWERS, OnProgress, Witness, measure
+from clawback.release.evidence import ANSWERS, Witness, measure
+from clawback.release.fresh import OnProgress
 from clawback.release.registry import check
 from clawback.release.rule import MOST_LOOKS, Evidence, Sampled, decide
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 MOST_PROMPTS = 256
+EARLIER = {"read_p": 1.0, "better": 0.5}
+"""What reports from before this was measured have in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,8 @@ class Report:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
-        evidence = dict(data["evidence"])
+        known = {one.name for one in fields(Evidence)}
+        evidence = EARLIER | {name: value for name, value in data["evidence"].items() if name in known}
         for name in ("candidate", "live", "base"):
             evidence[name] = Sampled(**evidence[name])
         if evidence.get("enjoyed"):
