@@ -162,5 +162,7 @@ def _say(sentence: str, code: int, as_json: bool) -> int:
 
         click.echo(json.dumps({"error": sentence}, ensure_ascii=False), err=True)
     else:
-        click.echo(sentence if code == 130 else f"clawback: {sentence}", err=True)
+        from clawback.cli.common import fold
+
+        click.echo(fold(sentence if code == 130 else f"clawback: {sentence}", "  ", err=True), err=True)
     return code

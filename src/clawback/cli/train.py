@@ -209,7 +209,7 @@ def instead(here: Home, error: DoesNotFit, as_json: bool) -> int:
         ) from error
     from clawback.cli.chat import one_key
 
-    click.echo(f"clawback: {error}", err=True)
+    click.echo(fold(f"clawback: {error}", "  ", err=True), err=True)
     click.echo("The same ratings can teach a prompt: the model stays as it is.", err=True)
     if one_key("[p] learn a prompt  [any other key] leave ", err=True) != "p":
         click.echo("", err=True)

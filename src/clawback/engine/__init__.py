@@ -71,7 +71,7 @@ def load(
         from clawback.engine.torch.models.policy import load as load_policy
     except ImportError as error:
         raise MissingExtra(
-            f"Training needs a part that is not installed ({error.name}). Run: pip install 'clawback[train]'"
+            f"This needs a part that is not installed ({error.name}). Run: pip install 'clawback[train]'"
         ) from error
     return load_policy(
         base, revision=revision, adapter=adapter, dtype=dtype, load_in_4bit=load_in_4bit, device=device
