@@ -22,7 +22,7 @@ from benchmarks._rule_world import Cases, Item, mended
 KEPT = Path("bench-results/real-prompt-answers.jsonl")
 START = "You are a helpful assistant."
 ITEMS, TEST, LONGEST_PROMPT = 40, 32, 200
-ROOM, TOGETHER = 64, 10
+ROOM, TOGETHER = 64, 8
 """Tokens of an answer; questions that are answered at once, asked for or not yet: it takes hardly longer than one."""
 WORDS = 25
 HELPS = {
@@ -68,6 +68,8 @@ def load(data: Path) -> Person | str:
 
 class Person:
     """Model, questions, and the answers that were drawn so far."""
+
+    start = START
 
     def __init__(self, policy: Any, questions: list[str], unseen: list[str]) -> None:
         self.policy = policy

@@ -139,14 +139,13 @@ def real(data: Path, seeds: range, engines: list[str]) -> dict[str, Any]:
     if isinstance(person, str):
         print(f"The real world is left out: {person}", file=sys.stderr)
         return {}
-    made: dict[str, Any] = {}
-    for name in engines or REAL_ENGINES:
-        made[name] = [
-            REAL_ENGINES[name](lambda heeds, seed=seed: person.world(seed, heeds), seed, REAL_BUDGETS)
-            for seed in seeds
-        ]
-        print(f"real: {name} done; {person.account()}", file=sys.stderr)
-    made["the prompt as it was"] = [dict.fromkeys(REAL_BUDGETS, (person.world(s, True).measure(_real_prompt_world.START), 0)) for s in seeds]  # fmt: skip
+    made: dict[str, Any] = {"the prompt as it was": []}
+    for seed in seeds:  # seed by seed, so that what is there when it is stopped is whole
+        made["the prompt as it was"].append(dict.fromkeys(REAL_BUDGETS, (person.measure(person.start)[0], 0)))
+        for name in engines or REAL_ENGINES:
+            curve = REAL_ENGINES[name](lambda heeds, seed=seed: person.world(seed, heeds), seed, REAL_BUDGETS)
+            made.setdefault(name, []).append(curve)
+            print(f"real, seed {seed}: {name}: {curve}; {person.account()}", file=sys.stderr, flush=True)
     return made
 
 
