@@ -7,7 +7,8 @@ No import of ours, so that every optimiser in its own environment meets the same
   each of the two is taken wrongly one time in ten.
 * The **reflecting model** reads the prompt between the first fences and what was missed, and adds one sentence: a wrong one in 30 % of its answers, and in 15 % it forgets
   a line of the prompt (as in the measurements that GEPA's figures are known from). Without words it adds one of 32 sentences at random, of which eight are right. Sentences that it is
-  told were no better it leaves alone; only our request tells it so.
+  told were no better it leaves alone; only our request tells it so. For an optimiser whose proposals are made before anything was tried (MIPROv2) it *suggests* prompts: one to
+  eight of the 32 sentences.
 """
 
 from __future__ import annotations
@@ -47,6 +48,19 @@ class Item:
     wants: tuple[int, int]
 
 
+@dataclass(frozen=True)
+class Cases:
+    """Items to propose from, to decide by, and to measure on."""
+
+    train: list[Item]
+    validation: list[Item]
+    test: list[Item]
+
+    @classmethod
+    def of(cls, seed: int) -> Cases:
+        return cls(items(seed, 20, "train"), items(seed, 20, "val"), items(seed, 60, "test"))
+
+
 def items(seed: int, count: int, kind: str) -> list[Item]:
     rng = random.Random(f"{kind}:{seed}")
     pairs = [(a, b) for a in range(8) for b in range(a)]
@@ -77,10 +91,22 @@ class World:
     """Whether the reflecting model leaves alone what it is told was no better."""
     tried: int = 0
     asked: int = 0
+    start: str = START
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(f"world:{self.seed}")
+        self.cases = Cases.of(self.seed)
+        self.by_id = {one.id: one for one in (*self.cases.train, *self.cases.validation)}
+
+    def try_(self, prompt: str, item: str) -> tuple[float, str, str]:
+        """Score, words and answer."""
+        said = answer(prompt)
+        return *self.judge(self.by_id[item], said), said
+
+    def measure(self, prompt: str) -> float:
+        """On items that no optimiser has."""
+        return truth(prompt, self.cases.test)
 
     def judge(self, item: Item, said: str) -> tuple[float, str]:
         """The person."""
@@ -95,17 +121,30 @@ class World:
     def reflect(self, asked: str) -> str:
         """The reflecting model."""
         self.asked += 1
-        found = _FENCED.search(asked)
-        lines = (found[1] if found else START).split("\n")
-        told = _NO_BETTER.search(asked)
-        avoid = told[1] if told and self.heeds else ""
-        if self.rng.random() < FORGETS and len(lines) > 1:
-            lines.remove(self.rng.choice(lines[1:]))
-        missed = [m for m in _MISSED.findall(asked) if m not in "\n".join(lines)]
-        if missed and self.rng.random() >= WRONG_SHARE:
-            new = self.rng.choice(missed)
-        else:
-            pool = WRONG if self.words else RULES + WRONG
-            free = [one for one in pool if one not in "\n".join(lines) and one not in avoid]
-            new = self.rng.choice(free or list(pool))
-        return "```\n" + "\n".join([*lines, new]) + "\n```"
+        missed = _MISSED.findall(asked)
+        return mended(asked, self.rng, missed, WRONG if self.words else RULES + WRONG, self.heeds)
+
+    def suggest(self) -> str:
+        """A prompt that the model would write who has seen no feedback."""
+        self.asked += 1
+        some = self.rng.sample(RULES + WRONG, self.rng.randint(1, 8))
+        return "\n".join([START, *some])
+
+
+def mended(
+    asked: str, rng: random.Random, right: list[str] | tuple[str, ...], other: tuple[str, ...], heeds: bool
+) -> str:
+    """What a reflecting model answers: the prompt with one more sentence, of those that would be right or of others, and now and then without a line."""
+    found = _FENCED.search(asked)
+    lines = (found[1] if found else START).split("\n")
+    told = _NO_BETTER.search(asked)
+    avoid = told[1] if told and heeds else ""
+    if rng.random() < FORGETS and len(lines) > 1:
+        lines.remove(rng.choice(lines[1:]))
+    missed = [one for one in right if one not in "\n".join(lines)]
+    if missed and rng.random() >= WRONG_SHARE:
+        new = rng.choice(missed)
+    else:
+        free = [one for one in other if one not in "\n".join(lines) and one not in avoid]
+        new = rng.choice(free or list(other))
+    return "```\n" + "\n".join([*lines, new]) + "\n```"

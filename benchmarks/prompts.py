@@ -1,12 +1,15 @@
-"""How many tries a better prompt takes: our search beside GEPA 0.1.4, same model, same person, same budget, five seeds.
+"""How many tries a better prompt takes: our search beside GEPA 0.1.4 and MIPROv2 (dspy 3.4.1), same model, same person, same budget, five seeds.
 
-The world is scripted (``_rule_world.py``): eight hidden features of the prompt decide how it is answered, and a model reflects with errors. Four variants: with the
-person's words or with scores alone, each without and with mistakes in the scores. 20 training and 20 validation items; the score is that of the prompt which would be
-used after so many tries, on 60 other items, without mistakes. A try is one answer of the task model, judged. Every engine gets the
-same items; GEPA runs with its defaults, by its own API, once for all budgets (what it had found by then); ours runs once for each budget, its last check paid from it.
+Two worlds. The *rules* are scripted (``_rule_world.py``): eight hidden features of the prompt decide how it is answered, and a model reflects with errors; four
+variants: with the person's words or with scores alone, each without and with mistakes in the scores. In the *real* one SmolLM2-135M-Instruct answers people's
+prompts under the system prompt that is tried, and a simulated person reads it (``_real_prompt_world.py``); it is left out where model or prompts are missing.
 
-    python -m benchmarks prompts                         # all of it, about two minutes
-    python -m benchmarks prompts --variant words --seeds 5
+A try is one answer of the task model, judged. The score is that of the prompt which would be used after so many tries, on items that no optimiser has, without mistakes.
+GEPA and MIPROv2 run in venvs of their own, by their own API, once for all budgets (what they had found by then); ours runs once for each budget, its last check paid from it.
+
+    python -m benchmarks prompts                         # all of it
+    python -m benchmarks prompts --world rules --variant words --seeds 5
+    python -m benchmarks prompts --world real
     python -m benchmarks prompts --part actor            # regret of the actor, calibration of the critic
 """
 
@@ -17,12 +20,14 @@ import json
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks._rule_world import START, Item, World, answer, items, truth
+from benchmarks import _rule_world
+from benchmarks.peers import prompt_pipe, venvs
+from benchmarks.real import DATA
 
-BUDGETS = (25, 50, 75, 100, 150, 200, 300, 400)
 VARIANTS = {
     "words": (True, False),
     "words, mistakes": (True, True),
@@ -32,127 +37,130 @@ VARIANTS = {
 RESULTS = Path("bench-results/prompts.json")
 Curve = dict[int, tuple[float, int]]
 """Budget → (held-out score, proposals)."""
+MakeWorld = Callable[..., Any]
+"""(heeds) → a world with nothing counted yet."""
 
 
 def ours(
-    engine: str, seed: int, words: bool, noise: bool, cases: tuple[list[Item], ...], heeds: bool = True
-) -> Curve:
+    make: MakeWorld, seed: int, budgets: tuple[int, ...], engine: str, *, heeds: bool = True, templates: bool = False
+) -> Curve:  # fmt: skip
     """One search for each budget."""
-    from clawback.prompts import Budget, Example, Outcome, Prompt, evaluator, reflector
+    from clawback.prompts import Budget, Example, Outcome, Prompt, from_remarks, reflector
     from clawback.prompts.engines import engine as named
 
-    train, validation, test = cases
-    by_question = {one.question: one for one in (*train, *validation)}
-    examples = [Example.ask(one.question, one.id) for one in train]
-    examples += [Example.ask(one.question, one.id, split="validation") for one in validation]
     curve: Curve = {}
-    for budget in BUDGETS:
-        world = World(seed, words, noise, heeds)
+    for budget in budgets:
+        world = make(heeds)
+        cases = world.cases
+        examples = [Example.ask(one.question, one.id) for one in cases.train]
+        examples += [Example.ask(one.question, one.id, split="validation") for one in cases.validation]
 
-        def judge(example: Any, said: str, world: World = world) -> Outcome:
-            return Outcome(*world.judge(by_question[example.question], said))
+        def evaluate(prompt: Any, example: Any, world: Any = world) -> Outcome:
+            score, words, said = world.try_(prompt.system, example.id)
+            return Outcome(score, words, said)
 
-        evaluate = evaluator(lambda messages: answer(messages[0]["content"]), judge)
-        propose = reflector(lambda messages, world=world: world.reflect(messages[0]["content"]))
-        found = named(engine)(Prompt(START), examples, evaluate, propose, Budget(calls=budget), seed=seed)
+        propose = from_remarks if templates else reflector(lambda messages, world=world: world.reflect(messages[0]["content"]))  # fmt: skip
+        found = named(engine)(Prompt(world.start), examples, evaluate, propose, Budget(calls=budget), seed=seed)  # fmt: skip
         assert world.tried <= budget
-        curve[budget] = (truth(found.best.text, test), world.asked)
+        curve[budget] = (world.measure(found.best.system), found.spent.proposals)
     return curve
 
 
-def gepa(seed: int, words: bool, noise: bool, cases: tuple[list[Item], ...], **options: Any) -> Curve:
-    """One run of GEPA's own; what it would have returned after so many tries."""
-    from gepa.api import optimize
-    from gepa.core.adapter import EvaluationBatch
+def peer(
+    make: MakeWorld, seed: int, budgets: tuple[int, ...], name: str, script: str, **options: Any
+) -> Curve:
+    """One run of another's own; what it would have returned after so many tries."""
+    world = make(True)
+    proposed: list[int] = []
+    rows = {
+        kind: [{"id": one.id, "question": one.question} for one in getattr(world.cases, kind)]
+        for kind in ("train", "validation")
+    }
+    job = {"start": world.start, "calls": max(budgets), "seed": seed, "options": options, **rows}
 
-    train, validation, test = cases
-    world = World(seed, words, noise)
+    def counted(asked: Callable[..., str]) -> Callable[..., str]:
+        def ask(*given: str) -> str:
+            proposed.append(world.tried)
+            return asked(*given)
 
-    class Adapter:
-        propose_new_texts = None
+        return ask
 
-        def evaluate(self, batch: list[Item], candidate: dict[str, str], capture_traces: bool = False) -> Any:
-            said = [answer(candidate["system"]) for _ in batch]
-            judged = [world.judge(item, text) for item, text in zip(batch, said, strict=True)]
-            scores = [score for score, _ in judged]
-            traces = list(zip(batch, said, judged, strict=True)) if capture_traces else None
-            return EvaluationBatch(said, scores, traces)
-
-        def make_reflective_dataset(
-            self,
-            candidate: Any,  # noqa: ARG002
-            batch: Any,
-            components: list[str],
-        ) -> dict[str, Any]:
-            rows = [
-                {"Inputs": item.question, "Generated Outputs": said, "Feedback": words or f"score {score}"}
-                for item, said, (score, words) in batch.trajectories
-            ]
-            return dict.fromkeys(components, rows)
-
-    class Quiet:
-        def log(self, message: str) -> None:
-            pass
-
-    asked: list[int] = []
-
-    def reflect(prompt: Any) -> str:
-        asked.append(world.tried)
-        return world.reflect(prompt if isinstance(prompt, str) else prompt[-1]["content"])
-
-    found = optimize(
-        {"system": START}, train, validation, Adapter(), reflection_lm=reflect, max_metric_calls=max(BUDGETS), seed=seed, logger=Quiet(), **options
-    )  # fmt: skip
+    world.reflect, world.suggest = counted(world.reflect), counted(world.suggest)
+    found = prompt_pipe.serve(venvs.python_of(name, venvs.cache_folder()), script, world, job)
     curve: Curve = {}
-    for budget in BUDGETS:
-        there = [i for i, calls in enumerate(found.discovery_eval_counts) if calls <= budget]
-        best = max(there, key=lambda i: found.val_aggregate_scores[i], default=0)
-        score = truth(found.candidates[best]["system"], test)
-        curve[budget] = (score, sum(calls <= budget for calls in asked))
+    for budget in budgets:
+        there = [one for one in found if one["calls"] <= budget]
+        best = max(there, key=lambda one: one["score"], default={"text": world.start})
+        curve[budget] = (world.measure(best["text"]), sum(calls <= budget for calls in proposed))
     return curve
 
 
-ENGINES: dict[str, Callable[..., Curve]] = {
-    "clawback, reflect": lambda *a: ours("reflect", *a),
-    "the same, losers not heeded": lambda *a: ours("reflect", *a, heeds=False),
-    "clawback, evolve": lambda *a: ours("evolve", *a),
+gepa = partial(peer, name="gepa", script="gepa_prompts.py")
+mipro = partial(peer, name="dspy", script="mipro_prompts.py")
+Engine = Callable[[MakeWorld, int, tuple[int, ...]], Curve]
+ENGINES: dict[str, Engine] = {
+    "clawback, reflect": partial(ours, engine="reflect"),
+    "the same, losers not heeded": partial(ours, engine="reflect", heeds=False),
+    "clawback, evolve": partial(ours, engine="evolve"),
     "GEPA 0.1.4": gepa,
-    "GEPA 0.1.4, cached": lambda *a: gepa(*a, cache_evaluation=True),
+    "GEPA 0.1.4, cached": partial(gepa, cache_evaluation=True),
+    "MIPROv2, dspy 3.4.1": mipro,
 }
+BUDGETS = (25, 50, 75, 100, 150, 200, 300, 400)
+REAL_ENGINES: dict[str, Engine] = {
+    "clawback, reflect": partial(ours, engine="reflect"),
+    "clawback, templates": partial(ours, engine="reflect", templates=True),
+    "GEPA 0.1.4": gepa,
+    "MIPROv2, dspy 3.4.1": mipro,
+}
+REAL_BUDGETS = (50, 100)
 
 
-def race(variants: list[str], seeds: int, first: int, engines: list[str]) -> dict[str, Any]:
+def rules(variants: list[str], seeds: range, engines: list[str]) -> dict[str, Any]:
     """Variant → engine → a curve for each seed."""
     made: dict[str, Any] = {}
     for variant in variants:
         words, noise = VARIANTS[variant]
-        for name in engines:
-            curves = []
-            for seed in range(first, first + seeds):
-                cases = tuple(
-                    items(seed, count, kind) for kind, count in (("train", 20), ("val", 20), ("test", 60))
-                )
-                curves.append(ENGINES[name](seed, words, noise, cases))
+        for name in engines or ENGINES:
+            curves = [
+                ENGINES[name](lambda heeds, seed=seed: _rule_world.World(seed, words, noise, heeds), seed, BUDGETS)  # noqa: B023
+                for seed in seeds
+            ]  # fmt: skip
             made.setdefault(variant, {})[name] = curves
             print(f"{variant}: {name} done", file=sys.stderr)
     return made
 
 
-def table(found: dict[str, Any]) -> str:
+def real(data: Path, seeds: range, engines: list[str]) -> dict[str, Any]:
+    """Engine → a curve for each seed, and what the prompt as it was gets; empty where the model or the prompts are missing."""
+    from benchmarks import _real_prompt_world
+
+    person = _real_prompt_world.load(data)
+    if isinstance(person, str):
+        print(f"The real world is left out: {person}", file=sys.stderr)
+        return {}
+    made: dict[str, Any] = {"the prompt as it was": []}
+    for seed in seeds:  # seed by seed, so that what is there when it is stopped is whole
+        made["the prompt as it was"].append(dict.fromkeys(REAL_BUDGETS, (person.measure(person.start)[0], 0)))
+        for name in engines or REAL_ENGINES:
+            curve = REAL_ENGINES[name](lambda heeds, seed=seed: person.world(seed, heeds), seed, REAL_BUDGETS)
+            made.setdefault(name, []).append(curve)
+            print(f"real, seed {seed}: {name}: {curve}; {person.account()}", file=sys.stderr, flush=True)
+    return made
+
+
+def table(found: dict[str, Any], budgets: tuple[int, ...]) -> str:
     lines = []
     for variant, engines in found.items():
-        lines += [
-            f"\n### {variant}\n",
-            "| engine | " + " | ".join(str(b) for b in BUDGETS) + " | proposals at 400 |",
-        ]
-        lines.append("| --- |" + " --- |" * (len(BUDGETS) + 1))
+        lines += [f"\n### {variant}\n", "| engine | " + " | ".join(str(b) for b in budgets) + f" | proposals at {max(budgets)} |"]  # fmt: skip
+        lines.append("| --- |" + " --- |" * (len(budgets) + 1))
         for name, curves in engines.items():
             cells = []
-            for budget in BUDGETS:
+            for budget in budgets:
                 scores = [curve[budget][0] for curve in curves]
                 spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
                 cells.append(f"{statistics.fmean(scores):.2f} ± {spread:.2f}")
-            asked = statistics.fmean(curve[max(BUDGETS)][1] for curve in curves)
+            asked = statistics.fmean(curve[max(budgets)][1] for curve in curves)
             lines.append(f"| {name} | {' | '.join(cells)} | {asked:.0f} |")
     return "\n".join(lines)
 
@@ -160,15 +168,21 @@ def table(found: dict[str, Any]) -> str:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks prompts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--part", choices=("search", "actor", "all"), default="all")
+    parser.add_argument("--world", choices=("rules", "real", "both"), default="both")
     parser.add_argument("--variant", action="append", choices=VARIANTS)
-    parser.add_argument("--engine", action="append", choices=ENGINES)
+    parser.add_argument("--engine", action="append", choices={**ENGINES, **REAL_ENGINES})
+    parser.add_argument("--prompts", type=Path, default=DATA, help="JSON lines with `prompt`, for the real world")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     made: dict[str, Any] = {}
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     if options.part != "actor":
-        made["search"] = race(options.variant or list(VARIANTS), options.seeds, options.first_seed, options.engine or list(ENGINES))  # fmt: skip
+        if options.world != "real":
+            made["search"] = rules(options.variant or list(VARIANTS), seeds, options.engine)
+        if options.world != "rules":
+            made["real"] = real(options.prompts, seeds, options.engine)
     if options.part != "search":
         from benchmarks import _prompt_policies
 
@@ -179,7 +193,9 @@ def main(argv: list[str]) -> int:
         print(json.dumps(made))
         return 0
     if "search" in made:
-        print(table(made["search"]))
+        print(table(made["search"], BUDGETS))
+    if made.get("real"):
+        print(table({"SmolLM2 under real prompts": made["real"]}, REAL_BUDGETS))
     if "actor" in made:
         from benchmarks import _prompt_policies
 

@@ -21,6 +21,8 @@ PEERS = {
     "trl": ["trl==1.16.*"],
     "litellm": ["litellm[proxy]"],
     "transformers": ["transformers[serving]", "accelerate"],
+    "gepa": ["gepa==0.1.4"],
+    "dspy": ["dspy[optuna]==3.4.1", "numpy"],
 }
 TRAINERS = ("clawback", "reinforceclaw", "trl", "transformers")
 SHARED = ("torch", "transformers", "peft", "numpy")

@@ -26,6 +26,15 @@ def replace(path: Path, data: bytes, mode: int | None = None) -> None:
     beside.replace(path)
 
 
+def append_line(path: Path, line: str) -> None:
+    """Add a line and sync it, in a file of mode 0600: what a crash leaves is whole lines, and at most a piece of the last."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+        file.write(line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def sync(path: Path) -> None:
     """Make a file, or a folder's entries, reach the disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -18,7 +18,7 @@ from clawback.demo import cloud
 from clawback.errors import Busy, TrainingError, UsageError
 from clawback.jobs import prompting
 from clawback.jobs.prompt_models import BudgetSpent, Meter
-from clawback.jobs.prompt_search import JOURNAL, SEARCH
+from clawback.jobs.prompt_search import GATE, JOURNAL, SEARCH
 from clawback.paths import Home
 from clawback.prompts import Price, ScriptedLLM
 from clawback.records import Message, Turn
@@ -128,6 +128,31 @@ def test_a_search_that_is_stopped_goes_on_and_pays_for_nothing_twice(rated: Home
     assert (found.after, found.stopped) == (wanted.after, wanted.stopped)
     assert (found.version and found.version.prompt) == (wanted.version and wanted.version.prompt)
     assert first.usage.calls + second.usage.calls == at_once.usage.calls
+
+
+@pytest.mark.parametrize("at", [20, 36], ids=["in the search", "in the gate"])
+def test_what_was_spent_before_a_stop_counts(rated: Home, at: int) -> None:
+    config.save(rated.config, SMALL)
+
+    class Stopped(ScriptedLLM):
+        def answer(self, messages, max_tokens, temperature):  # type: ignore[no-untyped-def]
+            if self.usage.calls == at:
+                raise KeyboardInterrupt
+            return super().answer(messages, max_tokens, temperature)
+
+    first = Stopped(cloud.answer)
+    with pytest.raises(KeyboardInterrupt):
+        prompting.optimize(rated, backend=first)
+    assert (rated.prompts / GATE).exists() == (at == 36)
+    config.save(rated.config, {"prompts": {**SMALL["prompts"], "max_tokens": first.usage.tokens}})
+    again = ScriptedLLM(cloud.answer)
+    with suppress(BudgetSpent):  # the limit is the gate's as well
+        prompting.optimize(rated, backend=again)
+    assert again.usage.calls == 0, "the allowance was used before the stop"
+    config.save(rated.config, {"prompts": {**SMALL["prompts"], "max_tokens": 1_000_000}})
+    found = prompting.optimize(rated, backend=again)
+    assert found.calls == first.usage.calls + again.usage.calls
+    assert found.calls <= 48
 
 
 def test_a_search_whose_feedback_was_taken_back_begins_anew(rated: Home) -> None:

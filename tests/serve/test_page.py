@@ -14,6 +14,7 @@ import pytest
 from clawback import config, feedback, paths, store
 from clawback.paths import Home
 from clawback.records import Run, Turn, Version
+from clawback.release import prompted
 from clawback.serve import app as serving
 
 from .conftest import Running, Upstream, sse
@@ -243,6 +244,28 @@ def test_turns_learning_versions_and_health(page: Any, home: Home) -> None:
     assert width[0] <= width[1], "nothing sticks out sideways"
 
 
+def test_a_prompt_is_read_accepted_put_live_and_taken_back_by_keyboard(page: Any, home: Home) -> None:
+    with store.connect(home.database) as db:
+        live = db.version(1)
+        prompted.propose(db, "Answer briefly.\n<img src=x onerror=\"document.title='ran'\">", parent=live, origin={"author": "hand"})  # fmt: skip
+    go(page, "prompts")
+    page.wait_for_selector("text=New, and accepted by nobody yet")
+    page.keyboard.press("ArrowDown")
+    assert "Version 2" in page.evaluate("() => document.activeElement.ariaLabel")
+    page.locator("button:has-text('Accept')").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#live:has-text('version 2 is live')")
+    with store.connect(home.database) as db:
+        assert db.live().number == 2
+        assert prompted.unseen(db, db.live()) == []
+    page.locator("button:has-text('Roll back')").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#live:has-text('version 1 is live')")
+    assert page.title() == "Prompts · Clawback"
+    width = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
+    assert width[0] <= width[1], "nothing sticks out sideways"
+
+
 def test_a_run_under_way_can_be_watched_and_stopped(page: Any, home: Home) -> None:
     progress = {"phase": "draw", "step": 120, "steps": 256, "seconds_left": 200.0}
     with store.connect(home.database) as db:
@@ -260,7 +283,7 @@ def test_a_run_under_way_can_be_watched_and_stopped(page: Any, home: Home) -> No
 
 
 def test_every_control_has_a_name_and_a_view_its_heading(page: Any) -> None:
-    for view in ("rate", "chat", "turns", "learning", "versions", "health"):
+    for view in ("rate", "chat", "turns", "learning", "versions", "prompts", "health"):
         go(page, view)
         assert page.locator("main h1").count() == 1
         nameless = page.locator("button, a, input, textarea, select").evaluate_all(

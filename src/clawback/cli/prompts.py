@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from clawback.jobs.prompt_search import Found
     from clawback.paths import Home
     from clawback.records import Version
-    from clawback.store import Store
 
 
 @click.group(invoke_without_command=True)
@@ -219,8 +218,10 @@ def history(as_json: bool) -> None:
     \b
     clawback prompts history
     """
+    from clawback.release import prompted
+
     with open_store() as store:
-        found = changes(store)
+        found = prompted.changes(store)
         live = store.live()
     lines = []
     for version in found:
@@ -234,13 +235,6 @@ def history(as_json: bool) -> None:
         "\n".join(fold(one, " " * 10) for one in lines) or "No prompt was learned yet.",
         as_json,
     )
-
-
-def changes(store: Store) -> list[Version]:
-    """Versions whose prompt is another than their parent's."""
-    every = store.versions()
-    texts = {v.number: v.prompt for v in every}
-    return [v for v in every if v.prompt != texts.get(v.parent or 0, "")]
 
 
 def author(version: Version) -> str:

@@ -1,13 +1,22 @@
-"""Who answers while prompts are tried, and a meter on it: no call is made that a limit of the settings would be broken by."""
+"""Who answers while prompts are tried, and a meter on it: no call is made that a limit of the settings would be broken by.
+
+A search that was stopped has spent something already: its meter begins there, and the gate's answers that were paid for are kept like the search's.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from clawback import config
 from clawback.errors import ClawbackError, UsageError
+from clawback.files import append_line
 from clawback.paths import Home
 from clawback.records import Message
 
@@ -21,7 +30,7 @@ class BudgetSpent(ClawbackError):
 
 
 class Meter:
-    """A backend that keeps to ``max_tokens`` and ``max_money`` over the search and the gate together. Calling it asks once."""
+    """A backend that keeps to ``max_tokens`` and ``max_money`` over the search and the gate together, before and after a stop. Calling it asks once."""
 
     def __init__(self, backend: LLMBackend, settings: config.Prompts) -> None:
         self.backend, self.settings = backend, settings
@@ -30,6 +39,10 @@ class Meter:
     @property
     def usage(self) -> Usage:
         return self.backend.usage - self.began
+
+    def spent_before(self, usage: Usage) -> None:
+        """What was used before a stop counts as well."""
+        self.began = self.began - usage
 
     def __call__(self, messages: Sequence[Message]) -> str:
         """Raises ``BudgetSpent`` instead of asking beyond a limit."""
@@ -47,6 +60,46 @@ class Meter:
                 raise BudgetSpent(
                     f"[prompts] {name} = {most:g} is used up after {used.calls} calls. Raise it and run the same command again: what was paid for is kept."
                 )
+
+
+class Kept:
+    """A meter whose answers are kept as they come: asked again in the same order, as after a stop, they are not paid for twice."""
+
+    def __init__(self, path: Path, meter: Meter) -> None:
+        self.path, self.meter = path, meter
+        self.times: Counter[str] = Counter()
+        self.known = {str(one["asked"]): one for one in _lines(path)}
+
+    @property
+    def usage(self) -> Usage:
+        """Of all that is kept."""
+        from clawback.prompts.backends import NOTHING, Usage
+
+        return sum((Usage(**one["usage"]) for one in self.known.values()), NOTHING)
+
+    def __call__(self, messages: Sequence[Message]) -> str:
+        """Raises ``BudgetSpent``, and what the backend raises."""
+        said = hashlib.sha256(json.dumps(list(messages), sort_keys=True, default=str).encode()).hexdigest()
+        self.times[said] += 1
+        key = f"{said[:32]}:{self.times[said]}"
+        if key not in self.known:
+            before = self.meter.usage
+            answer = self.meter(messages)
+            self.known[key] = {"asked": key, "answer": answer, "usage": (self.meter.usage - before).to_dict()}
+            append_line(self.path, json.dumps(self.known[key]))
+        return str(self.known[key]["answer"])
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file; one that a crash cut off is paid for again."""
+    found = []
+    with suppress(FileNotFoundError):
+        for line in path.read_text("utf-8", "replace").split("\n"):
+            with suppress(ValueError):
+                one = json.loads(line)
+                if isinstance(one, dict) and {"asked", "answer", "usage"} <= one.keys():
+                    found.append(one)
+    return found
 
 
 def model_of(db: Store, settings: config.Prompts) -> str:

@@ -17,7 +17,7 @@ from clawback import config, feedback
 from clawback.errors import TrainingError, UsageError
 from clawback.files import replace
 from clawback.jobs import checks
-from clawback.jobs.prompt_models import Meter, model_of
+from clawback.jobs.prompt_models import Kept, Meter, model_of
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.records import BETTER, Run, Sample, Version
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from clawback.prompts.guards import Screen
     from clawback.store import Store
 
-SEARCH, JOURNAL = "search.json", "journal.jsonl"
+SEARCH, JOURNAL, GATE = "search.json", "journal.jsonl", "gate.jsonl"
 MOST_EXAMPLES = 64
 """Newest questions that a search asks."""
 UNRATED = 16
@@ -63,11 +63,13 @@ class Found:
         return kept | {"live": self.live, "report": self.report.to_dict() if self.report else None}
 
 
-def judge(home: Home, db: Store, number: int, meter: Meter, on_progress: OnProgress | None = None) -> Report:
+def judge(
+    home: Home, db: Store, number: int, ask: prompt_gate.Backend, on_progress: OnProgress | None = None
+) -> Report:
     """The gate for a prompt, within what is left of the meter."""
     settings = config.load(home.config)
     return prompt_gate.gate(
-        db, home, number, meter, settings=settings, answers=settings.prompts.gate_answers, on_progress=on_progress
+        db, home, number, ask, settings=settings, answers=settings.prompts.gate_answers, on_progress=on_progress
     )  # fmt: skip
 
 
@@ -139,6 +141,8 @@ class Search:
 
         self._keep()
         journal = Journal(self.home.prompts / JOURNAL)
+        judging = Kept(self.home.prompts / GATE, meter)
+        meter.spent_before(journal.paid + judging.usage)
         result = engine(self.engine)(
             self.start,
             self.examples,
@@ -155,7 +159,7 @@ class Search:
         report: Report | None = None
         unseen: tuple[str, ...] = ()
         if version is not None:
-            report = judge(self.home, self.db, version.number, meter, tell)
+            report = judge(self.home, self.db, version.number, judging, tell)
             version = prompt_gate.settle(self.db, self.home, report, self.settings.trial)
             unseen = tuple(prompted.unseen(self.db, version)) if version.status == "candidate" else ()
         else:

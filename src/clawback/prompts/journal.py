@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from clawback.errors import UsageError
+from clawback.files import append_line
+from clawback.prompts.backends import NOTHING, Usage
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.types import Example, Outcome, Proposal, Request
 
@@ -44,6 +46,12 @@ class Journal:
     def keep_proposal(self, request: Request, proposal: Proposal) -> None:
         self.proposals[request.fingerprint] = proposal
         self._write({"asked": request.fingerprint, **proposal.to_dict()})
+
+    @property
+    def paid(self) -> Usage:
+        """All that its calls have cost."""
+        known = (*self.outcomes.values(), *self.proposals.values())
+        return sum((one.usage for one in known), NOTHING)
 
     def to_dict(self) -> dict[str, Any]:
         """The whole state as JSON values, for those who keep it elsewhere than in a file."""
@@ -88,13 +96,8 @@ class Journal:
             raise ValueError("neither a try nor a proposal")
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        if self.path is None:
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
-            file.write(json.dumps(line).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        if self.path is not None:
+            append_line(self.path, json.dumps(line))
 
 
 def _tried(prompt: Prompt, example: Example, again: int) -> str:

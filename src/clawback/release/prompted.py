@@ -97,6 +97,13 @@ def unseen(store: Store, version: Version) -> list[str]:
     return screening.unknown(version.prompt, screening.known(store, templates))
 
 
+def changes(store: Store) -> list[Version]:
+    """Versions whose prompt is another than their parent's, oldest first."""
+    every = store.versions()
+    texts = {v.number: v.prompt for v in every}
+    return [v for v in every if v.prompt != texts.get(v.parent or 0, "")]
+
+
 def accept(store: Store, version: Version) -> list[str]:
     """The person has seen the new sentences and says yes to them. Returns them."""
     new = unseen(store, version)

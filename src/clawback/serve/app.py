@@ -6,7 +6,7 @@ from typing import Any
 
 from clawback import config
 from clawback.paths import Home, secret
-from clawback.serve import api, guard, hooks, page, wire
+from clawback.serve import api, guard, hooks, page, prompts_api, wire
 from clawback.serve.dialects import OLLAMA
 from clawback.serve.models_api import ModelsAPI
 from clawback.serve.server import Server
@@ -24,7 +24,7 @@ def make(home: Home, settings: config.Serve | None = None) -> Any:
             Route("/healthz", _Asgi(health), methods=["GET", "HEAD"]),
             Route("/api/hello", _Asgi(greet), methods=["HEAD", "GET"]),
             *(Route(path, models) for path in OLLAMA),
-            Mount("/api", routes=[*api.routes(server), *hooks.routes(server)]),
+            Mount("/api", routes=[*api.routes(server), *prompts_api.routes(server), *hooks.routes(server)]),
             Route("/metrics", api.metrics(server)),
             Route("/v1/{rest:path}", models),
             Route("/v1beta/{rest:path}", models),

@@ -31,6 +31,13 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     version: int | None = None
 
 
+class Used(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/prompts/ID/use``."""
+
+    seen: tuple[str, ...] = ()
+    """The new sentences that the person was shown (``unseen`` of ``GET /api/prompts``), to which this is a yes."""
+
+
 class Pair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of ``POST /api/pairs``: answer a turn's prompt by two versions."""
 

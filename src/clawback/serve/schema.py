@@ -31,6 +31,7 @@ _READS = (
     "/sessions",
     "/sessions/{name}",
     "/versions",
+    "/prompts",
     "/runs",
     "/runs/{id}",
     "/inbox",
@@ -44,6 +45,7 @@ _WRITES: dict[str, Any] = {
     "/pairs": bodies.Pair,
     "/rollback": bodies.Wanted,
     "/versions/{id}/promote": None,
+    "/prompts/{id}/use": bodies.Used,
     "/runs/{id}/stop": None,
 }
 """``/train`` and ``/runs/ID/resume`` start a process, so they are left to their own descriptions below."""

@@ -4,12 +4,13 @@ import { attempt, button, el, kbd, say } from "./dom.js";
 import { health } from "./health.js";
 import { learning } from "./learning.js";
 import { who } from "./names.js";
+import { prompts } from "./prompts.js";
 import { rate } from "./rate.js";
 import { api, token } from "./server.js";
 import { turns } from "./turns.js";
 import { versions } from "./versions.js";
 
-const views = { rate, chat, turns, learning, versions, health };
+const views = { rate, chat, turns, learning, versions, prompts, health };
 const EVERY = 10_000;
 
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -91,6 +92,7 @@ const ICONS = {
   turns: "M4 6h16M4 12h16M4 18h10",
   learning: "M4 19V5m0 14h16M7 15l4-5 3 3 5-7",
   versions: "M12 4l8 4-8 4-8-4zm-8 8l8 4 8-4M4 16l8 4 8-4",
+  prompts: "M5 5h14v10h-8l-4 4v-4H5zm3 3h8m-8 4h5",
   health: "M4 12h4l2-6 4 12 2-6h4",
 };
 function icon(name) {
