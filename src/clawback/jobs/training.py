@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import time
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clawback import config, feedback, release, store
-from clawback.errors import Busy, ClawbackError, ModelError, Stopped, TrainingError, UsageError
+from clawback import feedback, release, store
+from clawback.errors import Busy, ModelError, TrainingError, UsageError
 from clawback.jobs import checks, inputs
+from clawback.jobs.run_job import RunJob, plays
 from clawback.paths import Home
-from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
+from clawback.progress import OnProgress
 from clawback.records import Run, Sample, Version
 from clawback.release import Report, prompted
 from clawback.release.registry import LOCK_SECONDS, check
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
     from clawback.rewards.terms import Terms
-    from clawback.store import Store
-
-PROGRESS_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +84,11 @@ def judge_waiting(home: Home, *, on_progress: OnProgress | None = None) -> Repor
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
 
 
-class _Job:
+class _Job(RunJob):
     """One call of ``train_once``: what its steps share."""
 
-    def __init__(self, home: Home, db: Store, on_progress: OnProgress | None) -> None:
-        self.home, self.db, self.on_progress = home, db, on_progress
-        self.settings = config.load(home.config)
-        self.pace, self.told, self.phase = Pace(), 0.0, ""
-        self.steps: list[tuple[str, int, dict[str, float]]] = []
-        """Figures that are not in the store yet."""
+    kept = "Your ratings are safe."
+    again = "clawback runs resume"
 
     def go(self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool) -> Outcome:
         release.heal(self.db, self.home)
@@ -106,32 +98,13 @@ class _Job:
             self.judge_waiting()
             run, policy = self.begin(algorithm, preset, seed, fold)
             self.give_up_waiting(run)
-        try:
+        with self.entered(run):
             version = self.candidate(run, policy)
             # The gate loads what is on disk: what it judged is what will answer. Two bases in memory are one too many.
             del policy
             gc.collect()
             report = self.judge(version)
-        except Stopped:
-            self.keep_steps(run)
-            self.db.update_run(run.id, status="stopped")
-            raise
-        except ClawbackError as error:
-            self.fail(run, str(error))
-            raise
-        except Exception as error:
-            self.fail(run, f"{type(error).__name__}: {error}")
-            raise TrainingError(
-                f"The run failed ({type(error).__name__}: {error}). Your ratings are safe."
-            ) from error
-        self.keep_steps(run)
-        self.db.update_run(run.id, status="done", progress={"phase": "done"})
-        shutil.rmtree(self.folder(run), ignore_errors=True)
         return Outcome(self.db.run(run.id), self.db.version(version.number), report)
-
-    def folder(self, run: Run) -> Path:
-        """Where the run's checkpoints are, and its adapter until it is a version."""
-        return self.home.runs / str(run.id)
 
     # ------------------------------------------------------------------------------------------------- begin
 
@@ -139,7 +112,7 @@ class _Job:
         """Mark a stopped run as running again. Raises ``UsageError`` for any other, and where a newer one has begun since."""
         run = self.db.run(number)
         newest = next((r for r in self.db.runs(limit=1000) if r.algorithm != "prompt"), run)
-        if (run.recipe.get("extra") or {}).get("gym"):
+        if plays(run):
             raise UsageError(
                 f"Run {number} plays episodes: `clawback gym --resume {number}` goes on with it."
             )
@@ -158,7 +131,7 @@ class _Job:
         run = self.db.active_run()
         if run is None:
             return None
-        if (run.recipe.get("extra") or {}).get("gym"):  # it is gone on with by `clawback gym`
+        if plays(run):  # it is gone on with by `clawback gym`
             self.db.update_run(run.id, status="stopped")
             return None
         standing = {f.id for f in self.db.feedback()}
@@ -235,8 +208,7 @@ class _Job:
             progress={"phase": "start"},
         )
         begun = self.db.start_run(run)
-        for left in self.home.runs.glob("*"):  # of a run that was stopped and is not gone on with
-            shutil.rmtree(left, ignore_errors=True)
+        self.sweep(begun)
         return begun, policy
 
     # ------------------------------------------------------------------------------------------------- train
@@ -337,39 +309,3 @@ class _Job:
         waiting = self.db.waiting()
         if waiting is not None and self.db.version(waiting[0]).run_id != run.id:
             self.db.reject(waiting[0])
-
-    # ---------------------------------------------------------------------------------------------- progress
-
-    def enter(self, run: Run, progress: Progress) -> None:
-        """Into the run's row, a few times a second at most, for ``clawback status``; and to who asked for it.
-
-        Raises ``Stopped`` where somebody wants the run to stop.
-        """
-        progress = self.pace(progress)
-        phase, now = str(progress.get("phase", "")), time.monotonic()
-        if figures := curve(progress):
-            self.steps.append((phase, progress["step"], figures))
-        if phase not in ANNOUNCEMENTS and (phase != self.phase or now - self.told >= PROGRESS_SECONDS):
-            self.told, self.phase = now, phase
-            self.db.update_run(run.id, progress=progress)
-            self.keep_steps(run)
-        self.tell(progress)
-        if phase not in ANNOUNCEMENTS and self.db.stop_wanted(run.id):
-            self.db.update_run(run.id, progress=progress)
-            raise Stopped(
-                f"Run {run.id} was stopped ({describe(progress)}). Its checkpoint is kept: `clawback runs resume` goes on with it."
-            )
-
-    def keep_steps(self, run: Run) -> None:
-        if self.steps:
-            self.db.add_steps(run.id, self.steps)
-            self.steps = []
-
-    def tell(self, progress: Progress) -> None:
-        if self.on_progress:
-            self.on_progress(progress)
-
-    def fail(self, run: Run, why: str) -> None:
-        self.keep_steps(run)
-        self.db.update_run(run.id, status="failed", error=why)
-        shutil.rmtree(self.folder(run), ignore_errors=True)
