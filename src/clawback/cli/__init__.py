@@ -74,6 +74,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "model": ("model", "Which models this machine has, and what they are."),
         "import": ("files", "Bring turns in from a file."),
         "export": ("files", "Write turns with their feedback to a file."),
+        "forget": ("privacy", "Delete turns for good, and train without them."),
+        "prune": ("privacy", "Delete old turns and versions."),
         "backup": ("files", "Copy the database while it is in use."),
         "completion": ("channel", "Let the Tab key complete commands."),
     },

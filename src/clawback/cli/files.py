@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
-from clawback.cli.common import emit, json_option, open_store
+from clawback import config
+from clawback.cli.common import current_home, emit, json_option, open_store
 
 
 @click.command()
@@ -20,11 +22,19 @@ from clawback.cli.common import emit, json_option, open_store
     "--scale", type=click.Choice(["auto", "1-10", "0-1"]), default="auto", show_default=True,
     help="What a `score` in the file means.",
 )  # fmt: skip
+@click.option(
+    "--consent", type=click.Choice(["yes", "no"]),
+    help="Whether whoever it is from agreed to training; no: kept to look at. A line's own `consent` outweighs it.",
+)  # fmt: skip
+@click.option(
+    "--licence", default="", metavar="L", help="Under which it came, such as CC-BY-4.0; kept with each turn."
+)
 @json_option
-def import_(path: Path, kind: str, scale: str, as_json: bool) -> int:
+def import_(path: Path, kind: str, scale: str, consent: Any, licence: str, as_json: bool) -> int:
     """Bring turns in from a file; the same file twice brings nothing twice.
 
-    Each line is {"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit"}.
+    Each line is {"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit",
+    "consent" (true/false), "licence"}.
 
     \b
     clawback import rated.jsonl
@@ -37,7 +47,10 @@ def import_(path: Path, kind: str, scale: str, as_json: bool) -> int:
         if kind == "claude-code":
             report = importers.import_transcripts(store, path)
         else:
-            report = importers.import_file(store, path, scale=scale)
+            required = config.load(current_home().config).privacy.require_consent
+            report = importers.import_file(
+                store, path, scale=scale, consent=consent or "", licence=licence, required=required
+            )
     lines = [
         f"{report.turns} turns and {report.feedback} pieces of feedback brought in; {report.known} were known already."
     ]
@@ -54,17 +67,20 @@ import_.name = "import"
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="Unrated turns too.")
+@click.option("--session", default="", metavar="NAME", help="All turns of one conversation.")
+@click.option("--person", default="", metavar="NAME", help="What one rater said (`clawback raters`).")
 @json_option
-def export(path: Path, everything: bool, as_json: bool) -> None:
+def export(path: Path, everything: bool, session: str, person: str, as_json: bool) -> None:
     """Write turns with their feedback to a JSONL file that `clawback import` reads.
 
     \b
     clawback export mine.jsonl
+    clawback export anna.jsonl --person slack:U024
     """
     from clawback.capture import importers
 
     with open_store() as store:
-        count = importers.export_file(store, path, everything=everything)
+        count = importers.export_file(store, path, everything=everything, session=session, person=person)
     emit({"path": str(path), "turns": count}, f"{count} turns written to {path}.", as_json)
 
 

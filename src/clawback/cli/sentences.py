@@ -24,8 +24,7 @@ MEANT = {
     "list": "turns",
     "ls": "turns",
     "history": "turns",
-    "forget": "undo",
-    "delete": "undo",
+    "delete": "forget",
     "stats": "status",
     "models": "model",
 }

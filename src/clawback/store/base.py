@@ -39,29 +39,37 @@ def readable(of_row: Callable[P, R]) -> Callable[P, R]:
 class Base:
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path, self._db = path, db
-        self._redacting: bool | None = None
+        self._cleaning: tuple[bool, tuple[str, ...]] | None = None
         db.row_factory = sqlite3.Row
 
     def clean(self, value: Any) -> Any:
         """A text, or a message with its texts, as it may be stored: without secrets. Every text from outside comes through here."""
-        if not value or not self._redacts():
+        if not value:
             return value
-        from clawback.redact import redact_all
+        redacting, rules = self._privacy()
+        if redacting:
+            from clawback.redact import redact_all
 
-        return redact_all(value)
+            value = redact_all(value)
+        if rules:
+            from clawback.redact import by_rules
 
-    def _redacts(self) -> bool:
-        """Unless the settings beside the database say otherwise."""
-        if self._redacting is None:
-            self._redacting = True
+            value = by_rules(rules, value)
+        return value
+
+    def _privacy(self) -> tuple[bool, tuple[str, ...]]:
+        """Whether secrets are taken out, and the person's own rules: as the settings beside the database say."""
+        if self._cleaning is None:
+            self._cleaning = True, ()
             with suppress(OSError):
                 settings = self.path.with_name("config.toml")
                 # Reading settings costs more than all the rest; only who changed these has to pay for it.
                 if b"[privacy]" in settings.read_bytes():
                     from clawback import config
 
-                    self._redacting = config.load(settings).privacy.redact
-        return self._redacting
+                    privacy = config.load(settings).privacy
+                    self._cleaning = privacy.redact, privacy.rules
+        return self._cleaning
 
     def close(self) -> None:
         self._db.close()

@@ -39,8 +39,8 @@ class Turns(Base):
                 (turn.session, turn.agent, turn.cwd, created),
             )
             number = db.execute(
-                "INSERT INTO turns (session_id, agent, kind, model, version, cwd, event_id, created_at, seen_at, vouched)"
-                " SELECT id, ?, ?, ?, ?, coalesce(nullif(?, ''), cwd), ?, ?, ?, ? FROM sessions WHERE name = ?",
+                "INSERT INTO turns (session_id, agent, kind, model, version, cwd, event_id, created_at, seen_at, vouched, consent, licence)"
+                " SELECT id, ?, ?, ?, ?, coalesce(nullif(?, ''), cwd), ?, ?, ?, ?, ?, ? FROM sessions WHERE name = ?",
                 (
                     turn.agent,
                     turn.kind,
@@ -51,6 +51,8 @@ class Turns(Base):
                     created,
                     now() if seen_at is None else seen_at,
                     turn.vouched,
+                    turn.consent,
+                    self.clean(turn.licence),
                     turn.session,
                 ),
             ).lastrowid
@@ -252,5 +254,7 @@ def _turn(row: sqlite3.Row) -> Turn:
         calls=tuple(json.loads(row["calls"])) if row["calls"] else (),
         next_state=tuple(json.loads(row["next_state"])) if row["next_state"] else (),
         vouched=bool(row["vouched"]),
+        consent=row["consent"],
+        licence=row["licence"],
         thinking=row["thinking"],
     )
