@@ -76,6 +76,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "export": ("files", "Write turns with their feedback to a file."),
         "forget": ("privacy", "Delete turns for good, and train without them."),
         "prune": ("privacy", "Delete old turns and versions."),
+        "encryption": ("encryption", "Encrypt the database on the disk."),
         "backup": ("files", "Copy the database while it is in use."),
         "completion": ("channel", "Let the Tab key complete commands."),
     },

@@ -45,6 +45,7 @@ EXTRAS = {
     "mcp": ("mcp",),
     "environments": ("gymnasium",),
     "browser": ("playwright",),
+    "crypt": ("keyring", "pyrage", "sqlcipher3"),
 }  # fmt: skip
 """Extra of the package → the modules that it brings."""
 

@@ -7,12 +7,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from clawback.errors import NotFound, StoreError
+from clawback.store import connection
 from clawback.store.schema import DAMAGED, ODD, _sentence
 
 P = ParamSpec("P")
@@ -40,7 +41,6 @@ class Base:
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path, self._db = path, db
         self._cleaning: tuple[bool, tuple[str, ...]] | None = None
-        db.row_factory = sqlite3.Row
 
     def clean(self, value: Any) -> Any:
         """A text, or a message with its texts, as it may be stored: without secrets. Every text from outside comes through here."""
@@ -124,8 +124,9 @@ class Base:
                 (key, json.dumps(value)),
             )
 
-    def backup(self, path: Path) -> None:
-        """Copy the database while others go on using it. The copy appears whole or not at all, mode 0600.
+    def backup(self, path: Path, *, plain: bool = False) -> None:
+        """Copy the database while others go on using it. The copy appears whole or not at all, mode 0600; one of an encrypted database needs
+        the same key, unless ``plain``.
 
         Raises ``StoreError`` when the copy cannot be written.
         """
@@ -133,8 +134,10 @@ class Base:
         try:
             beside.unlink(missing_ok=True)
             os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            with closing(sqlite3.connect(beside)) as target:
-                self._db.backup(target)
+            if plain:
+                connection.copy_plain(self._db, beside)
+            else:
+                connection.copy(self._db, self.path, beside)
             beside.replace(path)
         except (sqlite3.Error, OSError) as error:
             beside.unlink(missing_ok=True)
