@@ -46,6 +46,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "gym": ("gym", "Learn from an environment: play, learn, compare."),
         "episodes": ("gym", "List what was played, or show one episode."),
         "prompts": ("prompts", "A prompt for models whose weights you do not have."),
+        "baseline": ("baseline", "Have a teacher model answer a corpus of prompts."),
         "distill": ("distill", "Fold the learned prompt into your own model."),
         "demo": ("demo", "The whole loop, with a simulated person."),
         "env": ("env", "Environments: list, check, let a policy play one."),

@@ -102,6 +102,10 @@ class Turns(Base):
         rows = self._read(_TURN + "WHERE t.event_id = ?", event_id)
         return _turn(rows[0]) if rows else None
 
+    def turn_of_event(self, event_id: str) -> Turn | None:
+        """The turn that this outside event brought."""
+        return self._by_event(event_id)
+
     def turn(self, number: int) -> Turn:
         """Raises ``NotFound``."""
         rows = self._read(_TURN + "WHERE t.id = ?", number)
