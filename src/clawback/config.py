@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -131,8 +132,25 @@ class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     redact: bool = True
     """Secrets are taken out of what is stored."""
+    rules: tuple[str, ...] = ()
+    """Your own regular expressions (Python's): what they find is stored as ``[redacted]``, such as ``["PROJ-[0-9]+", "(?i)acme gmbh"]``."""
+    require_consent: bool = False
+    """True: imported turns that do not say ``consent: true`` are kept to look at and never trained on."""
+    keep_days: Count = 0
+    """Days after which ``clawback prune`` deletes turns that nobody rated; 0: none by their age."""
+    keep_versions: Count = 0
+    """Versions, besides the live one and the way back from it, that ``clawback prune`` leaves; 0: all."""
     max_turn_bytes: Annotated[int, msgspec.Meta(ge=1)] = 2_000_000
     """Turns larger than this are shortened from the front before they are stored."""
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            try:
+                found = re.compile(rule)
+            except re.error as error:
+                raise ValueError(f"the rule {rule!r} is no regular expression ({error})") from None
+            if found.match("") is not None:
+                raise ValueError(f"the rule {rule!r} finds the empty text, and so is everywhere")
 
 
 class Capture(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
