@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from clawback import config, feedback, release, store
 from clawback.errors import Busy, ClawbackError, ModelError, Stopped, TrainingError, UsageError
-from clawback.jobs import checks, inputs
+from clawback.jobs import checks, elsewhere, inputs
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
 from clawback.records import Run, Sample, Version
@@ -206,11 +206,16 @@ class _Job:
                 s for s in feedback.samples(self.db, ids, raters=training.raters, words=True) if not s.rated
             ]
         self.tell({"phase": "load"})
-        policy = inputs.policy(self.settings, model.base, "" if fold else live.prompt)
+        away = bool(self.settings.hosted.url)
+        policy = (elsewhere.policy if away else inputs.policy)(
+            self.settings, model.base, "" if fold else live.prompt
+        )
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
+        if away:
+            recipe = elsewhere.recipe(recipe, self.settings)
         if fold:
             recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
-        if name in engine.DRAWING:
+        if name in engine.DRAWING and not away:
             self.tell({"phase": "measure"})
             prompts = inputs.prompts(self.db, {s.turn_id for s in held}, time.time())
             recipe, forecast = budget.fit(policy, recipe, train, prompts, inputs.budget(self.settings))
@@ -248,9 +253,11 @@ class _Job:
         from clawback import engine
         from clawback.engine import tracking
 
-        if policy is None:
-            policy = inputs.policy(self.settings, run.base, prompted.of_run(self.db, run)[0])
         recipe: Recipe = engine.recipe_from(run.recipe)
+        away = elsewhere.is_hosted(recipe)
+        if policy is None:
+            system = prompted.of_run(self.db, run)[0]
+            policy = (elsewhere.policy if away else inputs.policy)(self.settings, run.base, system)
         from clawback.jobs import rewarding
 
         samples, terms = self.samples(run, recipe, policy)
@@ -259,18 +266,24 @@ class _Job:
             self.tell({"phase": "reward", "note": why})
         names, name = self.settings.tracking.to, f"run-{run.id:04d}"
         with tracking.track(names, self.home.logs, name, run.recipe) as track:
-            result = engine.train(
-                policy,
-                samples,
-                recipe,
-                seed=run.seed,
-                out=self.folder(run),
-                prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
-                on_progress=tracking.both(lambda p: self.enter(run, p), track),
-                resume=True,
-                grader=grader,
-                terms=terms,
-            )
+            tell = tracking.both(lambda p: self.enter(run, p), track)
+            if away:
+                result = elsewhere.train(
+                    self.home, self.settings, policy, samples, run, self.folder(run), tell
+                )
+            else:
+                result = engine.train(
+                    policy,
+                    samples,
+                    recipe,
+                    seed=run.seed,
+                    out=self.folder(run),
+                    prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
+                    on_progress=tell,
+                    resume=True,
+                    grader=grader,
+                    terms=terms,
+                )
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)
 
