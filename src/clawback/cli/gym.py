@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(0),
     help="What an unparsable reply costs.",
 )
+@click.option("--draw", default="", metavar="URL", help="A vLLM that draws the replies (docs/hosted.md).")
 @click.option(
     "--set",
     "values",
@@ -97,6 +98,7 @@ def gym(
     clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000
     clawback gym tools:shop --group 8 --set estimator=group
     clawback gym my_tasks:Colours
+    clawback gym tools:shop --draw http://127.0.0.1:8000
     clawback gym --resume 7
     """
     needs("torch")

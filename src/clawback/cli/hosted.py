@@ -61,14 +61,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     here = current_home()
     settings = config.load(here.config).model
     base = model or settings.base
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        raise UsageError(
-            f"{host}:{port} cannot be listened on: {error.strerror}. Take another --port."
-        ) from error
+    listening = _listen(host, port)
     policy = engine.load(base, revision=settings.revision, dtype=settings.dtype)
     state = service.Service(Learner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
     token = secret(here.root / "token")
@@ -88,6 +81,60 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
         click.echo("", err=True)
     finally:
         state.close()
+
+
+@hosted.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: a free one.")
+@click.option("--model", metavar="M", help="The base model. [default: that of the settings]")
+@click.option(
+    "--max-cpu-loras",
+    type=click.IntRange(1, 4096),
+    default=4,
+    show_default=True,
+    help="Adapters that are held.",
+)
+def draw(port: int, model: str | None, max_cpu_loras: int) -> None:
+    """Answer like a vLLM that draws for `clawback gym --draw`: its routes on this machine's own engine.
+
+    To try that set-up where no vLLM can run; it is no faster than playing without --draw. It asks for no key and listens on
+    this machine alone.
+
+    \b
+    clawback hosted draw
+    clawback gym tools:shop --draw http://127.0.0.1:8000
+    """
+    needs("torch")
+    try:
+        import uvicorn
+
+        from clawback.hosted.stand_in import vllm_app
+    except ImportError as error:
+        raise MissingExtra("The server needs more parts: pip install 'clawback[serve]'.") from error
+    from clawback import config, engine
+
+    settings = config.load(current_home().config).model
+    base = model or settings.base
+    policy = engine.load(base, revision=settings.revision, dtype=settings.dtype)
+    listening = _listen("127.0.0.1", port)
+    click.echo(f"{base} is drawn from at http://127.0.0.1:{listening.getsockname()[1]}  (Ctrl-C ends it)")
+    made = vllm_app.make(vllm_app.Engine(policy, base, max_cpu_loras))
+    try:
+        uvicorn.Server(uvicorn.Config(made, log_level="warning", access_log=False)).run(sockets=[listening])
+    except KeyboardInterrupt:
+        click.echo("", err=True)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Raises ``UsageError`` where something else listens there."""
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        raise UsageError(
+            f"{host}:{port} cannot be listened on: {error.strerror}. Take another --port."
+        ) from error
+    return listening
 
 
 @hosted.command()

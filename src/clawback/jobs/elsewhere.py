@@ -44,10 +44,11 @@ def policy(settings: Config, base: str, system: str = "") -> Policy:
     return cast("Policy", made)
 
 
-def recipe(made: Recipe, settings: Config) -> Recipe:
-    """A recipe as a hosted trainer can keep it. Raises ``UsageError``."""
+def recipe(home: Home, settings: Config, made: Recipe) -> Recipe:
+    """A recipe as a hosted trainer can keep it. Raises ``UsageError``, and ``ConfigError`` where the trainer's key is missing."""
     from clawback.hosted.training import recipe_for
 
+    where(home, settings)
     kept = recipe_for(made)
     return dataclasses.replace(kept, extra={**kept.extra, KEY: settings.hosted.url})
 

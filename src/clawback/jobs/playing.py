@@ -56,6 +56,8 @@ class Wish:
     max_turns: int = 40
     max_tokens: int = 32
     penalty: float = 0.5
+    draw: str = ""
+    """Address of a vLLM that draws the replies; "": this process does."""
 
     @property
     def rounds(self) -> int:
@@ -254,7 +256,15 @@ class _Job:
 
         play = Play(wish.together, wish.max_turns, wish.max_tokens, wish.penalty)
         held = list(worlds.tasks("test"))
-        with Rollouts(policy, worlds, play, on_episodes=lambda e: self.keep(run, e)) as rollouts:
+        drawer = None
+        if wish.draw:
+            from clawback.hosted.vllm import VllmConversations
+
+            adapters = self.home.root / "vllm" / str(run.id)
+            drawer = VllmConversations(policy, wish.draw, adapters, sampling=policy.sampling)
+        with Rollouts(
+            policy, worlds, play, on_episodes=lambda e: self.keep(run, e), drawer=drawer
+        ) as rollouts:
             before = self.held_out(run, rollouts, held, wish, BEFORE)
             collector = Collector(
                 rollouts,

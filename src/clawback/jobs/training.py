@@ -212,7 +212,7 @@ class _Job:
         )
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
         if away:
-            recipe = elsewhere.recipe(recipe, self.settings)
+            recipe = elsewhere.recipe(self.home, self.settings, recipe)
         if fold:
             recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
         if name in engine.DRAWING and not away:

@@ -6,42 +6,40 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import io
 import json
-import random
 import tarfile
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.hosted import protobuf
+from clawback.hosted.stand_in.around import API, Failing, Faults, Keyed, signature
 from clawback.hosted.stand_in.learner import CLIPPED, LOSSES
-from clawback.hosted.stand_in.service import Made, Model, Promise, Refused, Service
-from clawback.hosted.types import AdamParams, Datum, SamplingParams, Spent
+from clawback.hosted.stand_in.requests import (
+    Json,
+    answer,
+    datum_of,
+    json_body,
+    promised,
+    raw_body,
+    stop_of,
+    tokens_of,
+)
+from clawback.hosted.stand_in.service import Made, Refused, Service
+from clawback.hosted.types import AdamParams, SamplingParams, Spent
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
 WAIT_SECONDS = 20.0
-MOST_BYTES = 64 * 2**20
 MOST_DATA = 4096
 MOST_SAMPLES = 1024
-API = "/api/v1"
 KINDS = {"save_weights": "weights", "save_weights_for_sampler": "sampler_weights", "save_weights_external": "external_weights"}  # fmt: skip
 
 FILES = ("adapter_model.safetensors", "adapter_config.json")
-Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Faults:
-    """A share of all answers that fails: 429, 500, a cut connection, 425. Half of them after the work was done."""
-
-    share: float = 0.0
-    seed: int = 0
 
 
 def make(service: Service, key: str, faults: Faults | None = None) -> Any:
@@ -53,7 +51,7 @@ def make(service: Service, key: str, faults: Faults | None = None) -> Any:
     routes = Routes(service, key)
 
     def route(path: str, handler: Callable[[Request], Awaitable[Response]], method: str = "POST") -> Route:
-        async def answer(request: Request) -> Response:
+        async def handled(request: Request) -> Response:
             try:
                 return await handler(request)
             except Refused as error:
@@ -61,7 +59,7 @@ def make(service: Service, key: str, faults: Faults | None = None) -> Any:
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 return JSONResponse({"detail": f"The request cannot be read: {error!r}"[:300]}, 422)
 
-        return Route(path, answer, methods=[method])
+        return Route(path, handled, methods=[method])
 
     one = f"{API}/training_runs/{{run}}/checkpoints/{{checkpoint}}"
     app = Starlette(
@@ -90,8 +88,8 @@ def make(service: Service, key: str, faults: Faults | None = None) -> Any:
             route("/stand_in/bill", routes.bill, "GET"),
         ]
     )
-    guarded: Any = _Keyed(app, key)
-    return _Failing(guarded, faults) if faults and faults.share else guarded
+    guarded: Any = Keyed(app, key)
+    return Failing(guarded, faults) if faults and faults.share else guarded
 
 
 class Routes:
@@ -103,7 +101,7 @@ class Routes:
     # ---------------------------------------------------------------------------------------------- service
 
     async def health(self, _: Request) -> Response:
-        return _json({"status": "ok"})
+        return answer({"status": "ok"})
 
     async def capabilities(self, _: Request) -> Response:
         context = self.service.learner.policy.info.context
@@ -113,32 +111,32 @@ class Routes:
             "trainable": True,
             "sampleable": True,
         }
-        return _json({"supported_models": [one], "supported_loss_fns": sorted(LOSSES)})
+        return answer({"supported_models": [one], "supported_loss_fns": sorted(LOSSES)})
 
     async def config(self, _: Request) -> Response:
         """Flags of Tinker's SDK: nothing is compressed, and its transport is the one without a second library."""
-        return _json({"proto_compress_fwdbwd": False, "use_pyqwest_transport": False})
+        return answer({"proto_compress_fwdbwd": False, "use_pyqwest_transport": False})
 
     async def telemetry(self, _: Request) -> Response:
         """Taken and thrown away."""
-        return _json({"status": "accepted"})
+        return answer({"status": "accepted"})
 
     async def bill(self, _: Request) -> Response:
         """What was really computed, in tokens. No part of Tinker's API."""
-        return _json(asdict(self.service.bill))
+        return answer(asdict(self.service.bill))
 
     async def create_session(self, _: Request) -> Response:
-        return _json({"type": "create_session", "session_id": self.service.session()})
+        return answer({"type": "create_session", "session_id": self.service.session()})
 
     async def heartbeat(self, request: Request) -> Response:
-        self.service.know(str((await _body(request))["session_id"]))
-        return _json({"type": "session_heartbeat"})
+        self.service.know(str((await json_body(request))["session_id"]))
+        return answer({"type": "session_heartbeat"})
 
     async def create_model(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await json_body(request)
         lora = body.get("lora_config") or {"rank": 32}
         seed = lora.get("seed")
-        return _promised(
+        return promised(
             self.service.create(
                 str(body["session_id"]),
                 int(body.get("model_seq_id", 0)),
@@ -149,9 +147,9 @@ class Routes:
         )
 
     async def info(self, request: Request) -> Response:
-        model = self.service.model((await _body(request))["model_id"])
+        model = self.service.model((await json_body(request))["model_id"])
         data = {"arch": self.service.learner.policy.info.architecture, "model_name": self.service.base}
-        return _json(
+        return answer(
             {
                 "type": "get_info",
                 "model_id": model.id,
@@ -163,17 +161,17 @@ class Routes:
         )
 
     async def unload(self, request: Request) -> Response:
-        return _promised(self.service.unload(self.service.model((await _body(request))["model_id"])))
+        return promised(self.service.unload(self.service.model((await json_body(request))["model_id"])))
 
     # ---------------------------------------------------------------------------------------------- training
 
     async def forward(self, request: Request) -> Response:
-        raw = await _raw(request)
+        raw = await raw_body(request)
         body = json.loads(raw)
         return self._pass(raw, {**body, "forward_only": True}, body["forward_input"])
 
     async def forward_backward(self, request: Request) -> Response:
-        raw = await _raw(request)
+        raw = await raw_body(request)
         packed = protobuf.CONTENT_TYPE in request.headers.get("content-type", "")
         body = protobuf.read_request(raw) if packed else json.loads(raw)
         return self._pass(raw, body, body["forward_backward_input"])
@@ -181,7 +179,7 @@ class Routes:
     def _pass(self, raw: bytes, body: Json, given: Json) -> Response:
         service, model = self.service, self.service.model(body["model_id"])
         loss, only = str(given["loss_fn"]), bool(body.get("forward_only"))
-        data = [_datum(one, service.learner.policy.info.vocabulary, loss) for one in given["data"]]
+        data = [datum_of(one, service.learner.policy.info.vocabulary, loss) for one in given["data"]]
         config = {str(k): float(v) for k, v in (given.get("loss_fn_config") or {}).items()}
         if not 0 < len(data) <= MOST_DATA:
             raise Refused(400, f"1 to {MOST_DATA} data a request")
@@ -210,10 +208,10 @@ class Routes:
             }
             return Made(plain, lambda: protobuf.output(scores))
 
-        return _promised(service.ask(model, body.get("seq_id"), raw, work))
+        return promised(service.ask(model, body.get("seq_id"), raw, work))
 
     async def optim_step(self, request: Request) -> Response:
-        raw = await _raw(request)
+        raw = await raw_body(request)
         body = json.loads(raw)
         model = self.service.model(body["model_id"])
         given = body["adam_params"]
@@ -225,13 +223,13 @@ class Routes:
             self.service.pay(Spent(1))
             return Made({"type": "optim_step", "metrics": metrics})
 
-        return _promised(self.service.ask(model, body.get("seq_id"), raw, work))
+        return promised(self.service.ask(model, body.get("seq_id"), raw, work))
 
     # ---------------------------------------------------------------------------------------------- checkpoints
 
     async def save(self, request: Request) -> Response:
         verb = request.url.path.rsplit("/", 1)[1]
-        raw = await _raw(request)
+        raw = await raw_body(request)
         body = json.loads(raw)
         service, model = self.service, self.service.model(body["model_id"])
         number = body.get("sampling_session_seq_id")
@@ -251,10 +249,10 @@ class Routes:
         if not promise.future.done():
             service.saving.add(path)
             promise.future.add_done_callback(lambda _: service.saving.discard(path))
-        return _promised(promise)
+        return promised(promise)
 
     async def load(self, request: Request) -> Response:
-        raw = await _raw(request)
+        raw = await raw_body(request)
         body = json.loads(raw)
         service = self.service
         folder = service.checkpoint(str(body["path"]), "weights")
@@ -267,7 +265,7 @@ class Routes:
             service.pay(Spent(1))
             return Made({"type": "load_weights", "path": body["path"]})
 
-        return _promised(service.ask(model, body.get("seq_id"), raw, work))
+        return promised(service.ask(model, body.get("seq_id"), raw, work))
 
     def _create_from(self, body: Json, folder: Path) -> Response:
         """A model that begins as a checkpoint (``create_training_client_from_state``)."""
@@ -282,7 +280,7 @@ class Routes:
             service.learner.load(model, folder, bool(body.get("optimizer", True)))
             return Made({"type": "load_weights", "path": body["path"], "model_id": model})
 
-        return _promised(service.once(f"load {model}", work, {"model_id": model}))
+        return promised(service.once(f"load {model}", work, {"model_id": model}))
 
     def _adapter(self, request: Request, kinds: tuple[str, ...]) -> Path:
         run, checkpoint = request.path_params["run"], request.path_params["checkpoint"]
@@ -297,7 +295,7 @@ class Routes:
     async def urls(self, request: Request) -> Response:
         self._adapter(request, ("external_weights",))
         urls = {name: self._signed(request, f"files/{name}") for name in FILES}
-        return _json({"urls": urls, "expires": "2100-01-01T00:00:00Z"})
+        return answer({"urls": urls, "expires": "2100-01-01T00:00:00Z"})
 
     async def archive(self, request: Request) -> Response:
         from starlette.responses import RedirectResponse
@@ -331,17 +329,17 @@ class Routes:
     # ---------------------------------------------------------------------------------------------- sampling
 
     async def sampling_session(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await json_body(request)
         made = self.service.sampler(
             str(body["session_id"]),
             int(body["sampling_session_seq_id"]),
             body.get("base_model"),
             body.get("model_path"),
         )
-        return _json({"type": "create_sampling_session", "sampling_session_id": made})
+        return answer({"type": "create_sampling_session", "sampling_session_id": made})
 
     async def sample(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await json_body(request)
         service = self.service
         session, number = body.get("sampling_session_id"), body.get("seq_id")
         if session is not None:
@@ -351,7 +349,7 @@ class Routes:
         else:
             path = str(body.get("model_path") or "")
         folder = service.checkpoint(path, "sampler_weights") if path else None
-        prompt = _tokens(body["prompt"], service.learner.policy.info.vocabulary)
+        prompt = tokens_of(body["prompt"], service.learner.policy.info.vocabulary)
         count, given = int(body.get("num_samples", 1)), body["sampling_params"]
         context = service.learner.policy.info.context
         params = SamplingParams(
@@ -360,7 +358,7 @@ class Routes:
             top_p=float(given.get("top_p", 1.0)),
             top_k=int(given.get("top_k", -1)),
             seed=given.get("seed"),
-            stop=_stop(given.get("stop"), service),
+            stop=stop_of(given.get("stop"), service),
         )
         scored = bool(body.get("prompt_logprobs"))
         if not 0 < count <= MOST_SAMPLES or not 0 < params.max_tokens <= context - len(prompt):
@@ -382,152 +380,20 @@ class Routes:
 
         ids = {"sample_sequence_ids": [f"{session}:{number}:{i}" for i in range(count)]}
         name = f"{session}#{number}" if session is not None else f"sample {len(service.promises)}"
-        return _promised(service.once(name, work, ids))
+        return promised(service.once(name, work, ids))
 
     async def retrieve(self, request: Request) -> Response:
         from starlette.responses import Response as Answer
 
-        name = str((await _body(request))["request_id"])
+        name = str((await json_body(request))["request_id"])
         promise = self.service.promises.get(name)
         if promise is None:
             raise Refused(404, "Future not found")
         waiting = asyncio.wrap_future(promise.future)
         await asyncio.wait([waiting], timeout=WAIT_SECONDS)
         if not waiting.done():
-            return _json({"type": "try_again", "request_id": name, "queue_state": "active"}, 408)
+            return answer({"type": "try_again", "request_id": name, "queue_state": "active"}, 408)
         made = waiting.result()
         if made.packed is not None and protobuf.CONTENT_TYPE in request.headers.get("accept", ""):
             return Answer(made.packed(), media_type=protobuf.CONTENT_TYPE)
-        return _json(made.plain)
-
-
-# ------------------------------------------------------------------------------------------------- reading
-
-
-async def _raw(request: Request) -> bytes:
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BYTES:
-            raise Refused(413, f"A request has at most {MOST_BYTES >> 20} MiB")
-        parts.append(part)
-    return b"".join(parts)
-
-
-async def _body(request: Request) -> Json:
-    found = json.loads(await _raw(request))
-    if not isinstance(found, dict):
-        raise ValueError("not an object")
-    return found
-
-
-def _tokens(given: Json, vocabulary: int) -> tuple[int, ...]:
-    chunks = given["chunks"]
-    if any(chunk.get("type", "encoded_text") != "encoded_text" for chunk in chunks):
-        raise Refused(400, "Only text is read here")
-    tokens = tuple(int(token) for chunk in chunks for token in chunk["tokens"])
-    if not tokens or not all(0 <= token < vocabulary for token in tokens):
-        raise Refused(400, "Tokens are missing, or outside of the vocabulary")
-    return tokens
-
-
-def _datum(given: Json, vocabulary: int, loss: str) -> Datum:
-    tokens = _tokens(given["model_input"], vocabulary)
-    inputs = {str(k): tuple(v["data"]) for k, v in given["loss_fn_inputs"].items()}
-    wanted = LOSSES.get(loss, frozenset()) - {"weights"} | {"target_tokens"}
-    if missing := wanted - set(inputs):
-        raise Refused(400, f"{loss} needs {', '.join(sorted(missing))}")
-    if odd := set(inputs) - LOSSES.get(loss, frozenset()) - {"target_tokens"}:
-        raise Refused(400, f"{loss} does not take {', '.join(sorted(odd))}")
-    if any(len(values) != len(tokens) for values in inputs.values()):
-        raise Refused(400, "Every input has as many values as there are tokens")
-    targets = inputs["target_tokens"]
-    if not all(0 <= int(token) < vocabulary for token in targets):
-        raise Refused(400, "Target tokens are outside of the vocabulary")
-    if tuple(map(int, targets[:-1])) != tokens[1:]:
-        raise Refused(400, "Here targets are the tokens, shifted by one")
-    return Datum(tokens, inputs)
-
-
-def _stop(given: Any, service: Service) -> tuple[int, ...] | None:
-    """Token ids; texts that are one token each are taken, too."""
-    if given is None:
-        return None
-    listed = [given] if isinstance(given, str) else list(given)
-    found: list[int] = []
-    for one in listed:
-        ids = service.learner.policy.tokenizer.encode(one, add_special_tokens=False) if isinstance(one, str) else [int(one)]  # fmt: skip
-        if len(ids) != 1:
-            raise Refused(400, f"{one!r} is more than one token; name token ids to stop at")
-        found += ids
-    return tuple(found)
-
-
-def _json(content: Any, status: int = 200) -> Response:
-    from starlette.responses import JSONResponse
-
-    return JSONResponse(content, status)
-
-
-def _promised(promise: Promise) -> Response:
-    return _json({"request_id": promise.id, "future_id": promise.id, "status": "pending", **promise.about})
-
-
-# ------------------------------------------------------------------------------------------------- around it
-
-
-def signature(key: str, path: str) -> str:
-    return hmac.new(key.encode(), path.encode(), "sha256").hexdigest()
-
-
-class _Keyed:
-    """Nothing but health without the key, or a signature for that very path."""
-
-    def __init__(self, app: Any, key: str) -> None:
-        self.app, self.named, self.key = app, key, key.removeprefix("tml-").encode()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["path"] != f"{API}/healthz":
-            headers = dict(scope["headers"])
-            said = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
-            signed = f"signature={signature(self.named, scope['path'])}".encode()
-            if not (
-                hmac.compare_digest(said.removeprefix(b"tml-"), self.key)
-                or hmac.compare_digest(scope["query_string"], signed)
-            ):
-                await _json({"detail": "The key is missing or wrong"}, 401)(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
-
-
-class _Failing:
-    """Some answers fail: one in four of them each way, half of them once the work was asked for."""
-
-    def __init__(self, app: Any, faults: Faults) -> None:
-        self.app, self.share, self.random = app, faults.share, random.Random(faults.seed)
-        self.failed = 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or self.random.random() >= self.share:
-            await self.app(scope, receive, send)
-            return
-        self.failed += 1
-        how, after = self.random.choice((429, 500, 425, "cut")), self.random.random() < 0.5
-        if after:  # it is done, and nobody hears of it
-
-            async def unheard(_: Any) -> None:
-                pass
-
-            await self.app(scope, receive, unheard)
-        if how == "cut":
-            await send(
-                {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"999")]}
-            )
-            await send({"type": "http.response.body", "body": b"{", "more_body": True})
-            raise ConnectionAbortedError("cut on purpose")
-        response = _json({"detail": "failed on purpose"}, int(how))
-        response.headers["retry-after"] = "0"
-        await response(scope, receive, send)
-
-
-__all__ = ["Faults", "Model", "make"]
+        return answer(made.plain)
