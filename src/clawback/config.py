@@ -258,6 +258,8 @@ class Tracking(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
     """The first writes files into ``logs``; the others are services of their own."""
+    names: Literal["clawback", "openclaw-rl"] = "clawback"
+    """``openclaw-rl``: its names for what it shows too (``loss/total``, ``reward/mean``, ``gradient/norm``, …), so that its dashboards go on."""
 
 
 Variable = Annotated[

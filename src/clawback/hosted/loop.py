@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -234,7 +235,8 @@ class Loop:
             self.policy.moved = True
         self.last = examples
         tokens = sum(len(e.encoded.prompt) + len(e.encoded.response) for e in examples)
-        figures["reward"] = sum(e.reward for e in examples) / len(examples)
+        rewards = [example.reward for example in examples]
+        figures["reward"], figures["reward_std"] = statistics.fmean(rewards), statistics.pstdev(rewards)
         figures["seconds"] = time.perf_counter() - started
         figures["tokens"] = float(tokens)
         figures["tokens_per_second"] = tokens / max(1e-9, figures["seconds"])

@@ -22,6 +22,7 @@ from clawback.environments.evaluating import Verdict, compare, evaluate, orders
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import Busy, ClawbackError, NotFound, Stopped, TrainingError, UsageError
+from clawback.jobs.drawing import Wish, drawer
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
 from clawback.records import Episode, Run, Version
@@ -36,32 +37,6 @@ BEFORE, AFTER = 1_000_000_000, 2_000_000_000
 KEY = "gym"
 """Under which a run's recipe says what was played."""
 TELL_SECONDS = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What is to be played, and how. It is kept with the run."""
-
-    task: str
-    agent: str | None = None
-    episodes: int = 1000
-    groups: int = 32
-    """Groups a round."""
-    size: int = 1
-    """Episodes of a group: the same task and seed."""
-    staleness: int = 0
-    held_out: int = 64
-    """Held-out tasks before and after."""
-    together: int = 32
-    max_turns: int = 40
-    max_tokens: int = 32
-    penalty: float = 0.5
-    draw: str = ""
-    """Address of a vLLM that draws the replies; "": this process does."""
-
-    @property
-    def rounds(self) -> int:
-        return max(1, -(-self.episodes // (self.groups * self.size)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +231,12 @@ class _Job:
 
         play = Play(wish.together, wish.max_turns, wish.max_tokens, wish.penalty)
         held = list(worlds.tasks("test"))
-        drawer = None
-        if wish.draw:
-            from clawback.hosted.vllm import VllmConversations
-
-            adapters = self.home.root / "vllm" / str(run.id)
-            drawer = VllmConversations(policy, wish.draw, adapters, sampling=policy.sampling)
         with Rollouts(
-            policy, worlds, play, on_episodes=lambda e: self.keep(run, e), drawer=drawer
+            policy,
+            worlds,
+            play,
+            on_episodes=lambda e: self.keep(run, e),
+            drawer=drawer(self.home, policy, wish, str(run.id)),
         ) as rollouts:
             before = self.held_out(run, rollouts, held, wish, BEFORE)
             collector = Collector(

@@ -55,6 +55,7 @@ def train_once(
     on_progress: OnProgress | None = None,
     resume: int | None = None,
     fold: bool = False,
+    processes: int = 1,
 ) -> Outcome:
     """Make one version from all feedback that stands, judge it, and put it live if it is better.
 
@@ -71,7 +72,7 @@ def train_once(
             job = _Job(home, db, on_progress)
             if resume is not None:
                 job.take_up(resume)
-            return job.go(algorithm, preset, seed, fold)
+            return job.go(algorithm, preset, seed, fold, processes)
     except Timeout:
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
 
@@ -98,13 +99,15 @@ class _Job:
         self.steps: list[tuple[str, int, dict[str, float]]] = []
         """Figures that are not in the store yet."""
 
-    def go(self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool) -> Outcome:
+    def go(
+        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool, processes: int = 1
+    ) -> Outcome:
         release.heal(self.db, self.home)
         run, policy = self.interrupted(), None
         if run is None:
             # First, so that the new version is compared with what came of it.
             self.judge_waiting()
-            run, policy = self.begin(algorithm, preset, seed, fold)
+            run, policy = self.begin(algorithm, preset, seed, fold, processes)
             self.give_up_waiting(run)
         try:
             version = self.candidate(run, policy)
@@ -169,7 +172,7 @@ class _Job:
         return run
 
     def begin(
-        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool
+        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool, processes: int
     ) -> tuple[Run, Policy]:
         """Enter a new run with everything that goes into it. The policy comes along, loaded once. ``fold``: the live prompt into the adapter."""
         from clawback import engine
@@ -215,6 +218,8 @@ class _Job:
             recipe = elsewhere.recipe(self.home, self.settings, recipe)
         if fold:
             recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
+        if processes > 1 and not away:
+            recipe = replace(recipe, extra={**recipe.extra, engine.PROCESSES: processes})
         if name in engine.DRAWING and not away:
             self.tell({"phase": "measure"})
             prompts = inputs.prompts(self.db, {s.turn_id for s in held}, time.time())
@@ -264,8 +269,8 @@ class _Job:
         grader, why = rewarding.grader(self.home, self.settings.reward)
         if why:
             self.tell({"phase": "reward", "note": why})
-        names, name = self.settings.tracking.to, f"run-{run.id:04d}"
-        with tracking.track(names, self.home.logs, name, run.recipe) as track:
+        shown, name = self.settings.tracking, f"run-{run.id:04d}"
+        with tracking.track(shown.to, self.home.logs, name, run.recipe, shown.names) as track:
             tell = tracking.both(lambda p: self.enter(run, p), track)
             if away:
                 result = elsewhere.train(
