@@ -10,6 +10,7 @@ import pytest
 from clawback import config, engine, jobs, store
 from clawback.errors import ConfigError, UsageError
 from clawback.hosted.stand_in.app import Faults
+from clawback.hosted.types import CapReached
 from clawback.paths import Home
 from tests.conftest import rate_some
 from tests.hosted.conftest import KEY, Running
@@ -64,3 +65,20 @@ def test_an_algorithm_that_cannot_be_hosted_is_refused_before_a_run(home: Home) 
         jobs.train_once(home, algorithm="ppo")
     with store.connect(home.database) as db:
         assert not db.runs()
+
+
+def test_a_limit_stops_a_run_that_can_be_gone_on_with(away: tuple[Home, Running]) -> None:
+    home, server = away
+    config.save(home.config, {"hosted": {"max_tokens": 1500}})
+    with pytest.raises(CapReached):
+        jobs.train_once(home)
+    with store.connect(home.database) as db:
+        [run] = db.runs()
+        assert (run.status, db.stop_wanted(run.id)) == ("stopped", False)
+        assert "max_tokens" in run.error
+    spent = server.service.bill
+    config.save(home.config, {"hosted": {"max_tokens": 0}})
+    outcome = jobs.train_once(home, resume=run.id)
+    assert outcome.run.id == run.id
+    assert outcome.run.status == "done"
+    assert server.service.bill.tokens > spent.tokens

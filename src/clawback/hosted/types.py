@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from clawback.errors import TrainingError
+from clawback.errors import Interrupted
 
 Floats = Sequence[float]
 
 
-class HostedError(TrainingError):
+class HostedError(Interrupted):
     """A hosted trainer cannot be reached, refuses, or answers with what is no answer. ``status``: the HTTP status of a refusal, else 0."""
 
     def __init__(self, said: str, status: int = 0) -> None:

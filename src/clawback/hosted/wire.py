@@ -111,7 +111,7 @@ class Wire:
             if time.monotonic() + wait > until:
                 raise HostedError(
                     f"{self.url} has not answered for {self.timeout:.0f} seconds ({why}). What was done there is kept: "
-                    "`clawback train` goes on."
+                    "`clawback runs resume` goes on."
                 )
             self.repeated += 0 if patient else 1
             self.sleep(wait)

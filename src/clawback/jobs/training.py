@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback import config, feedback, release, store
-from clawback.errors import Busy, ClawbackError, ModelError, Stopped, TrainingError, UsageError
+from clawback.errors import Busy, ClawbackError, Interrupted, ModelError, Stopped, TrainingError, UsageError
 from clawback.jobs import checks, elsewhere, inputs
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
@@ -115,9 +115,10 @@ class _Job:
             del policy
             gc.collect()
             report = self.judge(version)
-        except Stopped:
+        except (Stopped, Interrupted) as error:
             self.keep_steps(run)
-            self.db.update_run(run.id, status="stopped")
+            why = "" if isinstance(error, Stopped) else str(error)
+            self.db.update_run(run.id, status="stopped", error=why)
             raise
         except ClawbackError as error:
             self.fail(run, str(error))
@@ -154,7 +155,9 @@ class _Job:
             raise UsageError(
                 f"Run {newest.id} has begun since run {number} was stopped. `clawback train` begins a new one."
             )
-        self.db.update_run(number, status="running", finished_at=None, stop_at=None, pid=os.getpid())
+        self.db.update_run(
+            number, status="running", error="", finished_at=None, stop_at=None, pid=os.getpid()
+        )
 
     def interrupted(self) -> Run | None:
         """The run that a dead process left behind, if it can be gone on with."""

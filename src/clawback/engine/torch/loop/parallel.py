@@ -29,7 +29,7 @@ from torch import Tensor
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.scoring.packing import Shared, drift, measure
 from clawback.engine.torch.sources.examples import Example
-from clawback.errors import TrainingError, UsageError
+from clawback.errors import Interrupted, UsageError
 from clawback.rl import algorithms
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Group:
         examples: Sequence[Example],
         shared: Shared,
     ) -> dict[str, float]:
-        """Gradients of the whole step in ``adapter``'s ``grad``, and the step's figures. Raises ``TrainingError`` where a process has died."""
+        """Gradients of the whole step in ``adapter``'s ``grad``, and the step's figures. Raises ``Interrupted`` where a process has died."""
         together = 2 if "pairs" in algorithms.needs(algorithm) else 1
         parts = shares(examples, self.world, together)
         told = {
@@ -87,7 +87,7 @@ class Group:
                 for name, value in receive(number).items():
                     figures[name] = figures.get(name, 0.0) + float(value)
         except (RuntimeError, ValueError) as error:
-            raise TrainingError(
+            raise Interrupted(
                 f"{self.dead() or 'A process of this run failed'} ({str(error).splitlines()[0]})."
             ) from error
         unflatten(flat, adapter)
@@ -96,12 +96,16 @@ class Group:
     def dead(self) -> str:
         """Which of the workers has ended, in words; "" for none."""
         ended = [i for i, one in enumerate(self.workers, start=1) if one.poll() is not None]
-        return f"Process {ended[0] + 1} of {self.world} has ended. `clawback train` goes on" if ended else ""
+        return (
+            f"Process {ended[0] + 1} of {self.world} has ended. `clawback runs resume` goes on"
+            if ended
+            else ""
+        )
 
 
 @contextmanager
 def processes(policy: Policy, recipe: Recipe, count: int) -> Iterator[Group | None]:
-    """The workers of a run, ended with it. None where one process is enough. Raises ``TrainingError``, ``UsageError``."""
+    """The workers of a run, ended with it. None where one process is enough. Raises ``Interrupted``, ``UsageError``."""
     if count <= 1:
         yield None
         return
@@ -122,7 +126,7 @@ def processes(policy: Policy, recipe: Recipe, count: int) -> Iterator[Group | No
             _join(0, world, address, port)
             send({"do": "begin", "policy": described(policy, recipe)})
         except RuntimeError as error:
-            raise TrainingError(
+            raise Interrupted(
                 f"{world} processes did not find each other at {address}:{port}: {group.dead() or str(error).splitlines()[0]}."
             ) from error
         yield group
