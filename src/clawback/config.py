@@ -276,6 +276,8 @@ class Tracking(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
     """The first writes files into ``logs``; the others are services of their own."""
+    names: Literal["clawback", "openclaw-rl"] = "clawback"
+    """``openclaw-rl``: its names for what it shows too (``loss/total``, ``reward/mean``, ``gradient/norm``, …), so that its dashboards go on."""
 
 
 Variable = Annotated[
@@ -322,6 +324,31 @@ class Telegram(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Telegram's own, or a Bot API server of yours."""
 
 
+class Hosted(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A trainer elsewhere that speaks Tinker's API, for models that do not fit this machine (docs/hosted.md)."""
+
+    url: str = ""
+    """Its address; empty: runs are trained on this machine."""
+    key_env: Variable = "TINKER_API_KEY"
+    """The variable that holds its key."""
+    model: str = ""
+    """The base model's name over there; not set: ``[model] base``."""
+    save_every: Annotated[int, msgspec.Meta(ge=1)] = 8
+    """Steps between states that are kept over there: what a run goes on from where the trainer forgot it."""
+    timeout: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    """Seconds that one request may take, with all that is tried again."""
+    max_tokens: Count = 0
+    """Tokens that a run may use; 0: no limit but the next."""
+    max_money: NotNegative = 0.0
+    """Money that a run may cost, by the prices below; 0: no limit."""
+    price_train: NotNegative = 0.0
+    """Of a million tokens trained on."""
+    price_prefill: NotNegative = 0.0
+    """Of a million tokens that are scored or read without training."""
+    price_sample: NotNegative = 0.0
+    """Of a million tokens written."""
+
+
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file: a table for each section."""
 
@@ -341,6 +368,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     telegram: Telegram = Telegram()
     reward: Reward = Reward()
     prompts: Prompts = Prompts()
+    hosted: Hosted = Hosted()
 
 
 def load(path: Path) -> Config:

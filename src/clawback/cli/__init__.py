@@ -43,6 +43,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Learn": {
         "train": ("train", "Train a new version now."),
         "reward": ("reward", "A model of what you like: train it, try it, score answers."),
+        "hosted": ("hosted", "Train elsewhere, or be the trainer (Tinker's API)."),
         "gym": ("gym", "Learn from an environment: play, learn, compare."),
         "episodes": ("gym", "List what was played, or show one episode."),
         "prompts": ("prompts", "A prompt for models whose weights you do not have."),

@@ -14,10 +14,10 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from clawback.engine.types import Sampling
 from clawback.environments.core import (
@@ -36,7 +36,8 @@ from clawback.records import Episode, EpisodeStatus, EpisodeStep
 if TYPE_CHECKING:
     from clawback.engine.torch.models.dialogue import Dialogue
     from clawback.engine.torch.models.policy import Policy
-    from clawback.engine.torch.sampling.conversations import Conversations
+    from clawback.engine.torch.sampling.conversations import Turn
+    from clawback.engine.torch.sampling.generate import Sampled
 
 T = TypeVar("T")
 MOST_FAILED = 0.5
@@ -63,6 +64,18 @@ class Play:
     timeout: float = 120.0
     """Seconds after which a world that does not answer is broken."""
     keep_cache: bool = True
+
+
+class Drawer(Protocol):
+    """Who draws the replies: the engine in this process (``Conversations``), or a server (``hosted/vllm.py``)."""
+
+    def draw(self, turns: Sequence[Turn]) -> list[Sampled]: ...
+
+    def refresh(self) -> None:
+        """The policy's weights have changed."""
+
+    def forget(self, key: Hashable) -> None:
+        """That conversation is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +116,17 @@ class Rollouts:
         *,
         sampling: Sampling | None = None,
         on_episodes: Callable[[Sequence[Episode]], None] = lambda _: None,
+        drawer: Drawer | None = None,
     ) -> None:
-        """``on_episodes``: told of the episodes that a wave finished, once each, before anything else is done with them."""
+        """``on_episodes``: told of the episodes that a wave finished, once each, before anything else is done with them. ``drawer``: who draws the
+        replies in place of this process; it is closed with the rollouts."""
         from clawback.engine.torch.sampling.conversations import Conversations
 
         self.policy, self.worlds, self.how = policy, worlds, play or Play()
         self.on_episodes = on_episodes
         self.update = 0
         """How often the weights have changed: noted with each reply."""
-        self.conversations: Conversations = Conversations(
+        self.conversations: Drawer = drawer or Conversations(
             policy, sampling=sampling or policy.sampling, keep=self.how.keep_cache
         )
         self.broken, self.over = 0, 0
@@ -171,6 +186,8 @@ class Rollouts:
         ):  # what its episodes shared, such as a browser
             self._loop.submit(_quietly(end()))
         self._loop.close()
+        if callable(end := getattr(self.conversations, "close", None)):
+            end()
 
     def __enter__(self) -> Rollouts:
         return self

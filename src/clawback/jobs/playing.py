@@ -18,6 +18,7 @@ from clawback.environments.evaluating import Verdict, compare, evaluate, orders
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import Busy, NotFound, Stopped, UsageError
+from clawback.jobs.drawing import Wish, drawer
 from clawback.jobs.run_job import EPISODES, RunJob
 from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
@@ -29,30 +30,6 @@ if TYPE_CHECKING:
 
 BEFORE, AFTER = 1_000_000_000, 2_000_000_000
 """Where the numbers of a run's held-out episodes begin."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What is to be played, and how. It is kept with the run."""
-
-    task: str
-    agent: str | None = None
-    episodes: int = 1000
-    groups: int = 32
-    """Groups a round."""
-    size: int = 1
-    """Episodes of a group: the same task and seed."""
-    staleness: int = 0
-    held_out: int = 64
-    """Held-out tasks before and after."""
-    together: int = 32
-    max_turns: int = 40
-    max_tokens: int = 32
-    penalty: float = 0.5
-
-    @property
-    def rounds(self) -> int:
-        return max(1, -(-self.episodes // (self.groups * self.size)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +205,13 @@ class _Job(RunJob):
 
         play = Play(wish.together, wish.max_turns, wish.max_tokens, wish.penalty)
         held = list(worlds.tasks("test"))
-        with Rollouts(policy, worlds, play, on_episodes=lambda e: self.keep(run, e)) as rollouts:
+        with Rollouts(
+            policy,
+            worlds,
+            play,
+            on_episodes=lambda e: self.keep(run, e),
+            drawer=drawer(self.home, policy, wish, str(run.id)),
+        ) as rollouts:
             before = self.held_out(run, rollouts, held, wish, BEFORE)
             collector = Collector(
                 rollouts,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from clawback import config
-from clawback.errors import ClawbackError, Stopped, TrainingError
+from clawback.errors import ClawbackError, Interrupted, Stopped, TrainingError
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
 from clawback.records import Run
@@ -36,7 +36,7 @@ class RunJob:
     again: ClassVar[str]
     """The command that goes on with run ``{id}``."""
     stopped_by: ClassVar[tuple[type[BaseException], ...]] = (Stopped,)
-    """What leaves a run ``stopped``. Anything else that is no error leaves it as a killed process does."""
+    """What leaves a run ``stopped``, as does whatever interrupts it. Anything else that is no error leaves it as a killed process does."""
     stops_in: ClassVar[frozenset[str] | None] = None
     """Phases in which somebody's wish to stop is heard; None: in all."""
 
@@ -56,9 +56,10 @@ class RunJob:
         """However the run ends within, it is in the store. Errors that are not ours become ``TrainingError``."""
         try:
             yield
-        except self.stopped_by:
+        except self.stopped_by + (Interrupted,) as error:  # noqa: RUF005
             self.keep_steps(run)
-            self.db.update_run(run.id, status="stopped")
+            why = str(error) if isinstance(error, Interrupted) else ""
+            self.db.update_run(run.id, status="stopped", error=why)
             raise
         except ClawbackError as error:
             self.fail(run, str(error))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from clawback import feedback, release, store
 from clawback.errors import Busy, ModelError, TrainingError, UsageError
-from clawback.jobs import checks, inputs
+from clawback.jobs import checks, elsewhere, inputs
 from clawback.jobs.run_job import RunJob, plays
 from clawback.paths import Home
 from clawback.progress import OnProgress
@@ -51,6 +51,7 @@ def train_once(
     on_progress: OnProgress | None = None,
     resume: int | None = None,
     fold: bool = False,
+    processes: int = 1,
 ) -> Outcome:
     """Make one version from all feedback that stands, judge it, and put it live if it is better.
 
@@ -67,7 +68,7 @@ def train_once(
             job = _Job(home, db, on_progress)
             if resume is not None:
                 job.take_up(resume)
-            return job.go(algorithm, preset, seed, fold)
+            return job.go(algorithm, preset, seed, fold, processes)
     except Timeout:
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
 
@@ -90,13 +91,15 @@ class _Job(RunJob):
     kept = "Your ratings are safe."
     again = "clawback runs resume"
 
-    def go(self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool) -> Outcome:
+    def go(
+        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool, processes: int = 1
+    ) -> Outcome:
         release.heal(self.db, self.home)
         run, policy = self.interrupted(), None
         if run is None:
             # First, so that the new version is compared with what came of it.
             self.judge_waiting()
-            run, policy = self.begin(algorithm, preset, seed, fold)
+            run, policy = self.begin(algorithm, preset, seed, fold, processes)
             self.give_up_waiting(run)
         with self.entered(run):
             version = self.candidate(run, policy)
@@ -124,7 +127,9 @@ class _Job(RunJob):
             raise UsageError(
                 f"Run {newest.id} has begun since run {number} was stopped. `clawback train` begins a new one."
             )
-        self.db.update_run(number, status="running", finished_at=None, stop_at=None, pid=os.getpid())
+        self.db.update_run(
+            number, status="running", error="", finished_at=None, stop_at=None, pid=os.getpid()
+        )
 
     def interrupted(self) -> Run | None:
         """The run that a dead process left behind, if it can be gone on with."""
@@ -142,7 +147,7 @@ class _Job(RunJob):
         return run
 
     def begin(
-        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool
+        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool, processes: int
     ) -> tuple[Run, Policy]:
         """Enter a new run with everything that goes into it. The policy comes along, loaded once. ``fold``: the live prompt into the adapter."""
         from clawback import engine
@@ -179,11 +184,18 @@ class _Job(RunJob):
                 s for s in feedback.samples(self.db, ids, raters=training.raters, words=True) if not s.rated
             ]
         self.tell({"phase": "load"})
-        policy = inputs.policy(self.settings, model.base, "" if fold else live.prompt)
+        away = bool(self.settings.hosted.url)
+        policy = (elsewhere.policy if away else inputs.policy)(
+            self.settings, model.base, "" if fold else live.prompt
+        )
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
+        if away:
+            recipe = elsewhere.recipe(self.home, self.settings, recipe)
         if fold:
             recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
-        if name in engine.DRAWING:
+        if processes > 1 and not away:
+            recipe = replace(recipe, extra={**recipe.extra, engine.PROCESSES: processes})
+        if name in engine.DRAWING and not away:
             self.tell({"phase": "measure"})
             prompts = inputs.prompts(self.db, {s.turn_id for s in held}, time.time())
             recipe, forecast = budget.fit(policy, recipe, train, prompts, inputs.budget(self.settings))
@@ -220,29 +232,37 @@ class _Job(RunJob):
         from clawback import engine
         from clawback.engine import tracking
 
-        if policy is None:
-            policy = inputs.policy(self.settings, run.base, prompted.of_run(self.db, run)[0])
         recipe: Recipe = engine.recipe_from(run.recipe)
+        away = elsewhere.is_hosted(recipe)
+        if policy is None:
+            system = prompted.of_run(self.db, run)[0]
+            policy = (elsewhere.policy if away else inputs.policy)(self.settings, run.base, system)
         from clawback.jobs import rewarding
 
         samples, terms = self.samples(run, recipe, policy)
         grader, why = rewarding.grader(self.home, self.settings.reward)
         if why:
             self.tell({"phase": "reward", "note": why})
-        names, name = self.settings.tracking.to, f"run-{run.id:04d}"
-        with tracking.track(names, self.home.logs, name, run.recipe) as track:
-            result = engine.train(
-                policy,
-                samples,
-                recipe,
-                seed=run.seed,
-                out=self.folder(run),
-                prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
-                on_progress=tracking.both(lambda p: self.enter(run, p), track),
-                resume=True,
-                grader=grader,
-                terms=terms,
-            )
+        shown, name = self.settings.tracking, f"run-{run.id:04d}"
+        with tracking.track(shown.to, self.home.logs, name, run.recipe, shown.names) as track:
+            tell = tracking.both(lambda p: self.enter(run, p), track)
+            if away:
+                result = elsewhere.train(
+                    self.home, self.settings, policy, samples, run, self.folder(run), tell
+                )
+            else:
+                result = engine.train(
+                    policy,
+                    samples,
+                    recipe,
+                    seed=run.seed,
+                    out=self.folder(run),
+                    prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
+                    on_progress=tell,
+                    resume=True,
+                    grader=grader,
+                    terms=terms,
+                )
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)
 
