@@ -48,6 +48,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "prompts": ("prompts", "A prompt for models whose weights you do not have."),
         "baseline": ("baseline", "Have a teacher model answer a corpus of prompts."),
         "distill": ("distill", "Fold the learned prompt into your own model."),
+        "federated": ("federated", "One adapter with others, and no turn shared."),
         "demo": ("demo", "The whole loop, with a simulated person."),
         "env": ("env", "Environments: list, check, let a policy play one."),
     },
