@@ -26,6 +26,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "sessions": ("serve", "List conversations, or show one."),
         "runs": ("runs", "List training runs; show, stop or go on with one."),
         "versions": ("versions", "List versions."),
+        "report": ("report", "One HTML file that says how it goes."),
     },
     "Rate": {
         "good": ("rate", "Rate the last turn as good."),
