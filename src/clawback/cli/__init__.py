@@ -26,6 +26,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "sessions": ("serve", "List conversations, or show one."),
         "runs": ("runs", "List training runs; show, stop or go on with one."),
         "versions": ("versions", "List versions."),
+        "report": ("report", "One HTML file that says how it goes."),
     },
     "Rate": {
         "good": ("rate", "Rate the last turn as good."),
@@ -49,6 +50,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "prompts": ("prompts", "A prompt for models whose weights you do not have."),
         "baseline": ("baseline", "Have a teacher model answer a corpus of prompts."),
         "distill": ("distill", "Fold the learned prompt into your own model."),
+        "federated": ("federated", "One adapter with others, and no turn shared."),
         "demo": ("demo", "The whole loop, with a simulated person."),
         "env": ("env", "Environments: list, check, let a policy play one."),
     },
