@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from clawback import config, engine
@@ -54,10 +55,22 @@ def written(folder: Path, text: str | dict[str, Any]) -> Path:
     return path
 
 
+def leaves(of: dict[str, Any], under: str = "") -> list[str]:
+    """Dotted names of all values."""
+    return [
+        name
+        for key, value in of.items()
+        for name in (leaves(value, f"{under}{key}.") if isinstance(value, dict) else [f"{under}{key}"])
+    ]
+
+
 @pytest.mark.parametrize("text", [TRAINING, SESSIONS])
 def test_every_key_of_its_examples_has_an_answer(text: str | dict[str, Any], tmp_path: Path) -> None:
     answers = openclaw_rl.read(written(tmp_path, text))
-    assert len(answers) == (24 if isinstance(text, str) else 8)
+    named = [one.key for one in answers]
+    assert len(set(named)) == len(named)
+    for leaf in leaves(yaml.safe_load(text) if isinstance(text, str) else text):
+        assert any(leaf == name or leaf.startswith(f"{name}.") for name in named), leaf
     assert not [one.key for one in answers if one.kind == "unknown"]
     assert all(one.said for one in answers)
     assert all(bool(one.sets) == (one.kind == "set") for one in answers)
