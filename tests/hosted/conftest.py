@@ -16,7 +16,7 @@ import uvicorn
 
 from clawback.engine.torch.models.policy import Policy, load
 from clawback.hosted.journal import Journal
-from clawback.hosted.stand_in import app
+from clawback.hosted.stand_in import app, around
 from clawback.hosted.stand_in.learner import Learner
 from clawback.hosted.stand_in.service import Service
 from clawback.hosted.tinker import TinkerTrainer
@@ -30,7 +30,7 @@ class Running:
     """A stand-in on a port of its own."""
 
     def __init__(
-        self, policy: Policy, folder: Path, faults: app.Faults | None = None, alpha: int = 32
+        self, policy: Policy, folder: Path, faults: around.Faults | None = None, alpha: int = 32
     ) -> None:
         self.service = Service(Learner(policy, alpha=alpha), policy.info.base, folder)
         listening = socket.socket()

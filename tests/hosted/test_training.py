@@ -19,7 +19,7 @@ from clawback.errors import Stopped, TrainingError, UsageError
 from clawback.hosted import training
 from clawback.hosted.journal import Cap
 from clawback.hosted.remote_policy import RemotePolicy, light
-from clawback.hosted.stand_in.app import Faults
+from clawback.hosted.stand_in.around import Faults
 from clawback.hosted.types import CapReached, Prices
 from clawback.records import Sample
 from tests.hosted.conftest import KEY, Running, Start

@@ -9,7 +9,7 @@ import pytest
 
 from clawback import config, engine, jobs, store
 from clawback.errors import ConfigError, UsageError
-from clawback.hosted.stand_in.app import Faults
+from clawback.hosted.stand_in.around import Faults
 from clawback.hosted.types import CapReached
 from clawback.paths import Home
 from tests.conftest import rate_some

@@ -112,16 +112,13 @@ def gym(
     """
     needs("torch")
     from clawback.cli.train import progress_bar
-    from clawback.jobs import playing
-    from clawback.jobs.drawing import Wish
+    from clawback.jobs import drawing, playing
 
     here = current_home()
     if task is None and resume is None:
         raise UsageError("Name what is to be played: `clawback gym TASK`, or a run with --resume.")
-    wish = Wish(task or "", agent, episodes, batch, group, **how)
+    wish = drawing.Wish(task or "", agent, episodes, batch, group, **how)
     if num_samples is not None:
-        from clawback.jobs import drawing
-
         sampled = drawing.samples(here, wish, num_samples, seed=seed)
         emit([asdict(episode) for episode in sampled], _samples(sampled), as_json)
         return 0

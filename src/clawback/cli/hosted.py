@@ -51,8 +51,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     try:
         import uvicorn
 
-        from clawback.hosted.stand_in import app, service
-        from clawback.hosted.stand_in.around import Faults
+        from clawback.hosted.stand_in import app, around, service
         from clawback.serve import protocol
     except ImportError as error:
         raise MissingExtra("The trainer needs more parts: pip install 'clawback[serve]'.") from error
@@ -70,7 +69,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     click.echo(f"{base} can be trained at http://{host}:{number}  (Ctrl-C ends it)")
     key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / 'token'})"
     click.echo(f"Key: {key}")
-    made = app.make(state, token, Faults(faults, seed))
+    made = app.make(state, token, around.Faults(faults, seed))
     running = uvicorn.Server(
         uvicorn.Config(
             made, http=protocol.Limited, log_level="critical" if faults else "warning", access_log=False

@@ -52,6 +52,8 @@ class Group:
 
     world: int
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    broken: bool = False
+    """Somebody has gone: nothing more is said to the others."""
 
     def gradient(
         self,
@@ -87,6 +89,7 @@ class Group:
                 for name, value in receive(number).items():
                     figures[name] = figures.get(name, 0.0) + float(value)
         except (RuntimeError, ValueError) as error:
+            self.broken = True
             raise Interrupted(
                 f"{self.dead() or 'A process of this run failed'} ({str(error).splitlines()[0]})."
             ) from error
@@ -126,13 +129,18 @@ def processes(policy: Policy, recipe: Recipe, count: int) -> Iterator[Group | No
             _join(0, world, address, port)
             send({"do": "begin", "policy": described(policy, recipe)})
         except RuntimeError as error:
+            group.broken = True
             raise Interrupted(
                 f"{world} processes did not find each other at {address}:{port}: {group.dead() or str(error).splitlines()[0]}."
             ) from error
         yield group
     finally:
-        with suppress(RuntimeError, ValueError):
-            send({"do": "end"})
+        if group.broken:
+            for one in workers:
+                one.kill()
+        else:
+            with suppress(RuntimeError, ValueError):
+                send({"do": "end"})
         with suppress(RuntimeError, ValueError):
             dist.destroy_process_group()
         for one in workers:
