@@ -8,6 +8,7 @@ was kept waiting, however busy the machine is.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import threading
@@ -38,10 +39,8 @@ class Waiting:
     def during(self, action: Callable[[], object]) -> float:
         time.sleep(0.01)
         self.longest = 0.0
-        try:
+        with contextlib.suppress(ValueError):  # refused in a sentence
             action()
-        except ValueError:  # refused in a sentence
-            pass
         time.sleep(0.01)
         return self.longest
 
