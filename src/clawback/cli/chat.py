@@ -250,7 +250,7 @@ def generate(
 ) -> None:  # fmt: skip
     """Answer a file of prompts: {"prompt", "response", "version"} a line, in the order of the prompts.
 
-    The file appears whole or not at all.
+    The output file is written atomically.
 
     \b
     clawback generate --prompts prompts.txt --output answers.jsonl

@@ -7,7 +7,7 @@ They compare with the base model's answers *and* with the answers that were like
 **Then one number, the probability that the candidate is better**, from two questions:
 
 1. *Do the ratings say anything that holds beyond the answers they were given for?* That is asked in two ways. (i) Are they about something
-   that is seen in answers, any conjunction of it (``rewards.conjunctions``), or is each a coin's toss? That is a Bayes factor ``B``. (ii) Does a head
+   that is seen in answers, any conjunction of it (``rewards.rule_posterior``), or is each a coin's toss? That is a Bayes factor ``B``. (ii) Does a head
    fitted on the ratings predict each of them from the others? A permutation test gives ``z_head``, and with z ~ N(0, 1) for ratings that say
    nothing and N(1.6, 1.15²) for those of a person with a taste that is a likelihood ratio ``L(z_head)``. A taste may be of one kind or of the other, so it is their
    mean that counts. Then the turns that were kept out of training: what was liked should have become likelier than what was disliked, by the
@@ -15,7 +15,7 @@ They compare with the base model's answers *and* with the answers that were like
    for the ratings that they share, ``z = (z_head + w z_held) / √(1 + w² + 2ρw)``, and changes the odds by ``L(z) / L(z_head)``. With four persons in five
    taken to have a taste, that is the probability ``s`` that the ratings say something.
 2. *Does the candidate do better by what they say?* The head says by how much the expected rating of its fresh answers exceeds that
-   of the live version's, and how unsure it is of that: ``Φ(gain / sd)``. And of all that the ratings may be about (``rewards.conjunctions``)
+   of the live version's, and how unsure it is of that: ``Φ(gain / sd)``. And of all that the ratings may be about (``rewards.rule_posterior``)
    there is a share under which more of its answers are what is wanted: ``a``. A run learns from what is likeliest, and with few good ratings that
    is now and then something else: the head, which saw the same ratings, is then as sure of it as the run was; ``a`` is not.
    Both have to say so: ``b = min(Φ(gain / sd), a)``.

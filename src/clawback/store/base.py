@@ -117,7 +117,7 @@ class Base:
             )
 
     def backup(self, path: Path) -> None:
-        """Copy the database while others go on using it. The copy appears whole or not at all, mode 0600.
+        """Copy the database while others go on using it. The copy is written atomically, mode 0600.
 
         Raises ``StoreError`` when the copy cannot be written.
         """
