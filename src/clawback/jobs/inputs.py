@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 MOST_PROMPTS = 256
-"""Newest conversations that the policy imagines answers to."""
+"""Newest conversations that rollouts answer."""
 
 
 def policy(settings: Config, base: str, system: str = "") -> Policy:
