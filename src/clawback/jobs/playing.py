@@ -283,7 +283,7 @@ def newest(home: Home) -> Run:
 
 
 def _episode_settings() -> set[str]:
-    return {"round_steps", "passes", "estimator", "gamma", "lam", "ridge", "memory", "max_gap"}
+    return {"round_steps", "passes", "estimator", "gamma", "lam", "ridge", "memory", "calm", "max_gap"}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
