@@ -167,4 +167,3 @@ class World:
         self.asked += 1
         every = (*(one for some in HELPS.values() for one in some), *OTHER)
         return "\n".join([START, *self.rng.sample(every, self.rng.randint(1, 4))])
-

@@ -171,7 +171,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--world", choices=("rules", "real", "both"), default="both")
     parser.add_argument("--variant", action="append", choices=VARIANTS)
     parser.add_argument("--engine", action="append", choices={**ENGINES, **REAL_ENGINES})
-    parser.add_argument("--prompts", type=Path, default=DATA, help="JSON lines with `prompt`, for the real world")
+    parser.add_argument(
+        "--prompts", type=Path, default=DATA, help="JSON lines with `prompt`, for the real world"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")

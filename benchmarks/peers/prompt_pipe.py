@@ -46,7 +46,9 @@ def serve(python: Path, script: str, world: World, job: Mapping[str, Any]) -> li
         if found is not None:
             return found
         told.seek(0)
-        raise RuntimeError(f"{script} ended before it was done, with {peer.returncode}:\n{told.read()[-4000:]}")
+        raise RuntimeError(
+            f"{script} ended before it was done, with {peer.returncode}:\n{told.read()[-4000:]}"
+        )
 
 
 def _answered(peer: subprocess.Popen[str], world: World, job: Mapping[str, Any]) -> list[dict[str, Any]] | None:  # fmt: skip

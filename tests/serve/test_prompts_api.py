@@ -51,4 +51,6 @@ def test_what_cannot_be_used_is_said_in_a_sentence(api: Api, home: Home) -> None
     api.post("/prompts/1/use", {"seen": NEW})
     assert "live already" in api.post("/prompts/1/use", {"seen": NEW}, status=400)["error"]
     prompted.file(home).write_text("Use metric units.")
-    assert [row["author"] for row in api.get("/prompts")["versions"]] == ["hand", "search"], "an edit of the file"
+    assert [row["author"] for row in api.get("/prompts")["versions"]] == ["hand", "search"], (
+        "an edit of the file"
+    )

@@ -40,6 +40,8 @@ class Outcome:
     run: Run
     version: Version
     report: Report
+    prompt: Version | None = None
+    """The sentence that a rejected version was to learn, as a prompt: what the gate made of it."""
 
     @property
     def live(self) -> bool:
@@ -112,6 +114,7 @@ class _Job:
             del policy
             gc.collect()
             report = self.judge(version)
+            prompt = self.said(run, version)
         except Stopped:
             self.keep_steps(run)
             self.db.update_run(run.id, status="stopped")
@@ -127,7 +130,7 @@ class _Job:
         self.keep_steps(run)
         self.db.update_run(run.id, status="done", progress={"phase": "done"})
         shutil.rmtree(self.folder(run), ignore_errors=True)
-        return Outcome(self.db.run(run.id), self.db.version(version.number), report)
+        return Outcome(self.db.run(run.id), self.db.version(version.number), report, prompt)
 
     def folder(self, run: Run) -> Path:
         """Where the run's checkpoints are, and its adapter until it is a version."""
@@ -308,7 +311,7 @@ class _Job:
             settings=self.settings,
             on_progress=(lambda p: self.enter(run, p)) if run.status == "running" else self.tell,
         )
-        if report.again_at:
+        if report.again_at or (report.accepted and prompted.unseen(self.db, version)):
             return report
         if report.accepted and self.settings.trial.share > 0:
             chosen = self.settings.trial
@@ -318,6 +321,18 @@ class _Job:
         else:
             self.db.reject(version.number)
         return report
+
+    def said(self, run: Run, version: Version) -> Version | None:
+        """Where a version was rejected that was to learn a sentence: the sentence as a prompt, judged like any other. Prompt and adapter have one history,
+        and what the ratings say need not be lost because the weights did not take it."""
+        if self.db.version(version.number).status != "rejected" or prompted.folds(run.recipe):
+            return None
+        made = prompted.of_sentence(self.db, run, release.sentence_of(version))
+        if made is None:
+            return None
+        if made.report is None:
+            self.judge(made)
+        return self.db.version(made.number)
 
     def judge_waiting(self) -> Report | None:
         """Judge the version again that waits for more ratings, if they are there."""

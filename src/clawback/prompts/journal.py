@@ -50,8 +50,8 @@ class Journal:
     @property
     def paid(self) -> Usage:
         """All that its calls have cost."""
-        known = (*self.outcomes.values(), *self.proposals.values())
-        return sum((one.usage for one in known), NOTHING)
+        tried = (one.usage for one in self.outcomes.values())
+        return sum((one.usage for one in self.proposals.values()), sum(tried, NOTHING))
 
     def to_dict(self) -> dict[str, Any]:
         """The whole state as JSON values, for those who keep it elsewhere than in a file."""

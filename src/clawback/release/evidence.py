@@ -49,7 +49,7 @@ class Answers:
 
 def measure(
     policy: Policy,
-    candidate: Path,
+    candidate: Path | None,
     live: Path | None,
     samples: Sequence[Sample],
     held: Sequence[Sample],
@@ -61,6 +61,7 @@ def measure(
     tell: OnProgress = lambda _: None,
     witness: Witness | None = None,
     systems: tuple[str, str] = ("", ""),
+    folded: bool = False,
 ) -> Evidence:
     """Compare two versions.
 
@@ -70,7 +71,7 @@ def measure(
 
     Args:
         policy: the base model, or a policy on it; it is left with the candidate's adapter.
-        candidate: the candidate's PEFT folder.
+        candidate: the candidate's PEFT folder; that of the live version where only its prompt is another.
         live: that of the live version; None is the base model.
         samples: all rated samples, the held-back ones among them.
         held: those kept out of training.
@@ -79,6 +80,8 @@ def measure(
         witness: shown the prompts and both versions' answers. What it makes of them is no evidence.
         systems: the learned prompts that the candidate and the live version answer under. The base answers under the candidate's, and so does
             whatever compares: a prompt that was folded into the weights is to be needed no more.
+        folded: the candidate is to do without a prompt what the live version does with it. It is compared with the middle between the live version's
+            answers and the base's: to be better than that is to have kept more than half of what the prompt gives.
     """
     from clawback.rewards.features import Features
 
@@ -95,12 +98,17 @@ def measure(
         seen = hidden(policy, asked, [list(c.ids) for c in ours_before.completions])
         ours_before = replace(ours_before, hidden=seen)
     tell({"phase": "gate", "step": 1, "steps": 4})
-    if live is None and systems[0] == systems[1]:
+    if candidate == live or (live is None and systems[0] == systems[1]):
         from_base = ours_before.completions
     else:
         policy.put(None)
         from_base = [made for [made] in policy.generate(asked, **limits)]  # type: ignore[arg-type]
     base_logs = totals(policy, asked, from_base, base=True)
+    prompt_kl = 0.0
+    if folded:
+        alone = totals(policy, asked, ours_before.completions, base=True)
+        told = [sum(one.logprobs) for one in ours_before.completions]
+        prompt_kl = sum(a - b for a, b in zip(told, alone, strict=True)) / len(asked)
     tell({"phase": "gate", "step": 2, "steps": 4})
     policy.put(candidate)
     ours = answers(policy, asked, limits)
@@ -114,21 +122,19 @@ def measure(
     ended = whole(from_base)
     ground = ended if len(ended) >= LEAST_WHOLE else list(range(len(from_base)))
     from_base_ground = [from_base[i] for i in ground]
+    ground_hidden = hidden(policy, [asked[i] for i in ground], [c.ids for c in from_base_ground])
     features = Features.ground(
-        [c.answer_ids for c in from_base_ground],
-        hidden(policy, [asked[i] for i in ground], [c.ids for c in from_base_ground]),
-        [c.text for c in from_base_ground],
+        [c.answer_ids for c in from_base_ground], ground_hidden, [c.text for c in from_base_ground]
     )
     head = grade(policy, samples, ids, features)
     both = whole(ours.completions, ours_before.completions)
-    pairs = [[a.completions[i] for i in both] for a in (ours, ours_before)]
-    says, share = agreed(samples, ids, features, from_base_ground, *pairs)
+    pairs = [([a.completions[i] for i in both], a.hidden[both]) for a in (ours, ours_before)]
+    if folded:
+        pairs[1] = halfway(*pairs[1], from_base_ground, ground_hidden)
+    says, share = agreed(samples, ids, features, from_base_ground, pairs[0][0], pairs[1][0])
     gain, variance = 0.0, 1.0  # nothing can be told apart
     if len(both) >= LEAST_WHOLE:
-        looks = (
-            features([c.answer_ids for c in made], a.hidden[both], [c.text for c in made])
-            for made, a in zip(pairs, (ours, ours_before), strict=True)
-        )
+        looks = (features([c.answer_ids for c in made], seen, [c.text for c in made]) for made, seen in pairs)
         gain, variance = head.contrast(*looks)
     tokens = sum(len(c.ids) for c in from_base)
     base = sampled(policy, asked, from_base, base_logs)
@@ -149,7 +155,20 @@ def measure(
         says=says,
         agreed=share,
         enjoyed=enjoyed(policy, samples),
+        folded=folded,
+        prompt_kl=prompt_kl,
     )
+
+
+def halfway(
+    live: list[Completion], live_hidden: Floats, base: Sequence[Completion], base_hidden: Floats
+) -> tuple[list[Completion], Floats]:
+    """The live version's answers and as many of the base's: their mean is half way between the two. With fewer of the base's it lies nearer to the
+    live version, which asks for more."""
+    import numpy as np
+
+    some = min(len(live), len(base))
+    return [*live, *base[:some]], np.concatenate([live_hidden, base_hidden[:some]])
 
 
 @contextmanager
