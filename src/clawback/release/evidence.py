@@ -98,7 +98,7 @@ def measure(
         seen = hidden(policy, asked, [list(c.ids) for c in ours_before.completions])
         ours_before = replace(ours_before, hidden=seen)
     tell({"phase": "gate", "step": 1, "steps": 4})
-    if candidate == live or (live is None and systems[0] == systems[1]):
+    if (candidate == live and not folded) or (live is None and systems[0] == systems[1]):
         from_base = ours_before.completions
     else:
         policy.put(None)
