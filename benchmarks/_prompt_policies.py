@@ -60,7 +60,7 @@ def table(made: dict[str, Any]) -> str:
 
 
 def _actors() -> dict[str, Any]:
-    from clawback.prompts.actor import PromptActor, RandomActor, ThompsonActor
+    from clawback.prompts.online.actor import PromptActor, RandomActor, ThompsonActor
 
     kinds: dict[str, Any] = {
         "even choice": RandomActor,
@@ -74,7 +74,7 @@ def _actors() -> dict[str, Any]:
 
 
 def _play(actor: Any, liked: tuple[list[float], list[float]], seed: int) -> tuple[float, float]:
-    from clawback.prompts.actor import Transition
+    from clawback.prompts.online.actor import Transition
 
     rng, regret, batch, best = random.Random(f"play:{seed}"), 0.0, [], []
     ids = tuple(f"prompt {i}" for i in range(len(liked[0])))
@@ -117,7 +117,7 @@ def _answer(rng: random.Random) -> tuple[str, dict[str, bool]]:
 
 
 def _critics(seeds: int) -> dict[int, list[dict[str, float]]]:
-    from clawback.prompts.critic import Critic
+    from clawback.prompts.online.critic import Critic
     from clawback.rewards.measures import calibration_error, reliability
 
     made: dict[int, list[dict[str, float]]] = {count: [] for count in RATED}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from clawback.errors import Busy, TrainingError
 from clawback.jobs import training
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
-from clawback.release import Report
+from clawback.release import Report, prompted
 
 SETTINGS = """
 [training]
@@ -224,3 +225,29 @@ def test_on_a_judges_word_alone_nothing_is_trained(tmp_path: Path) -> None:
         jobs.train_once(home)
     with store.connect(home.database) as db:
         assert db.runs() == []
+
+
+@pytest.mark.parametrize("sentence", ["Use bullet points.", "Answer with a bulleted list."])
+def test_the_sentence_of_a_rejected_version_is_judged_as_a_prompt(tmp_path: Path, sentence: str) -> None:
+    """What a run read out of the ratings is not lost because the weights did not take it."""
+    home = rated_home(tmp_path / "home", 24)
+    made = jobs.train_once(home)
+    assert made.prompt is None, "nothing was said in words"
+    file = home.version(1) / "provenance.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"instruction": sentence}))
+    with store.connect(home.database) as db:
+        if db.version(1).status == "candidate":
+            db.reject(1)
+        job = training._Job(home, db, None)
+        prompt = job.said(db.run(1), db.version(1))
+        assert prompt is not None
+        assert (prompt.prompt, prompt.parent, prompt.path, prompt.run_id) == (sentence, 0, "", 1)
+        assert prompt.report is not None
+        assert prompt.report["evidence"]["kl"] == pytest.approx(0, abs=1e-4)
+        assert job.said(db.run(1), db.version(1)) == prompt, "once"
+        known = sentence == "Answer with a bulleted list."
+        assert (prompted.unseen(db, prompt) == []) == known
+        if prompt.report["accepted"]:
+            assert prompt.status == ("live" if known else "candidate"), "no sentence goes live unseen"
+        [row] = prompted.changes(db)
+        assert row.number == 2, "one history"

@@ -18,7 +18,7 @@ from clawback.prompts import (
     ThompsonActor,
     Transition,
 )
-from clawback.prompts.actor import context, relative
+from clawback.prompts.online.actor import context, relative
 
 IDS = ("worse", "better")
 
@@ -85,7 +85,7 @@ def test_the_gradient_is_that_of_the_clipped_surrogate():
         ("a", "b", "c"),
         ("Why so?", "Write 3 lines.", "Fix the code"),
     )
-    actor = PromptActor(optimizer=GPROOptimizer(learning_rate=1e-6, epochs=1, decay=0.0))
+    actor = PromptActor(explore=0.05, optimizer=GPROOptimizer(learning_rate=1e-6, clip=0.2, epochs=1))
     start = {id: rng.normal(size=7) * 0.3 for id in ids}
     batch = [Transition(q, ids[i % 3], float(i), np.log(rng.uniform(0.2, 0.6)), "", ids if i % 2 else ids[: 2 + (i % 3 == 2)]) for i, q in enumerate(queries * 3)]  # fmt: skip
 

@@ -3,7 +3,7 @@
 import pytest
 
 from clawback.prompts import Example, Prompt, guided_mutation, objections
-from clawback.prompts.genome import PromptGenome
+from clawback.prompts.search.genome import PromptGenome
 from clawback.rewards.instructions import SENTENCES
 
 BEFORE = Prompt("You are a helpful assistant.")

@@ -7,7 +7,7 @@ import pytest
 
 from clawback.errors import UsageError
 from clawback.prompts import Budget, Example, Journal, Outcome, Prompt, Proposal, engine, optimize, plan
-from clawback.prompts.ledger import Ledger
+from clawback.prompts.search.ledger import Ledger
 from tests.prompts.eight_rules import NEEDS, RULES, START, World, examples
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from clawback import engine
 from clawback.config import Gate
 from clawback.engine.embedded import corpus
@@ -48,3 +50,47 @@ def test_the_longest_answer_goes_by_what_was_rated() -> None:
     assert policy.room([[0] * 100, [0] * 248]) == 496
     assert policy.room([[0] * 3]) == 64
     assert policy.room([[0] * 10**6]) == policy.max_response
+
+
+def test_a_prompt_over_the_same_weights_and_one_that_was_folded_into_them() -> None:
+    policy = engine.load("embedded")
+    prompts = [p.messages for p in corpus.prompts("rated", 12, 0)]
+    asked = "Answer with a bulleted list."
+    policy.put(None)
+    policy.chat.system = asked
+    listed = [one.text for [one] in policy.generate(prompts, seed=1)]
+    policy.chat.system = ""
+    plain = [one.text for [one] in policy.generate(prompts, seed=1)]
+    samples = [
+        Sample(i, messages, text, 1.0 if "\n-" in text or text.startswith("-") else -1.0)
+        for i, (messages, text) in enumerate(zip(prompts * 2, listed + plain, strict=True))
+    ]
+    policy.chat.system = asked
+    made = measure(
+        policy, None, None, samples, [], prompts, max_tokens=None, seed=0, count=24, systems=(asked, "")
+    )
+    assert made.kl == pytest.approx(0, abs=1e-4), "the weights are the same"
+    assert made.perplexity_ratio == pytest.approx(1)
+    assert made.base == made.live, "compared with answers without it"
+    assert made.gain > 0.2
+    assert policy.chat.system == asked, "as it was"
+
+    policy.chat.system = ""
+    lost = measure(
+        policy,
+        None,
+        None,
+        samples,
+        [],
+        prompts,
+        max_tokens=None,
+        seed=0,
+        count=24,
+        systems=("", asked),
+        folded=True,
+    )
+    assert lost.prompt_kl > 1.0, "the prompt takes its answers away from what it says by itself"
+    assert lost.gain < -0.2, "the base without it has kept nothing of it"
+    assert lost.folded
+    against_all = measure(policy, None, None, samples, [], prompts, max_tokens=None, seed=0, count=24, systems=("", asked))  # fmt: skip
+    assert against_all.gain < lost.gain, "half of the way is less to ask for"

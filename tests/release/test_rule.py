@@ -210,3 +210,12 @@ def test_what_it_says_is_a_probability() -> None:
 def test_more_ratings_of_a_kind_make_it_surer() -> None:
     weak = replace(CLEAR, read_p=0.2, liked=(), disliked=())
     assert decide(weak, GATE).probability < decide(replace(weak, read_p=0.02), GATE).probability
+
+
+def test_what_was_folded_into_the_weights_may_drift_as_far_as_the_prompt_did() -> None:
+    far = replace(CLEAR, kl=12.0)
+    assert not decide(far, GATE).accepted
+    kept = decide(replace(far, folded=True, prompt_kl=13.0), GATE)
+    assert kept.accepted
+    assert "without the prompt as good as with it" in kept.reasons[0]
+    assert not decide(replace(far, folded=True, prompt_kl=11.0), GATE).accepted

@@ -29,6 +29,7 @@ from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, describe, duratio
 
 if TYPE_CHECKING:
     from clawback.jobs.training import Outcome
+    from clawback.records import Version
 
 LINE_SECONDS = 15.0
 """How often a phase says how far it is where no bar is drawn."""
@@ -227,9 +228,11 @@ def train_here(here: Home, as_json: bool, **how: Any) -> int:
         return instead(here, error, as_json)
     text = f"Version {outcome.version.number} ({outcome.run.algorithm})\n\n{fold(outcome.report.text(), '  ')}\n\n"
     text += became(outcome)
+    if outcome.prompt:
+        text += "\n" + of_its_sentence(outcome.prompt)
     emit(
-        {"run": asdict(outcome.run), "version": asdict(outcome.version), "live": outcome.live}, text, as_json
-    )
+        {"run": asdict(outcome.run), "version": asdict(outcome.version), "live": outcome.live, "prompt": asdict(outcome.prompt) if outcome.prompt else None}, text, as_json
+    )  # fmt: skip
     return 0
 
 
@@ -268,6 +271,16 @@ def became(outcome: Outcome) -> str:
     return f"Version {number} {waits}; version {before} stays live."
 
 
+def of_its_sentence(version: Version) -> str:
+    """What became of the sentence that a rejected adapter was to learn."""
+    said = f"What it was to learn, said as a prompt ({version.prompt.splitlines()[-1]!r})"
+    if version.status == "live":
+        return f"{said}, is version {version.number}, and live. `clawback distill` tries to fold it into the weights."
+    if version.status == "candidate":
+        return f"{said}, is version {version.number}, and waits: `clawback prompts show {version.number}`."
+    return f"{said}, was no better either (version {version.number})."
+
+
 def interrupted(here: Home) -> str:
     """Mark the run that Ctrl-C ended as stopped, and say how it is gone on with."""
     from clawback import jobs
@@ -297,7 +310,11 @@ def gate(version: str, as_json: bool) -> int:
 
     with open_store() as store, progress_bar(quiet=as_json) as follow:
         chosen, live = named_version(store, version), store.live()
-        if chosen.prompt != live.prompt and chosen.path == live.path:
+        if (
+            chosen.prompt != live.prompt
+            and chosen.path == live.path
+            and release.prompted.searched(store, chosen)
+        ):
             from clawback.jobs import prompting
 
             report = prompting.judge_one(current_home(), chosen.number, on_progress=follow)

@@ -137,7 +137,7 @@ class Search:
 
     def run(self, meter: Meter, tell: OnProgress) -> Found:
         from clawback.prompts import Journal
-        from clawback.prompts.engines import engine
+        from clawback.prompts.search.engines import engine
 
         self._keep()
         journal = Journal(self.home.prompts / JOURNAL)
@@ -193,7 +193,7 @@ class Search:
 
     def templates(self) -> list[str]:
         """Sentences that our own templates make of phrases which the person quoted: known like the others."""
-        from clawback.prompts.templates import sentence
+        from clawback.prompts.search.templates import sentence
         from clawback.rewards.remarks import SAYS, wishes
 
         own = [text for sample in self.train for text in self._own(sample)]
@@ -276,8 +276,8 @@ class Search:
 
     def _propose(self, meter: Meter) -> Propose:
         """By templates, or by the model."""
-        from clawback.prompts.reflection import reflector
-        from clawback.prompts.templates import from_remarks
+        from clawback.prompts.search.reflection import reflector
+        from clawback.prompts.search.templates import from_remarks
 
         make = from_remarks if self.proposer == "templates" else reflector(meter.backend)
 

@@ -112,7 +112,7 @@ def optimize(
 
     Args:
         calls: answers that may be asked for, the gate's among them; from the settings where not given.
-        engine: ``reflect``, ``evolve`` or ``gepa`` (``clawback.prompts.engines``).
+        engine: ``reflect``, ``evolve`` or ``gepa`` (``clawback.prompts.search.engines``).
         backend: who answers and, where asked to, proposes; from the settings where not given.
 
     Raises ``Busy`` while another process does the same, ``TrainingError`` where there is too little to learn from or nothing can be read from the

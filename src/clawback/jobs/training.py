@@ -36,6 +36,8 @@ class Outcome:
     run: Run
     version: Version
     report: Report
+    prompt: Version | None = None
+    """The sentence that a rejected version was to learn, as a prompt: what the gate made of it."""
 
     @property
     def live(self) -> bool:
@@ -107,7 +109,8 @@ class _Job(RunJob):
             del policy
             gc.collect()
             report = self.judge(version)
-        return Outcome(self.db.run(run.id), self.db.version(version.number), report)
+            prompt = self.said(run, version)
+        return Outcome(self.db.run(run.id), self.db.version(version.number), report, prompt)
 
     # ------------------------------------------------------------------------------------------------- begin
 
@@ -300,7 +303,7 @@ class _Job(RunJob):
             settings=self.settings,
             on_progress=(lambda p: self.enter(run, p)) if run.status == "running" else self.tell,
         )
-        if report.again_at:
+        if report.again_at or (report.accepted and prompted.unseen(self.db, version)):
             return report
         if report.accepted and self.settings.trial.share > 0:
             chosen = self.settings.trial
@@ -310,6 +313,18 @@ class _Job(RunJob):
         else:
             self.db.reject(version.number)
         return report
+
+    def said(self, run: Run, version: Version) -> Version | None:
+        """Where a version was rejected that was to learn a sentence: the sentence as a prompt, judged like any other. Prompt and adapter have one history,
+        and what the ratings say need not be lost because the weights did not take it."""
+        if self.db.version(version.number).status != "rejected" or prompted.folds(run.recipe):
+            return None
+        made = prompted.of_sentence(self.db, run, release.sentence_of(version))
+        if made is None:
+            return None
+        if made.report is None:
+            self.judge(made)
+        return self.db.version(made.number)
 
     def judge_waiting(self) -> Report | None:
         """Judge the version again that waits for more ratings, if they are there."""

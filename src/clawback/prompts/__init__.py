@@ -24,14 +24,6 @@ from typing import TYPE_CHECKING, Any
 from clawback.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from clawback.prompts.actor import (
-        CandidateResponse,
-        GPROOptimizer,
-        PromptActor,
-        RandomActor,
-        ThompsonActor,
-        Transition,
-    )
     from clawback.prompts.backends import (
         AnthropicBackend,
         BackendError,
@@ -47,9 +39,6 @@ if TYPE_CHECKING:
         VersionBackend,
         as_backend,
     )
-    from clawback.prompts.budget import Budget, Plan, Spent
-    from clawback.prompts.critic import Agreement, ConstantCritic, Critic, MockCritic
-    from clawback.prompts.engines import engine
     from clawback.prompts.env import PromptRefinementEnv
     from clawback.prompts.evaluation import contains, evaluator, exact_match
     from clawback.prompts.feedback import (
@@ -62,31 +51,42 @@ if TYPE_CHECKING:
         rating_to_score,
         thumbs_to_score,
     )
-    from clawback.prompts.flow import FlowStepResult, HybridOptimizationFlow, Shown
-    from clawback.prompts.genome import PromptGenome, crossover_genomes, guided_mutation, mutate_genome
     from clawback.prompts.guards import objections
-    from clawback.prompts.journal import Journal
-    from clawback.prompts.loop import RefinementLoop
-    from clawback.prompts.planning import plan
-    from clawback.prompts.population import Individual, Population
-    from clawback.prompts.prompt import Prompt, PromptHistory
-    from clawback.prompts.reflection import reflector
-    from clawback.prompts.rewards import HybridReward, RewardReport, ScalarReward
-    from clawback.prompts.search import Optimizer, Result, Settings, optimize
-    from clawback.prompts.sections import Section
-    from clawback.prompts.templates import from_remarks
-    from clawback.prompts.training import (
+    from clawback.prompts.online.actor import (
+        CandidateResponse,
+        GPROOptimizer,
+        PromptActor,
+        RandomActor,
+        ThompsonActor,
+        Transition,
+    )
+    from clawback.prompts.online.critic import Agreement, ConstantCritic, Critic, MockCritic
+    from clawback.prompts.online.flow import FlowStepResult, HybridOptimizationFlow, Shown
+    from clawback.prompts.online.training import (
         ActorCriticParams,
         EvolutionaryParams,
         TrainingConfig,
         TrainingLoop,
     )
+    from clawback.prompts.prompt import Prompt, PromptHistory
+    from clawback.prompts.refinement import RefinementLoop
+    from clawback.prompts.rewards import HybridReward, RewardReport, ScalarReward
+    from clawback.prompts.search.budget import Budget, Plan, Spent
+    from clawback.prompts.search.engines import engine
+    from clawback.prompts.search.genome import PromptGenome, crossover_genomes, guided_mutation, mutate_genome
+    from clawback.prompts.search.journal import Journal
+    from clawback.prompts.search.optimize import Optimizer, Result, Settings, optimize
+    from clawback.prompts.search.planning import plan
+    from clawback.prompts.search.population import Individual, Population
+    from clawback.prompts.search.reflection import reflector
+    from clawback.prompts.search.templates import from_remarks
+    from clawback.prompts.sections import Section
     from clawback.prompts.types import Case, Evaluate, Example, Outcome, Proposal, Propose, Request
 
 _WHERE = {
     **dict.fromkeys(
         ("CandidateResponse", "GPROOptimizer", "PromptActor", "RandomActor", "ThompsonActor", "Transition"),
-        "actor",
+        "online.actor",
     ),
     **dict.fromkeys(
         (
@@ -106,9 +106,9 @@ _WHERE = {
         ),
         "backends",
     ),
-    **dict.fromkeys(("Budget", "Plan", "Spent"), "budget"),
-    **dict.fromkeys(("Agreement", "ConstantCritic", "Critic", "MockCritic"), "critic"),
-    **dict.fromkeys(("engine",), "engines"),
+    **dict.fromkeys(("Budget", "Plan", "Spent"), "search.budget"),
+    **dict.fromkeys(("Agreement", "ConstantCritic", "Critic", "MockCritic"), "online.critic"),
+    **dict.fromkeys(("engine",), "search.engines"),
     **dict.fromkeys(("PromptRefinementEnv",), "env"),
     **dict.fromkeys(("contains", "evaluator", "exact_match"), "evaluation"),
     **dict.fromkeys(
@@ -124,19 +124,21 @@ _WHERE = {
         ),
         "feedback",
     ),
-    **dict.fromkeys(("PromptGenome", "crossover_genomes", "guided_mutation", "mutate_genome"), "genome"),
+    **dict.fromkeys(
+        ("PromptGenome", "crossover_genomes", "guided_mutation", "mutate_genome"), "search.genome"
+    ),
     **dict.fromkeys(("objections",), "guards"),
-    **dict.fromkeys(("Journal",), "journal"),
-    **dict.fromkeys(("RefinementLoop",), "loop"),
-    **dict.fromkeys(("plan",), "planning"),
-    **dict.fromkeys(("Individual", "Population"), "population"),
+    **dict.fromkeys(("Journal",), "search.journal"),
+    **dict.fromkeys(("RefinementLoop",), "refinement"),
+    **dict.fromkeys(("plan",), "search.planning"),
+    **dict.fromkeys(("Individual", "Population"), "search.population"),
     **dict.fromkeys(("Prompt", "PromptHistory"), "prompt"),
-    **dict.fromkeys(("reflector",), "reflection"),
+    **dict.fromkeys(("reflector",), "search.reflection"),
     **dict.fromkeys(("HybridReward", "RewardReport", "ScalarReward"), "rewards"),
-    **dict.fromkeys(("Optimizer", "Result", "Settings", "optimize"), "search"),
-    **dict.fromkeys(("FlowStepResult", "HybridOptimizationFlow", "Shown"), "flow"),
+    **dict.fromkeys(("Optimizer", "Result", "Settings", "optimize"), "search.optimize"),
+    **dict.fromkeys(("FlowStepResult", "HybridOptimizationFlow", "Shown"), "online.flow"),
     **dict.fromkeys(("Section",), "sections"),
-    **dict.fromkeys(("from_remarks",), "templates"),
+    **dict.fromkeys(("from_remarks",), "search.templates"),
     **dict.fromkeys(
         (
             "ActorCriticParams",
@@ -144,7 +146,7 @@ _WHERE = {
             "TrainingConfig",
             "TrainingLoop",
         ),
-        "training",
+        "online.training",
     ),
     **dict.fromkeys(("Case", "Evaluate", "Example", "Outcome", "Proposal", "Propose", "Request"), "types"),
 }

@@ -1,9 +1,18 @@
 """Versions: made, judged, put live, and taken back."""
 
-from clawback.release import trial
+from clawback.release import prompted, trial
 from clawback.release.gating import Report, gate
 from clawback.release.loading import load
-from clawback.release.registry import check, clear_strays, heal, promote, propose, reset, rollback
+from clawback.release.registry import (
+    check,
+    clear_strays,
+    heal,
+    promote,
+    propose,
+    reset,
+    rollback,
+    sentence_of,
+)
 
 __all__ = [
     "Report",
@@ -13,8 +22,10 @@ __all__ = [
     "heal",
     "load",
     "promote",
+    "prompted",
     "propose",
     "reset",
     "rollback",
+    "sentence_of",
     "trial",
 ]

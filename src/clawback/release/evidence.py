@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ Witness = Callable[[Sequence[Conversation], "Sequence[Completion]", "Sequence[Co
 
 def measure(
     policy: Policy,
-    candidate: Path,
+    candidate: Path | None,
     live: Path | None,
     samples: Sequence[Sample],
     held: Sequence[Sample],
@@ -48,6 +49,7 @@ def measure(
     tell: OnProgress = lambda _: None,
     witness: Witness | None = None,
     systems: tuple[str, str] = ("", ""),
+    folded: bool = False,
 ) -> Evidence:
     """Compare two versions.
 
@@ -57,7 +59,7 @@ def measure(
 
     Args:
         policy: the base model, or a policy on it; it is left with the candidate's adapter.
-        candidate: the candidate's PEFT folder.
+        candidate: the candidate's PEFT folder; that of the live version where only its prompt is another.
         live: that of the live version; None is the base model.
         samples: all rated samples, the held-back ones among them.
         held: those kept out of training.
@@ -66,15 +68,17 @@ def measure(
         witness: shown the prompts and both versions' answers. What it makes of them is no evidence.
         systems: the learned prompts that the candidate and the live version answer under. The base answers under the candidate's, and so does
             whatever compares: a prompt that was folded into the weights is to be needed no more.
+        folded: the candidate is to do without a prompt what the live version does with it. It is compared with the middle between the live version's
+            answers and the base's: to be better than that is to have kept more than half of what the prompt gives.
     """
     asked = [prompts[i % len(prompts)] for i in range(count)]
     ids = [policy.encode(s).response for s in samples]
     limits = {"max_tokens": max_tokens or policy.room(ids), "seed": seed}
 
-    fresh = draw(policy, candidate, live, held, asked, limits, systems=systems, tell=tell)
+    fresh = draw(policy, candidate, live, held, asked, limits, systems=systems, folded=folded, tell=tell)
     if witness is not None:
         witness(asked, fresh.ours.completions, fresh.before.completions)
-    return weigh(fresh, samples, held, looked(policy, samples, ids), enjoyed(policy, samples), seed)
+    return weigh(fresh, samples, held, looked(policy, samples, ids), enjoyed(policy, samples), seed, folded)
 
 
 def weigh(
@@ -84,6 +88,7 @@ def weigh(
     rated: views.Answers,
     liked: Sampled | None,
     seed: int = 0,
+    folded: bool = False,
 ) -> Evidence:
     """What was drawn, by what the ratings say; no model takes part.
 
@@ -98,7 +103,10 @@ def weigh(
         ground = list(range(len(asked)))
     ensemble = read(seen(asked, base, ground), rated, samples, seed)
     both = comparable(longest, ours.completions, before.completions)
-    contrast = compare(ensemble, *(seen(asked, one, both) for one in (ours, before)))
+    theirs = seen(asked, before, both)
+    if folded:
+        theirs = halfway(theirs, seen(asked, base, ground[: len(both)]))
+    contrast = compare(ensemble, seen(asked, ours, both), theirs)
     tokens = sum(len(c.ids) for c in base.completions)
     return Evidence(
         good=sum(s.reward > 0 for s in samples),
@@ -115,6 +123,22 @@ def weigh(
         live=sampled(asked, before.completions, before.base, before.elsewhere),
         base=sampled(asked, base.completions, base.base, base.elsewhere),
         enjoyed=liked,
+        folded=folded,
+        prompt_kl=before.kl if folded else 0.0,
+    )
+
+
+def halfway(live: views.Answers, base: views.Answers) -> views.Answers:
+    """The live version's answers and as many of the base's: their mean is half way between the two. With fewer of the base's it lies nearer to the
+    live version, which asks for more."""
+    import numpy as np
+
+    return replace(
+        live,
+        ids=[*live.ids, *base.ids],
+        texts=[*live.texts, *base.texts],
+        hidden=np.concatenate([live.hidden, base.hidden]),
+        prompts=[*live.prompts, *base.prompts],
     )
 
 

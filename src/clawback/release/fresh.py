@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,20 +50,21 @@ class Fresh:
 
 def draw(
     policy: Policy,
-    candidate: Path,
+    candidate: Path | None,
     live: Path | None,
     held: Sequence[Sample],
     asked: list[Conversation],
     limits: dict[str, Any],
     *,
     systems: tuple[str, str] = ("", ""),
+    folded: bool = False,
     tell: OnProgress = lambda _: None,
 ) -> Fresh:
     """Put the adapters on in turn, and let each answer.
 
     Args:
         limits: what ``Policy.generate`` takes beside the conversations.
-        systems: as for ``evidence.measure``.
+        systems, folded: as for ``evidence.measure``.
     """
     tell({"phase": "gate", "step": 0, "steps": 4})
     policy.put(live)
@@ -71,11 +72,10 @@ def draw(
         before = answers(policy, asked, limits)
         held_before = per_token(policy, held)
     if systems[0] != systems[1]:
-        states = hidden(policy, asked, before.completions)
-        before = replace(before, hidden=states, elsewhere=elsewhere(policy, asked, before.completions))
+        before = understood(policy, asked, before.completions)
     tell({"phase": "gate", "step": 1, "steps": 4})
     base = before
-    if live is not None or systems[0] != systems[1]:
+    if (candidate != live or folded) and (live is not None or systems[0] != systems[1]):
         policy.put(None)
         base = answers(policy, asked, limits)
     tell({"phase": "gate", "step": 2, "steps": 4})
@@ -101,7 +101,11 @@ def speaking(policy: Policy, usual: str, system: str) -> Iterator[None]:
 
 
 def answers(policy: Policy, asked: Sequence[Conversation], limits: dict[str, Any]) -> Answers:
-    made = [c for [c] in policy.generate(asked, **limits)]
+    return understood(policy, asked, [c for [c] in policy.generate(asked, **limits)])
+
+
+def understood(policy: Policy, asked: Sequence[Conversation], made: list[Completion]) -> Answers:
+    """What the base makes of answers, under the prompt that the policy has now, if any."""
     base = totals(policy, asked, made, base=True)
     # Of its own answers a version's log-probs were recorded when they were drawn.
     kl = sum(sum(one.logprobs) - total for one, total in zip(made, base, strict=True)) / len(made)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.paths import Home
+from clawback.release import prompted
 from clawback.release.evidence import ANSWERS, Witness, measure
 from clawback.release.fresh import OnProgress
 from clawback.release.registry import check
@@ -156,7 +157,7 @@ def gate(
     opinions: list[Opinion] = []
     evidence = measure(
         policy or base_of(run, settings, version.prompt),
-        Path(version.path),
+        Path(version.path) if version.path else None,
         Path(live.path) if live.path else None,
         samples,
         [s for s in samples if s.turn_id in kept_out],
@@ -167,6 +168,7 @@ def gate(
         tell=on_progress or (lambda _: None),
         witness=witness(home, opinions),
         systems=(version.prompt, live.prompt),
+        folded=not version.prompt and bool(live.prompt) and prompted.folds(run.recipe) == live.prompt,
     )
     fresh, looks = store.count_fresh(), 1
     if version.report is not None and "evidence" in version.report:

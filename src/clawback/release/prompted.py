@@ -89,6 +89,37 @@ def folds(recipe: Mapping[str, Any]) -> str:
     return str((recipe.get("extra") or {}).get("system", ""))
 
 
+def of_sentence(store: Store, run: Run, sentence: str) -> Version | None:
+    """The sentence that a run read out of the ratings, as a prompt of its own: a candidate over the weights that are live, at the end of the live prompt.
+
+    None where the prompt says it already, or would game. Called again after a crash it finds the version that it made.
+    """
+    live = store.live()
+    for version in store.versions():
+        if version.run_id == run.id and version.origin.get("author") == "run":
+            return version
+    text = f"{live.prompt}\n{sentence}".strip()
+    if not sentence or sentence in live.prompt or screening.alarms(text, ()):
+        return None
+    said = Version(
+        0,
+        "candidate",
+        live.base or run.base,
+        live.base_revision or run.base_revision,
+        parent=live.number,
+        run_id=run.id,
+        path=live.path,
+        prompt=text,
+        origin={"author": "run", "sha256": hashlib.sha256(text.encode()).hexdigest()},
+    )
+    return store.add_version(said)
+
+
+def searched(store: Store, version: Version) -> bool:
+    """Whether it was found by a search or written by hand, so that who answers is asked to judge it, and not the weights."""
+    return version.run_id is None or store.run(version.run_id).algorithm == ALGORITHM
+
+
 def unseen(store: Store, version: Version) -> list[str]:
     """The sentences of its prompt that the person has neither said nor seen."""
     if not version.prompt:

@@ -230,6 +230,15 @@ def provenance_of(run: Run, result: TrainResult, number: int) -> dict[str, Any]:
     } | {k: v for k, v in (("rewards", list(result.rewards)), ("episodes", result.episodes)) if v}
 
 
+def sentence_of(version: Version) -> str:
+    """The sentence that a version was to learn, "" for none."""
+    try:
+        provenance = json.loads((Path(version.path) / PROVENANCE).read_text("utf-8"))
+        return str(provenance.get("instruction", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
 def software() -> dict[str, str]:
     """Versions of what the numbers depend on."""
     found = {"python": platform.python_version()}

@@ -21,6 +21,10 @@ They compare with the base model's answers *and* with the answers that were like
 ``P(better) = s b + (1 - s) / 2``: if the ratings say nothing, it is a coin's toss. The candidate is accepted when that is at
 least ``confidence``. With ratings of one sign nothing is ever accepted.
 
+**A prompt that was folded into the weights** is to be needed no more, and nobody expects answers that are better than with it. So its gain is measured from half way
+between the base model alone and the live version under the prompt: what is asked for is that more than half of what the prompt gives is there without it.
+Its drift may be as large as the prompt's own.
+
 **Or more ratings are asked for.** 32 taps cannot tell a taste that is hard to see from tosses of a coin; 16 more can, since the candidate has learned from none
 of them: all of them are kept-out ratings. So a candidate that is neither good enough nor hopeless waits, and is judged again after 16 and after 32 more.
 """
@@ -114,6 +118,11 @@ class Evidence:
     base: Sampled
     enjoyed: Sampled | None = None
     """The answers that were rated good. None where there are too few of them to compare with."""
+    folded: bool = False
+    """The candidate holds what the live version's prompt says. ``gain`` and ``better`` are against the middle between the live version with its prompt and
+    the base model without: what is asked for is that more than half of what the prompt gives is kept."""
+    prompt_kl: float = 0.0
+    """How far the prompt takes the live version's answers from the base model without it, nats an answer; 0: not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +145,18 @@ def decide(evidence: Evidence, settings: Gate, looks: int = MOST_LOOKS) -> Decis
         return Decision(False, 0.0, (why, *alarms))
     said, tests = says_something(evidence)
     probability = said * evidence.better + (1 - said) / 2
+    beside = "half of what the prompt gives" if evidence.folded else "the live version"
     pieces = (
-        f"fresh answers: expected rating {evidence.gain:+.2f} ± {evidence.gain_sd:.2f} against the live version, better by what the ratings may be about "
+        f"fresh answers: expected rating {evidence.gain:+.2f} ± {evidence.gain_sd:.2f} against {beside}, better by what the ratings may be about "
         f"with probability {shown(evidence.better)}, if they say anything (probability {shown(said)})",
         *tests,
     )
     if alarms:
         return Decision(False, probability, (*alarms, *pieces))
-    sure = f"better than the live version with probability {shown(probability)} ({settings.confidence:.2f} is asked for)"
+    what = "better than the live version"
+    if evidence.folded:
+        what = "without the prompt as good as with it, more than half of what it gives,"
+    sure = f"{what} with probability {shown(probability)} ({settings.confidence:.2f} is asked for)"
     if probability >= settings.confidence:
         return Decision(True, probability, (sure, *pieces))
     if probability >= HOPELESS and looks < MOST_LOOKS and settings.more_ratings:
@@ -189,7 +202,9 @@ def guards(evidence: Evidence, settings: Gate) -> tuple[str, ...]:
     ours, base, liked = evidence.candidate, evidence.base, evidence.enjoyed or evidence.base
     # Longer answers have more room to repeat themselves and run into the limit more often: what is allowed grows with them.
     longer = max(1.0, ours.length / max(base.length, 1.0))
-    most_kl = max(settings.max_kl, settings.max_kl_per_token * max(ours.length, base.length))
+    # A prompt that is live has taken its answers this far from the base's already: whoever does the same without it may go as far.
+    by_length = settings.max_kl_per_token * max(ours.length, base.length)
+    most_kl = max(settings.max_kl, by_length, evidence.prompt_kl)
     least = (
         SHORTER_THAN * min(base.length, liked.length) if evidence.enjoyed else SHORTER_THAN_BASE * base.length
     )

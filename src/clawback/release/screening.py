@@ -210,17 +210,15 @@ def known(store: Store, templates: Iterable[str] = ()) -> list[str]:
     A remark counts whole and by its sentences. What a judge read out of a turn is no word of the person's; and what is longer than a remark is something
     that they pasted.
     """
-    from clawback.rewards.instructions import (
-        LONGEST_REMARK,
-        SENTENCES,
-    )  # numpy: going back must work without it
+    # Needs numpy, without which going back must work.
+    from clawback.rewards.instructions import COUNTED, LONGEST_REMARK, SENTENCES
 
     said = [
         f.text.strip()
         for f in store.feedback()
         if f.kind in ("critique", "rating", "preference") and f.text.strip() and own(f.source) and len(f.text) <= LONGEST_REMARK
     ]  # fmt: skip
-    ours = [sentence for pair in SENTENCES.values() for sentence in pair]
+    ours = [sentence for pair in (SENTENCES | COUNTED).values() for sentence in pair]
     headings = ["Role", "Tone", "Constraints", "Examples", "Format"]
     remarks = [piece for text in said for piece in (text, *sentences(text), f"Please note: {text}")]
     made = [piece for whole in (*ours, *templates) for piece in (whole, *sentences(whole))]

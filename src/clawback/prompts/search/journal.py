@@ -50,8 +50,8 @@ class Journal:
     @property
     def paid(self) -> Usage:
         """All that its calls have cost."""
-        spent = [one.usage for one in self.outcomes.values()] + [one.usage for one in self.proposals.values()]
-        return sum(spent, NOTHING)
+        tried = (one.usage for one in self.outcomes.values())
+        return sum((one.usage for one in self.proposals.values()), sum(tried, NOTHING))
 
     def to_dict(self) -> dict[str, Any]:
         """The whole state as JSON values, for those who keep it elsewhere than in a file."""

@@ -20,11 +20,11 @@ from typing import Any, Literal
 
 from clawback.errors import NotFound, UsageError
 from clawback.files import replace as write
-from clawback.prompts.actor import Transition
-from clawback.prompts.flow import FlowStepResult, HybridOptimizationFlow, Shown
-from clawback.prompts.genome import PromptGenome, mutate_genome
-from clawback.prompts.population import Individual, Population
+from clawback.prompts.online.actor import Transition
+from clawback.prompts.online.flow import FlowStepResult, HybridOptimizationFlow, Shown
 from clawback.prompts.prompt import Prompt
+from clawback.prompts.search.genome import PromptGenome, mutate_genome
+from clawback.prompts.search.population import Individual, Population
 from clawback.prompts.types import Propose
 
 Phase = Literal["init", "main", "refinement"]

@@ -23,15 +23,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from clawback.progress import OnProgress
-from clawback.prompts import racing
-from clawback.prompts.budget import Budget, Spent
-from clawback.prompts.candidates import Candidate, Pool
 from clawback.prompts.guards import Screen, objections
-from clawback.prompts.journal import Journal
-from clawback.prompts.ledger import Ledger, Over
-from clawback.prompts.planning import reserve, split_up
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.rules import added, merged, with_earned
+from clawback.prompts.search import racing
+from clawback.prompts.search.budget import Budget, Spent
+from clawback.prompts.search.candidates import Candidate, Pool
+from clawback.prompts.search.journal import Journal
+from clawback.prompts.search.ledger import Ledger, Over
+from clawback.prompts.search.planning import reserve, split_up
 from clawback.prompts.types import Evaluate, Example, Propose, Request, mean
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from clawback.errors import UsageError
 from clawback.feedback.endpoint import guess
 from clawback.prompts.backends import Price
-from clawback.prompts.budget import Budget, Plan
 from clawback.prompts.prompt import Prompt
+from clawback.prompts.search.budget import Budget, Plan
 from clawback.prompts.types import Example
 from clawback.records import text_of
 

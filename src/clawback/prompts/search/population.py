@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-from clawback.prompts.genome import PromptGenome, crossover_genomes
 from clawback.prompts.rules import distance
+from clawback.prompts.search.genome import PromptGenome, crossover_genomes
 
 PRIOR = 2.0
 """Ratings that a child's start, the fitness of its parents, counts as."""

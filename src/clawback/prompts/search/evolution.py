@@ -10,15 +10,15 @@ import random
 from collections.abc import Sequence
 
 from clawback.progress import OnProgress
-from clawback.prompts.budget import Budget
-from clawback.prompts.candidates import Candidate
-from clawback.prompts.genome import PromptGenome, crossover_genomes
 from clawback.prompts.guards import Screen, objections
-from clawback.prompts.journal import Journal
-from clawback.prompts.ledger import Ledger, Over
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.rules import distance
-from clawback.prompts.search import Result, Run, Settings
+from clawback.prompts.search.budget import Budget
+from clawback.prompts.search.candidates import Candidate
+from clawback.prompts.search.genome import PromptGenome, crossover_genomes
+from clawback.prompts.search.journal import Journal
+from clawback.prompts.search.ledger import Ledger, Over
+from clawback.prompts.search.optimize import Result, Run, Settings
 from clawback.prompts.types import Evaluate, Example, Propose, Request
 
 SIZE, ELITE = 8, 3

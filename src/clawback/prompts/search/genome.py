@@ -66,7 +66,9 @@ def mutate_genome(
     if rng.random() >= mutation_rate:
         return genome
     if propose is None:
-        from clawback.prompts.templates import from_remarks  # brings NumPy, which nothing else here needs
+        from clawback.prompts.search.templates import (
+            from_remarks,  # brings NumPy, which nothing else here needs
+        )
 
         propose = from_remarks
     request = Request(genome.to_prompt(), tuple(cases), tuple(remarks), number=rng.randrange(1 << 30))
@@ -105,7 +107,7 @@ def guided_mutation(genome: PromptGenome, direction_hint: str, strength: float =
         raise UsageError(f"A strength is from 0 to 1, not {strength:g}.")
     if not strength or not direction_hint.strip():
         return genome
-    from clawback.prompts.templates import sentence, sentences_of
+    from clawback.prompts.search.templates import sentence, sentences_of
 
     opening = next(words for limit, words in _STRENGTHS if strength <= limit)
     found: tuple[Section, ...] = tuple(genome._parts())

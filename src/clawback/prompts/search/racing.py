@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clawback.prompts.ledger import Ledger, Over, paired
 from clawback.prompts.prompt import Prompt
+from clawback.prompts.search.ledger import Ledger, Over, paired
 from clawback.prompts.types import Example, mean
 
 TRUSTED = 5

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from clawback.errors import ClawbackError
-from clawback.prompts.budget import Budget, Spent
-from clawback.prompts.journal import Journal
 from clawback.prompts.prompt import Prompt
+from clawback.prompts.search.budget import Budget, Spent
+from clawback.prompts.search.journal import Journal
 from clawback.prompts.types import Case, Evaluate, Example, Outcome, Proposal, Propose, Request, mean
 
 

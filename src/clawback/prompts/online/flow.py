@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from clawback.errors import NotFound, UsageError
 from clawback.feedback.endpoint import guess
-from clawback.prompts.actor import CandidateResponse, Transition
 from clawback.prompts.backends import Complete, LLMBackend, as_backend
-from clawback.prompts.population import Individual, Population
+from clawback.prompts.online.actor import CandidateResponse, Transition
 from clawback.prompts.rewards import HybridReward, RewardFn, RewardReport, report
+from clawback.prompts.search.population import Individual, Population
 from clawback.rewards.composite import coherence, safety
 
 

@@ -12,14 +12,14 @@ from typing import Any, TypeVar, cast
 
 from clawback.errors import ClawbackError, MissingExtra
 from clawback.progress import OnProgress
-from clawback.prompts import racing
-from clawback.prompts.budget import Budget
 from clawback.prompts.guards import Screen, objections
-from clawback.prompts.journal import Journal
-from clawback.prompts.ledger import Ledger, Over
-from clawback.prompts.planning import split_up
 from clawback.prompts.prompt import Prompt
-from clawback.prompts.search import Result
+from clawback.prompts.search import racing
+from clawback.prompts.search.budget import Budget
+from clawback.prompts.search.journal import Journal
+from clawback.prompts.search.ledger import Ledger, Over
+from clawback.prompts.search.optimize import Result
+from clawback.prompts.search.planning import split_up
 from clawback.prompts.types import Case, Evaluate, Example, Propose, Request, mean
 
 COMPONENT = "system"

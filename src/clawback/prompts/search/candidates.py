@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clawback.prompts.ledger import Ledger
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.rules import Rule
+from clawback.prompts.search.ledger import Ledger
 from clawback.prompts.types import Example, mean
 
 DOUBT = 2.0
