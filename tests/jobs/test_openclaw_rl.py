@@ -57,7 +57,7 @@ def written(folder: Path, text: str | dict[str, Any]) -> Path:
 @pytest.mark.parametrize("text", [TRAINING, SESSIONS])
 def test_every_key_of_its_examples_has_an_answer(text: str | dict[str, Any], tmp_path: Path) -> None:
     answers = openclaw_rl.read(written(tmp_path, text))
-    assert len(answers) == (24 if isinstance(text, str) else 8)
+    assert len(answers) == (25 if isinstance(text, str) else 8)
     assert not [one.key for one in answers if one.kind == "unknown"]
     assert all(one.said for one in answers)
     assert all(bool(one.sets) == (one.kind == "set") for one in answers)
