@@ -58,6 +58,19 @@ def test_without_a_key_nothing_is_begun(home: Home, monkeypatch: pytest.MonkeyPa
         assert not db.runs()
 
 
+@pytest.mark.parametrize(
+    "url", ["http://trainer.invalid", "http://10.0.0.7:8753", "ftp://trainer.invalid", "trainer.invalid"]
+)
+def test_nothing_goes_over_a_network_in_the_clear(
+    home: Home, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    rate_some(home)
+    config.save(home.config, {"hosted": {"url": url}})
+    monkeypatch.setenv("TINKER_API_KEY", KEY)
+    with pytest.raises(ConfigError, match="could be read on the way"):
+        jobs.train_once(home)
+
+
 def test_an_algorithm_that_cannot_be_hosted_is_refused_before_a_run(home: Home) -> None:
     rate_some(home)
     config.save(home.config, {"hosted": {"url": "http://127.0.0.1:9"}})

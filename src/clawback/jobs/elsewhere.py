@@ -54,14 +54,19 @@ def recipe(home: Home, settings: Config, made: Recipe) -> Recipe:
 
 
 def where(home: Home, settings: Config) -> Where:
-    """The trainer that the settings name. Raises ``ConfigError`` where its key is missing."""
+    """The trainer that the settings name. Raises ``ConfigError`` where its key is missing, or would go over the network in the clear."""
     from clawback.hosted.journal import Cap
     from clawback.hosted.training import Where
     from clawback.hosted.types import Prices
 
     given = settings.hosted
+    address = urlsplit(given.url)
+    if address.scheme != "https" and address.hostname not in LOOPBACK:
+        raise ConfigError(
+            f"[hosted] url is {given.url}: over plain http the key and what you wrote could be read on the way. Use https, or a tunnel to this machine."
+        )
     key = os.environ.get(given.key_env, "")
-    if not key and urlsplit(given.url).hostname in LOOPBACK:
+    if not key and address.hostname in LOOPBACK:
         key = secret(home.root / "token")  # our own stand-in takes it
     if not key:
         raise ConfigError(
