@@ -10,7 +10,10 @@ WORLDS := .worlds
 # One thread a process: two test processes share the cores, and CPU results stay the same bit for bit.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: demo test test-reference test-environments test-slow check bench docs format constraints clean
+# What builds releases and checks them, beside the environment as well.
+DISTRIBUTION := .distribution
+
+.PHONY: dist demo test test-reference test-environments test-slow check bench docs format constraints clean
 
 MODEL := embedded
 
@@ -39,6 +42,11 @@ check: $(INSTALLED)  ## lint, format, types, import directions
 bench: $(INSTALLED)  ## every figure in docs/benchmarks (hours on two cores)
 	$(BIN)/python -m benchmarks
 
+dist: $(DISTRIBUTION)/.installed  ## wheel and sdist in dist/, checked
+	rm -rf dist
+	PYTHONPATH=$(DISTRIBUTION) $(BIN)/python -m build --no-isolation
+	PYTHONPATH=$(DISTRIBUTION) $(BIN)/python -m twine check --strict dist/*
+
 docs: $(INSTALLED)  ## write docs/cli.md and docs/settings.md from the code
 	$(BIN)/python docs/reference.py
 
@@ -51,10 +59,14 @@ constraints: $(INSTALLED)  ## renew constraints.txt from what is installed
 	mv constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) $(REFERENCE) $(WORLDS) .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
+	rm -rf $(VENV) $(REFERENCE) $(WORLDS) $(DISTRIBUTION) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
 
 $(REFERENCE)/.installed: tests/rl/reference.txt $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(REFERENCE) -r $<
+	@touch $@
+
+$(DISTRIBUTION)/.installed: $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(DISTRIBUTION) build twine hatchling
 	@touch $@
 
 $(WORLDS)/.installed: tests/environments/worlds.txt $(INSTALLED)

@@ -1,62 +1,64 @@
-"""A tiny chat model for text games: random weights, taught nothing but a form of answer."""
+"""A tiny chat model for one game: a token for each thing that can be seen or done, random weights, taught only the form of a reply.
+
+It says what it sees, then any action: ``b3 down``. When it chooses it has what it sees before it, so that it can express every policy that goes by the
+last observation, and knows none.
+
+Words have embeddings of some size from the beginning. From a small start, actions that are only ever written at random keep nearly the same output embedding (0.16 apart
+at a norm of 0.64, where squares were 1.2 apart), and hardly any policy can be learned on top of that by a small adapter: 16 squares with a reward in every turn went from 0.25 to
+0.30 in 10,000 turns.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+SPECIAL = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|unknown|>")
 TEMPLATE = (
-    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    "{% for m in messages %}{% if m['role'] == 'user' %}<|user|>{{ m['content'] }}<|assistant|>"
+    "{% else %}{{ m['content'] }}<|end|>{% endif %}{% endfor %}"
 )
 
 
-def tokenizer(texts: Sequence[str]) -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+def tokenizer(words: Sequence[str]) -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    special = ["<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
-    core.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=432,
-            special_tokens=special,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-    )
+    names = [*SPECIAL, *dict.fromkeys(words)]
+    core = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=SPECIAL[4]))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
-        pad_token="<|pad|>",
-        eos_token="<|end|>",
-        additional_special_tokens=special[2:],
+        pad_token=SPECIAL[0],
+        eos_token=SPECIAL[1],
+        unk_token=SPECIAL[4],
+        additional_special_tokens=list(SPECIAL[2:4]),
         chat_template=TEMPLATE,
+        clean_up_tokenization_spaces=False,
     )
 
 
 def make(
     folder: Path,
-    conversations: Callable[[random.Random], list[dict[str, str]]],
+    seen: Sequence[str],
+    actions: Sequence[str],
     *,
     hidden: int = 64,
     layers: int = 2,
-    steps: int = 400,
+    steps: int = 300,
+    turns: int = 8,
     seed: int = 0,
 ) -> Path:
-    """A Llama of 0.14 million parameters in ``folder``, trained on what ``conversations`` makes: the assistant's words alone."""
+    """A Llama of some 0.1 million parameters in ``folder``."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     if (folder / "config.json").exists():
         return folder
     rng = random.Random(seed)
-    made = [conversations(rng) for _ in range(256)]
-    words = tokenizer([m["content"] for one in made for m in one])
+    words = tokenizer([word for text in (*seen, *actions) for word in text.split()])
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -73,27 +75,32 @@ def make(
             eos_token_id=1,
         )
     )
+    with torch.no_grad():
+        model.get_input_embeddings().weight.normal_(0, 0.15)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    begin, end = words.convert_tokens_to_ids(["<|assistant|>", "<|end|>"])
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = 3e-3 * (1 - step / steps)
-        texts = [words.apply_chat_template(conversations(rng), tokenize=False) for _ in range(16)]
-        batch = words(texts, return_tensors="pt", padding=True, add_special_tokens=False)
-        ids = batch["input_ids"]
-        labels = torch.full_like(ids, -100)
-        for row, line in enumerate(ids.tolist()):
-            writing = False
-            for place, token in enumerate(line):
-                if writing:
-                    labels[row, place] = token
-                writing = (writing and token != end) or token == begin
-        loss = model(input_ids=ids, attention_mask=batch["attention_mask"], labels=labels).loss
+        rows, targets = [], []
+        for _ in range(16):
+            ids: list[int] = []
+            said: list[bool] = []
+            for _ in range(turns):
+                sight = words.encode(rng.choice(seen), add_special_tokens=False)
+                reply = [*sight, *words.encode(rng.choice(actions), add_special_tokens=False), 1]
+                ids += [2, *sight, 3, *reply]
+                said += [False] * (len(sight) + 2) + [True] * len(reply)
+            rows.append(ids)
+            targets.append([t if s else -100 for t, s in zip(ids, said, strict=True)])
+        longest = max(map(len, rows))
+        batch = torch.tensor([r + [0] * (longest - len(r)) for r in rows])
+        labels = torch.tensor([r + [-100] * (longest - len(r)) for r in targets])
+        loss = model(input_ids=batch, attention_mask=(batch != 0).long(), labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    model.generation_config.eos_token_id = end
+    model.generation_config.eos_token_id = 1
     model.save_pretrained(folder)
     words.save_pretrained(folder)
     return folder

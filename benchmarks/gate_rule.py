@@ -18,7 +18,6 @@ drift that training has. Guards are left out: what they look at is not simulated
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,6 @@ from numpy.typing import NDArray
 
 from clawback.config import Gate
 from clawback.feedback import hold_out
-from clawback.release.evidence import agreement
 from clawback.release.rule import MOST_LOOKS, Evidence, Sampled, decide
 
 Floats = NDArray[np.float64]
@@ -38,7 +36,7 @@ Rated = tuple[Ints, Floats, Bools]
 """Numbers of the prompts whose first answer was rated, in order; the ratings; which of them are kept for the gate."""
 
 RATED, CAPTURED, FRESH, NOISE, HELD, BEST = 32, 4, 96, 0.1, Gate().held_out, 8
-DAMPED, RIDGE, PESSIMISM = 0.35, 0.8, 0.5
+DAMPED, RIDGE, SHARE, PESSIMISM = 0.35, 0.8, 0.5, 0.5
 IMPROVED = 0.10
 KINDS = ("learned", "shuffled", "random", "noise")
 TAPPED_GOOD = (0.15, 0.3, 0.5, 0.7)
@@ -50,11 +48,11 @@ FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
 
 @dataclass(frozen=True)
 class Pool:
-    """Answers of the base, ``[prompts, nine]`` of each: how they look to the head, what is seen in them, how long they are, whom they please."""
+    """Answers of the base, nine to each prompt: what is seen in them, and ``[prompts, nine]`` of each how long they are and whom they please."""
 
-    looks: Floats  # [prompts, nine, features]
-    signs: NDArray[np.bool_]  # [prompts, nine, signs]
+    views: Any
     space: Any
+    seen: Any  # all answers through the views, prompt by prompt
     texts: list[list[str]]
     tokens: Ints
     pleases: dict[str, NDArray[np.bool_]]
@@ -63,8 +61,8 @@ class Pool:
 def pool(names: Sequence[str]) -> Pool:
     from clawback import engine
     from clawback.engine.embedded import corpus, tastes
-    from clawback.rewards.features import Features
     from clawback.rewards.rule_posterior import Space
+    from clawback.rewards.views import Answers, Views
 
     policy = engine.load("embedded")
     asked = [*corpus.prompts("rated", 256, 0), *corpus.prompts("held_out", 96, 7)]
@@ -73,13 +71,20 @@ def pool(names: Sequence[str]) -> Pool:
     ids, texts = [list(c.ids) for _, c in flat], [c.text for _, c in flat]
     hidden = policy.features([asked[i].messages for i, _ in flat], ids).double().numpy()
     ground = list(range(BEST, FRESH * (BEST + 1), BEST + 1))
-    features = Features.ground([ids[i] for i in ground], hidden[ground], [texts[i] for i in ground])
-    signs = features.signs(ids, texts)
+    questions = [asked[i].messages[-1]["content"] for i, _ in flat]
+
+    def answers(rows: Sequence[int]) -> Answers:
+        rows = list(rows)
+        return Answers(
+            [ids[i] for i in rows], [texts[i] for i in rows], hidden[rows], [questions[i] for i in rows]
+        )
+
+    views = Views.ground(answers(ground))
     shape = (len(asked), BEST + 1)
     return Pool(
-        features(ids, hidden, texts).reshape(*shape, -1),
-        signs.reshape(*shape, -1),
-        Space.of(signs[ground], features.manners),
+        views,
+        Space.of(views.signs(answers(ground)), views.layout),
+        views.view(answers(range(len(flat)))),
         [[c.text for c in completions] for completions in made],
         np.array([len(one) for one in ids]).reshape(shape),
         {
@@ -138,10 +143,14 @@ def case(
     if min((ratings[:RATED] > 0).sum(), (ratings[:RATED] < 0).sum()) < 2 or np.ptp(ratings[train]) == 0:
         return None
     learned = rng.permutation(ratings[train]) if kind == "shuffled" else ratings[train]
-    promise = reading(here, rated[train], learned)
     if kind == "random":
-        weights = rng.normal(size=here.looks.shape[2]) * np.sqrt((here.looks**2).mean((0, 1)))
-        promise = here.looks @ weights
+        style = here.seen.views["style"]
+        promise = (style @ (rng.normal(size=style.shape[1]) * np.sqrt((style**2).mean(0)))).reshape(
+            here.tokens.shape
+        )
+    else:
+        ensemble = read(here, rated[train], learned)
+        promise = ensemble.score(here.seen, SHARE, PESSIMISM).reshape(here.tokens.shape)
     best = 2 if kind == "random" else BEST
     picked = promise[asked, :best].argmax(1)
     decisions = []
@@ -175,47 +184,34 @@ def evidence(
     best: int,
 ) -> Evidence:
     """What the gate would see: ``ratings [n]`` of the answers ``rated``, of which the candidate has learned all but those ``held``."""
-    from clawback.rewards import rule_posterior
-    from clawback.rewards.reward_head import fit
-
-    head = fit(here.looks[rated, 0], ratings, ridge=RIDGE, spread=1.0)
-    gain, variance = head.contrast(here.looks[asked, picked], here.looks[asked, BEST])
+    ensemble = read(here, rated, ratings)
+    nine = BEST + 1
+    contrast = ensemble.contrast(here.seen[asked * nine + picked], here.seen[asked * nine + BEST], SHARE)
     scores = promise[rated]
     share = ((scores[:, 1:] < scores[:, :1]).sum(1) + 0.5) / (BEST + 1)
     shift = DAMPED * (best - 1) * np.log(share) / here.tokens[rated, 0]
-    signs = here.signs[rated, 0]
-    taste = rule_posterior.fit(here.space, signs, ratings)
     return Evidence(
         good=int((ratings > 0).sum()),
         bad=int((ratings < 0).sum()),
         liked=tuple(shift[held & (ratings > 0)].tolist()),
         disliked=tuple(shift[held & (ratings < 0)].tolist()),
-        head_p=head.trust.p,
-        head_correlation=head.trust.correlation,
-        gain=gain,
-        gain_sd=math.sqrt(variance),
+        read_p=ensemble.trust.p,
+        gain=contrast.gain,
+        gain_sd=contrast.sd,
+        better=contrast.better,
         kl=2.0,
         perplexity_ratio=1.0,
         candidate=FINE,
         live=FINE,
         base=FINE,
-        says=rule_posterior.evidence(here.space, signs, ratings),
-        agreed=agreement(taste, here.signs[asked, picked], here.signs[asked, BEST]),
     )
 
 
-def reading(here: Pool, rated: Ints, ratings: Floats) -> Floats:
-    """``[prompts, nine]`` what a run expects of every answer: the mean of both experts."""
-    from clawback.rewards import rule_posterior
-    from clawback.rewards.reward_head import fit
+def read(here: Pool, rated: Ints, ratings: Floats) -> Any:
+    """What the ratings of the first answers to these prompts are about: the reader of the run and of the gate."""
+    from clawback.rewards.reward_ensemble import fit
 
-    shape = here.tokens.shape
-    ridge = fit(here.looks[rated, 0], ratings, ridge=RIDGE, spread=1.0)
-    taste = rule_posterior.fit(here.space, here.signs[rated, 0], ratings)
-    flat = here.signs.reshape(-1, here.signs.shape[2])
-    mean, sd = taste.predict(flat)
-    both = ridge.reward(here.looks.reshape(len(flat), -1), PESSIMISM) + mean - PESSIMISM * sd
-    return both.reshape(shape)
+    return fit(here.views, here.space, here.seen[rated * (BEST + 1)], ratings, ridge=RIDGE)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

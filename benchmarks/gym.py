@@ -1,6 +1,6 @@
 """Learning by doing: text games from chance to the best policy over seeds, and episodes a second, many at once against one.
 
-``openings`` is for the embedded model as it ships. The model of the others is a tiny one made here, which has been taught to repeat what it sees, then to name any action, and nothing about the games. Each seed starts from it
+``openings`` is for the embedded model as it ships. The model of the others is a tiny one made here, which has been taught to say what it sees, then any action, and nothing about the games (``_gym_model.py``). Each seed starts from it
 anew. Held-out tasks are played before and after; ``optimum`` is what the best policy returns there.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import statistics
 import sys
 import tempfile
@@ -19,46 +18,45 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "agents"))
 RESULTS = Path("bench-results")
 
+SQUARES = tuple(f"{row}{column}" for row in "abcd" for column in range(1, 5))
+WAYS = ("left", "down", "right", "up")
+HANDS = tuple(f"{kind} {total}" for kind in ("hard", "soft") for total in range(4, 22))
+
 GAMES: dict[str, dict[str, Any]] = {
     "openings": {
-        "env": "openings", "agent": "openings:OpeningsAgent", "optimum": 1.0, "chance": 0.17, "states": None,
-        "rounds": 24, "groups": 64, "turns": 1,
+        "env": "openings", "agent": "openings:OpeningsAgent", "optimum": 1.0,
+        "rounds": 24, "groups": 64, "turns": 1, "tokens": 3,
     },
     "colours": {
-        "env": "colours", "agent": "colours:ColoursAgent", "optimum": 1.0, "chance": 0.25, "states": range(8),
-        "rounds": 40, "groups": 128, "turns": 1,
-    },
-    "pond": {
-        "env": "FrozenLake-v1", "agent": "frozen_lake:PondAgent", "optimum": 1.0, "chance": 0.07, "states": range(9),
-        "rounds": 60, "groups": 64, "turns": 20,
+        "env": "colours", "agent": "colours:ColoursAgent", "optimum": 1.0,
+        "seen": ("red", "green", "blue", "black", "white", "grey", "pink", "brown"), "acts": tuple("0123"),
+        "rounds": 20, "groups": 64, "turns": 1, "tokens": 3,
     },
     "lake": {
-        "env": "FrozenLake-v1", "agent": "frozen_lake:LakeAgent", "optimum": 1.0, "chance": 0.015, "states": range(16),
-        "rounds": 200, "groups": 64, "turns": 40,
+        "env": "FrozenLake-v1", "agent": "frozen_lake:LakeAgent", "optimum": 1.0, "seen": SQUARES, "acts": WAYS,
+        "rounds": 24, "groups": 64, "turns": 40, "tokens": 3,
+    },
+    "ice": {
+        "env": "FrozenLake-v1", "agent": "frozen_lake:IceAgent", "optimum": 0.74, "seen": SQUARES, "acts": WAYS,
+        "rounds": 80, "groups": 64, "turns": 100, "tokens": 3,
+    },
+    "hands": {
+        "env": "Blackjack-v1", "agent": "hands:HandsAgent", "optimum": -0.045, "seen": HANDS, "acts": ("stand", "hit"),
+        "rounds": 60, "groups": 256, "turns": 12, "tokens": 4, "held_out": 2000,
     },
 }  # fmt: skip
-RATE = 0.003
+"""``seen``, ``acts``: the words of a tiny model of the game's own; without them it is the embedded model as it ships."""
 
 
-def model(name: str, states: Any, agent: str) -> Path:
-    """The tiny model of a game: it repeats the observation, then names an action at random."""
+def model(name: str) -> str:
+    """What a game is played with."""
     from benchmarks import _gym_model
-    from clawback.environments.worlds import loaded
 
-    speaks = loaded(agent).speaker()
-
-    def conversation(rng: random.Random) -> list[dict[str, str]]:
-        said = [{"role": "system", "content": speaks.get_system_prompt()}]
-        for _ in range(rng.randint(1, 6)):
-            seen = speaks.format_observation(rng.choice(list(states)))
-            said += [
-                {"role": "user", "content": seen},
-                {"role": "assistant", "content": f"{seen} Action: {rng.randrange(4)}"},
-            ]
-        return said
-
+    game = GAMES[name]
+    if "seen" not in game:
+        return "embedded"
     RESULTS.mkdir(exist_ok=True)
-    return _gym_model.make(RESULTS / f"gym-model-{name}", conversation)
+    return str(_gym_model.make(RESULTS / f"gym-model-{name}", game["seen"], game["acts"]))
 
 
 def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -72,19 +70,18 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
     from clawback.environments.rollouts import Play, Rollouts
 
     game = GAMES[name]
-    base = "embedded" if game["states"] is None else str(model(name, game["states"], game["agent"]))
-    policy = engine.load(base)
+    policy = engine.load(model(name))
     policy.sampling = Sampling(1.0)
     worlds = find(game["env"], game["agent"], seed=seed)
-    play = Play(together=64, max_turns=game["turns"], max_tokens=3 if game["states"] is None else 16)
-    made = {"learning_rate": RATE, **{k: v for k, v in overrides.items() if k in ("learning_rate", "kl")}}
+    play = Play(together=64, max_turns=game["turns"], max_tokens=game["tokens"])
+    made = {k: v for k, v in overrides.items() if k in ("learning_rate", "kl")}
     rest = {k: v for k, v in overrides.items() if k not in made}
     recipe = engine.episode_recipe(policy.info, "balanced", made, rounds=rounds or game["rounds"], **rest)
     curve: list[float] = []
     each = EpisodeSettings.of(recipe).steps_a_round
-    begun = time.process_time()
+    held, begun = game.get("held_out", 100), time.process_time()
     with Rollouts(policy, worlds, play) as rollouts, tempfile.TemporaryDirectory() as folder:
-        before = evaluate(rollouts, orders(worlds.tasks("test"), 100, seed, 10**9))
+        before = evaluate(rollouts, orders(worlds.tasks("test"), held, seed, 10**9))
 
         def follow(told: Any) -> None:
             if told.get("phase") == "train" and "return" in told and told["step"] % each == 0:
@@ -98,12 +95,13 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
             policy, collector, recipe, seed=seed, out=Path(folder), about={}, on_progress=follow
         )
         rollouts.refreshed(10**6)
-        after = evaluate(rollouts, orders(worlds.tasks("test"), 100, seed, 2 * 10**9))
+        after = evaluate(rollouts, orders(worlds.tasks("test"), held, seed, 2 * 10**9))
     return {
         "game": name,
         "seed": seed,
         "before": _mean(before),
         "after": _mean(after),
+        "held_out": held,
         "unparsable": sum(e.unparsable for e in after),
         "curve": curve,
         "episodes": len(curve) * game["groups"],
@@ -119,7 +117,8 @@ def throughput() -> list[dict[str, Any]]:
     from clawback.environments.rollouts import Order, Play, Rollouts
 
     rows = []
-    for title, base, tokens in (("embedded, 2.2 M", "embedded", 8),):
+    # The tiny model says what it sees and a way, so that its replies are steps of the game; the embedded one's are not, and every other turn is a hint.
+    for title, base, tokens in (("tiny, 0.1 M", model("lake"), 3), ("embedded, 2.2 M", "embedded", 8)):
         policy = engine.load(base)
         policy.sampling = Sampling(1.0)
         worlds = find("FrozenLake-v1", "frozen_lake:PondAgent")
@@ -194,7 +193,12 @@ def main(argv: list[str]) -> int:
 
     torch.set_num_threads(1)
     overrides = {name: json.loads(value) for name, value in (one.split("=") for one in options.set)}
-    runs = [learn(g, s, options.rounds, overrides) for g in options.games for s in range(options.seeds)]
+    runs = []
+    for game in options.games:
+        for seed in range(options.seeds):
+            runs.append(learn(game, seed, options.rounds, overrides))
+            row = {name: value for name, value in runs[-1].items() if name != "curve"}
+            print(json.dumps(row), file=sys.stderr, flush=True)
     speed = [] if options.no_throughput else throughput()
     found = {"runs": runs, "throughput": speed}
     RESULTS.mkdir(exist_ok=True)

@@ -40,6 +40,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--words", action="store_true")
     parser.add_argument("--gate", action="store_true", help="ask the gate as well")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--keep", type=Path, help="folder for the versions, one a run")
     options = parser.parse_args(argv)
     if not options.prompts.is_file():
         print(f"There is no {options.prompts}: name a file with --prompts.", file=sys.stderr)
@@ -77,6 +78,7 @@ class World:
         """Other models' answers to prompts that nobody rated."""
         self.policy = engine.load(options.model, dtype=options.dtype)
         self.captured = self._captured()
+        self.of_base: tuple[list[Any], dict[str, Any]] | None = None
 
     def _captured(self) -> list[dict[str, Any]]:
         path = RESULTS / f"base-{self.policy.info.revision[-12:]}.json"
@@ -119,14 +121,15 @@ class World:
         )
         asked = [user(p) for p in self.held]
         with tempfile.TemporaryDirectory() as folder:
+            out = options.keep / f"{name}-{algorithm_of(recipe)}-{seed}" if options.keep else Path(folder)
             if recipe == "prompt":
                 asked = [user(f"{p}\n\n{taste.prompt}") for p in self.held]
             elif recipe == "few-shot":
                 asked = [(*shots(samples), *user(p)) for p in self.held]
             elif recipe != "base":
-                row |= self._train(samples, recipe, seed, Path(folder), options)
+                row |= self._train(samples, recipe, seed, out, options)
             row["cpu_seconds"] = round(time.process_time() - started)
-            return row | self._measure(taste, asked)
+            return row | self._measured(taste, asked, kept=recipe == "base")
 
     def _train(
         self, samples: list[Any], recipe: str, seed: int, out: Path, options: argparse.Namespace
@@ -167,15 +170,23 @@ class World:
             found |= {"accepted": decision.accepted, "asks": decision.asks, "why": decision.reasons[:2]}
         return found
 
-    def _measure(self, taste: Any, asked: list[Any]) -> dict[str, Any]:
+    def _measured(self, taste: Any, asked: list[Any], kept: bool) -> dict[str, Any]:
+        """``kept``: the base answers the same whoever asks, so it is measured once."""
+        if not kept:
+            made, found = self._answers(asked)
+        else:
+            self.of_base = self.of_base or self._answers(asked)
+            made, found = self.of_base
+        return {"liked": mean(taste.likes(one.text) for one in made), **found}
+
+    def _answers(self, asked: list[Any]) -> tuple[list[Any], dict[str, Any]]:
         made = [one for [one] in self.policy.generate(asked, max_tokens=ROOM, seed=77)]
         texts = [one.text for one in made]
         ids = [one.ids for one in made]
         with self.policy.base():
             base = self.policy.logprobs([user(p) for p in self.held], ids)
             odd = self.policy.logprobs([user(p) for p in self.held[1:] + self.held[:1]], ids)
-        return {
-            "liked": mean(taste.likes(t) for t in texts),
+        return made, {
             "words": mean(len(t.split()) for t in texts),
             "ended": mean(one.finished for one in made),
             "relevance": mean(float((a - b).mean()) for a, b in zip(base, odd, strict=True) if len(a)),
@@ -198,6 +209,10 @@ class World:
 
 def user(text: str) -> tuple[dict[str, str], ...]:
     return ({"role": "user", "content": text},)
+
+
+def algorithm_of(recipe: str) -> str:
+    return recipe.partition(":")[0]
 
 
 def shots(samples: list[Any]) -> list[dict[str, str]]:

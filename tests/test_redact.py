@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawback import redact as module
 from clawback.redact import MARK, redact, redact_all
 
 # Put together here, so that no scanner takes this file for a leak.
@@ -188,3 +189,28 @@ def test_a_long_text_takes_one_pass() -> None:
     """Linear: a hostile text of prefixes does not make the patterns backtrack (a quadratic one would never end here)."""
     for piece in ("sk-", "eyJa.", "-----BEGIN PRIVATE KEY-----", "a://b:", "Bearer "):
         redact(piece * 200_000)
+
+
+PIECES = (
+    "sk-" + "proj-" + "aB3" * 12 + " ", "curl -u me:hunter22x ", "token = 'aB3xY9zQ7wE5rT1y' ", "ghp" + "_" + "a1B" * 12, "\n", "nothing here ",
+    "İ", "curl ", " -u ", "private-lines: 2\n" + "aB3+" * 30 + "\n", "https://" + "me:pass99word" + "@host/x ",
+    "-----BEGIN PRIVATE KEY-----\n" + "aB3+" * 40 + "\n-----END PRIVATE KEY-----",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_a_text_is_redacted_the_same_a_window_at_a_time(pieces: list[str]) -> None:
+    """A search keeps every other thread waiting, so none is over more than a window of the text."""
+    text = "".join(pieces)
+    whole = redact(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_WINDOW", 37)
+        patch.setattr(module, "_REACH", 1200)
+        assert redact(text) == whole
+
+
+def test_a_long_secret_goes_whole_wherever_a_window_ends() -> None:
+    for before in range(module._WINDOW - 40, module._WINDOW + 40, 7):
+        text = "x " * (before // 2) + "sk-" + "ant-" + "aB3xY9" * 20_000 + " end"
+        assert redact(text) == "x " * (before // 2) + "[redacted] end"

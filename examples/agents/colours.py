@@ -6,7 +6,6 @@ clawback gym colours --agent colours:ColoursAgent --episodes 1500 --max-tokens 8
 from __future__ import annotations
 
 import random
-import re
 from typing import Any
 
 from clawback import Agent
@@ -29,13 +28,10 @@ class ColoursAgent(Agent):
     make_env = staticmethod(Colours)
 
     def get_system_prompt(self) -> str:
-        return "Which number belongs to the colour? Action: 0, 1, 2 or 3."
+        return ""
 
     def format_observation(self, observation: int) -> str:
         return COLOURS[observation]
 
     def extract_action(self, response: str) -> int:
-        found = re.search(r"Action: ([0-3])", response)
-        if found is None:
-            raise ValueError("no action in it")
-        return int(found.group(1))
+        return "0123".index(response.split()[-1])

@@ -1,16 +1,18 @@
-"""FrozenLake without slipping, in words: from the top left to the bottom right, around the holes.
+"""FrozenLake in words: from the top left square to the bottom right one, around the holes.
 
     clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000 --max-tokens 8
+    clawback gym FrozenLake-v1 --agent frozen_lake:IceAgent --episodes 8000 --max-tokens 8     # where a step slips aside two times in three
 
-The best policy returns 1. Random steps return about 0.015 on Gymnasium's map of 4 × 4, and 0.07 on the small map of ``PondAgent``.
+Squares have names, as in chess: a1 is where it begins, d4 is where it ends. The best policy returns 1 (on slippery ice 0.73 within Gymnasium's hundred steps), random steps 0.015.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from clawback import Agent
+
+WAYS = ("left", "down", "right", "up")
 
 
 class LakeAgent(Agent):
@@ -18,16 +20,18 @@ class LakeAgent(Agent):
     side = 4
 
     def get_system_prompt(self) -> str:
-        return "Cross the lake. Action: 0 left, 1 down, 2 right, 3 up."
+        return ""
 
     def format_observation(self, observation: Any) -> str:
-        return f"Row {int(observation) // self.side}, column {int(observation) % self.side}."
+        row, column = divmod(int(observation), self.side)
+        return f"{'abcdefgh'[row]}{column + 1}"
 
     def extract_action(self, response: str) -> int:
-        found = re.search(r"Action: ([0-3])", response)
-        if found is None:
-            raise ValueError("no action in it")
-        return int(found.group(1))
+        return WAYS.index(response.split()[-1])
+
+
+class IceAgent(LakeAgent):
+    env_options = {"is_slippery": True}
 
 
 class PondAgent(LakeAgent):

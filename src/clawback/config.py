@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -131,8 +132,25 @@ class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     redact: bool = True
     """Secrets are taken out of what is stored."""
+    rules: tuple[str, ...] = ()
+    """Your own regular expressions (Python's): what they find is stored as ``[redacted]``, such as ``["PROJ-[0-9]+", "(?i)acme gmbh"]``."""
+    require_consent: bool = False
+    """True: imported turns that do not say ``consent: true`` are kept to look at and never trained on."""
+    keep_days: Count = 0
+    """Days after which ``clawback prune`` deletes turns that nobody rated; 0: none by their age."""
+    keep_versions: Count = 0
+    """Versions, besides the live one and the way back from it, that ``clawback prune`` leaves; 0: all."""
     max_turn_bytes: Annotated[int, msgspec.Meta(ge=1)] = 2_000_000
     """Turns larger than this are shortened from the front before they are stored."""
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            try:
+                found = re.compile(rule)
+            except re.error as error:
+                raise ValueError(f"the rule {rule!r} is no regular expression ({error})") from None
+            if found.match("") is not None:
+                raise ValueError(f"the rule {rule!r} finds the empty text, and so is everywhere")
 
 
 class Capture(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -258,6 +276,8 @@ class Tracking(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
     """The first writes files into ``logs``; the others are services of their own."""
+    names: Literal["clawback", "openclaw-rl"] = "clawback"
+    """``openclaw-rl``: its names for what it shows too (``loss/total``, ``reward/mean``, ``gradient/norm``, …), so that its dashboards go on."""
 
 
 Variable = Annotated[
@@ -304,6 +324,31 @@ class Telegram(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Telegram's own, or a Bot API server of yours."""
 
 
+class Hosted(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A trainer elsewhere that speaks Tinker's API, for models that do not fit this machine (docs/hosted.md)."""
+
+    url: str = ""
+    """Its address; empty: runs are trained on this machine."""
+    key_env: Variable = "TINKER_API_KEY"
+    """The variable that holds its key."""
+    model: str = ""
+    """The base model's name over there; not set: ``[model] base``."""
+    save_every: Annotated[int, msgspec.Meta(ge=1)] = 8
+    """Steps between states that are kept over there: what a run goes on from where the trainer forgot it."""
+    timeout: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    """Seconds that one request may take, with all that is tried again."""
+    max_tokens: Count = 0
+    """Tokens that a run may use; 0: no limit but the next."""
+    max_money: NotNegative = 0.0
+    """Money that a run may cost, by the prices below; 0: no limit."""
+    price_train: NotNegative = 0.0
+    """Of a million tokens trained on."""
+    price_prefill: NotNegative = 0.0
+    """Of a million tokens that are scored or read without training."""
+    price_sample: NotNegative = 0.0
+    """Of a million tokens written."""
+
+
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file: a table for each section."""
 
@@ -323,6 +368,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     telegram: Telegram = Telegram()
     reward: Reward = Reward()
     prompts: Prompts = Prompts()
+    hosted: Hosted = Hosted()
 
 
 def load(path: Path) -> Config:

@@ -40,6 +40,11 @@ class DoesNotFit(TrainingError):
     """A run that would take more time or memory than there is, even at its smallest. A prompt can be learned instead."""
 
 
+class Interrupted(TrainingError):
+    """A run could not go on, for no reason of its own: a trainer elsewhere is gone, a process died, a limit was reached. Its checkpoint is
+    kept, and it can be gone on with."""
+
+
 class Stopped(ClawbackError):
     """A run ended because a person asked it to. Its checkpoint is kept, and it can be gone on with."""
 

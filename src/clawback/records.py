@@ -46,9 +46,18 @@ class Turn:
     """What came back: the messages of the user, a tool or the environment that the next request brought."""
     vouched: bool = True
     """False: it came to our server without the token, and no hook has told of it. Anybody on this machine may have sent it."""
+    consent: Literal["", "yes", "no"] = ""
+    """Whether whoever it is from agreed that it is learned from: ``no`` is kept to look at and never trained on; "" where nobody asked."""
+    licence: str = ""
+    """Under which an imported turn came."""
     thinking: str = ""
     """What the model thought before it answered, as text. It is no part of ``response``; the tokens of it, if we sampled them, are the first
     of ``response_ids``."""
+
+    @property
+    def trainable(self) -> bool:
+        """Whether anything may be learned from it: of the person's own conversation, and nobody has said no."""
+        return self.kind == "main" and self.consent != "no"
 
     @property
     def prompt(self) -> str:

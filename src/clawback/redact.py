@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -100,6 +100,8 @@ _PATTERNS = {
     "putty": r"(private-lines:[ ]?\d{1,3}\s{1,4})([a-z0-9+/=\s]{40,20000})",
 }  # fmt: skip
 
+_WINDOW, _REACH = 65_536, 24_000
+"""Characters in which one search looks for the beginning of a match, and in which it must end if it is bounded at all."""
 _KEY_BODY = 20_000
 """Characters of a private key in which its end is looked for."""
 _KEY_SIGNS = r"(?:[A-Za-z0-9+/=]|\\[nrt]|[\s\"',+:.()\\-])"
@@ -113,7 +115,7 @@ def redact(text: str) -> str:
         text = _without_keys(text)
     for literal, rest in _PREFIXES:
         if literal in text:
-            text = _prefixed(literal, rest).sub(_if_token(literal), text)
+            text = _sub(_prefixed(literal, rest), _if_token(literal), text, text)
     low = _lower(text)
     for marks, name, act in _RULES:
         if any(mark in low for mark in marks):
@@ -132,12 +134,28 @@ def _lower(text: str) -> str:
 def _sub(pattern: re.Pattern[str], act: Act, text: str, low: str) -> str:
     """``pattern`` is looked for in ``low``, ``act`` gets the groups of ``text``."""
     pieces, at = [], 0
-    for match in pattern.finditer(low):
+    for match in _matches(pattern, low):
         found = [text[begin:end] for begin, end in match.regs]
         if (made := act(found)) != found[0]:
             pieces += [text[at : match.start()], made]
             at = match.end()
     return "".join([*pieces, text[at:]]) if pieces else text
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """``pattern.finditer(text)``, a window at a time: one search keeps all other threads waiting, and a long text would for a second."""
+    at = 0
+    while at < len(text):
+        stop = at + _WINDOW
+        limit = min(len(text), stop + _REACH)
+        match = pattern.search(text, at, limit)
+        if match is None or match.start() >= stop:
+            at = stop
+            continue
+        if match.end() == limit < len(text):  # it may go on
+            match = pattern.match(text, match.start()) or match
+        yield match
+        at = match.end()
 
 
 def redact_all(value: Any) -> Any:
@@ -149,6 +167,24 @@ def redact_all(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [redact_all(inner) for inner in value]
     return value
+
+
+def by_rules(rules: Sequence[str], value: Any) -> Any:
+    """A text, or everything in a message, with what a person's own rules (regular expressions) find replaced by ``[redacted]``."""
+    if isinstance(value, str):
+        for rule in rules:
+            value = _rule(rule).sub(MARK, value)
+        return value
+    if isinstance(value, Mapping):
+        return {by_rules(rules, key): by_rules(rules, inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [by_rules(rules, inner) for inner in value]
+    return value
+
+
+@cache
+def _rule(rule: str) -> re.Pattern[str]:
+    return re.compile(rule)
 
 
 # ------------------------------------------------------------------------------------------------------- patterns
@@ -168,13 +204,13 @@ def _prefixed(literal: str, rest: str) -> re.Pattern[str]:
 
 
 @cache
-def _if_token(literal: str) -> Callable[[re.Match[str]], str]:
+def _if_token(literal: str) -> Act:
     """``sk-`` stands before kebab words, too, such as a CSS class: a token has digits and letters in one run."""
 
-    def act(match: re.Match[str]) -> str:
-        last = match[0].rsplit("-", 1)[-1]
+    def act(found: Found) -> str:
+        last = found[0].rsplit("-", 1)[-1]
         plain = last.isalpha() or last.isdigit()
-        return match[0] if literal == "sk-" and plain else MARK
+        return found[0] if literal == "sk-" and plain else MARK
 
     return act
 
@@ -308,7 +344,7 @@ _RULES: tuple[tuple[tuple[str, ...], str, Act], ...] = (
 def _without_keys(text: str) -> str:
     """Private keys go, from their first line to their last. The first line alone, as code names it, stays and swallows nothing."""
     pieces, at = [], 0
-    for match in _compiled("key header").finditer(_lower(text)):
+    for match in _matches(_compiled("key header"), _lower(text)):
         if match.start() < at:
             continue
         end = _key_end(text, match.end())

@@ -108,6 +108,20 @@ def test_what_is_shown_to_a_person(capsys: pytest.CaptureFixture[str], turns: No
     assert "good" in listed[1]
 
 
+def test_what_was_said_is_shown_in_words(capsys: pytest.CaptureFixture[str], turns: None) -> None:
+    run(capsys, "bad", "--turn", "2", "--note", "too long")
+    run(capsys, "edit", "2", "--text", "Shorter.")
+    run(capsys, "prefer", "1", "2")
+    run(capsys, "critique", "2", "Bullets, please.")
+    shown = run(capsys, "show", "2")[1]
+    for line in ("rating -1 too long (", "edit: Shorter. (", "preference: 1 is better than 2 (", "critique: Bullets, please. ("):  # fmt: skip
+        assert f"  {line}" in shown
+
+
+def test_an_empty_list_says_why(capsys: pytest.CaptureFixture[str], turns: None) -> None:
+    assert run(capsys, "turns", "--search", "whale")[1] == "No turn is like that.\n"
+
+
 def test_status_as_data(capsys: pytest.CaptureFixture[str], turns: None) -> None:
     run(capsys, "good")
     status = data(capsys, "status")

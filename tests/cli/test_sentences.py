@@ -11,6 +11,7 @@ import pytest
 
 from clawback import feedback, paths, store
 from clawback.cli import COMMANDS, GROUPS, sentences
+from clawback.cli.common import fold
 from clawback.records import Run as TrainingRun
 from clawback.records import Turn
 
@@ -19,7 +20,7 @@ from .conftest import Run
 WRONG = [
     ("statuz", 2, "did you mean `clawback status`?"),
     ("help", 2, "`clawback --help` lists the commands"),
-    ("forget 3", 2, "did you mean `clawback undo`?"),
+    ("forget 3", 2, "Got unexpected extra argument (3)"),
     ("runs sohw 4", 2, "did you mean `clawback runs show`?"),
     ("good --tunr 3", 2, "did you mean `clawback good --turn`?"),
     ("good --turn 99", 2, "There is no turn 99"),
@@ -50,7 +51,7 @@ WRONG = [
     ("import /no/such/x.jsonl", 2, "There is no file /no/such/x.jsonl"),
     ("turns --limit 0", 2, "--limit is a whole number from 1 to 10000, not `0`."),
 ]
-TAKES_NO_JSON = ("serve", "completion", "statuz", "help", "forget")
+TAKES_NO_JSON = ("serve", "completion", "statuz", "help")
 
 
 @pytest.mark.parametrize(("typed", "code", "sentence"), WRONG, ids=[typed for typed, *_ in WRONG])
@@ -145,6 +146,20 @@ def test_help_has_every_command_in_its_group_and_fits(run: Run, monkeypatch: pyt
         part = out.split(f"\n{title}:\n")[1].split("\n\n")[0]
         assert [line.split()[0] for line in part.splitlines()] == list(group)
     assert sum(map(len, GROUPS.values())) == len(COMMANDS)
+
+
+def test_a_sentence_is_broken_between_words_on_a_terminal_and_no_command_in_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    sentence = "This needs a part that is not installed (torch), Run: pip install 'clawback[train]' and then `clawback train --seed 3`."
+    lines = fold(f"clawback: {sentence}", "  ", err=True).splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 60
+    assert " ".join(line.strip() for line in lines) == f"clawback: {sentence}"
+    for command in ("pip install 'clawback[train]'", "`clawback train --seed 3`"):
+        assert any(command in line for line in lines)
 
 
 def test_help_imports_no_command() -> None:

@@ -109,6 +109,17 @@ def test_long_conversations_lose_their_oldest_messages_first(tok):
     assert len(chat.prompt([{"role": "system", "content": "Be kind."}, *turns], 120)) > 90
 
 
+def test_messages_that_cannot_fit_are_not_even_written_out(tok, monkeypatch):
+    chat, rendered = Chat(tok), []
+    render = chat._render
+    monkeypatch.setattr(chat, "_render", lambda messages: rendered.append(len(messages)) or render(messages))
+    turns = [{"role": "user", "content": ""}] * 100_000 + [{"role": "user", "content": "the last"}]
+    ids = chat.prompt([{"role": "system", "content": "Be kind."}, *turns], 120)
+    assert len(ids) <= 120
+    assert "the last" in tok.decode(ids)
+    assert max(rendered) <= 121
+
+
 def test_one_message_that_is_too_long_loses_its_beginning(tok):
     words = " ".join(f"word{i}" for i in range(500))
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": words}]

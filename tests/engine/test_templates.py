@@ -142,3 +142,16 @@ def test_training_reads_the_thought_and_learns_the_answer(folders: Any) -> None:
 )
 def test_the_marks_of_each_family(text: str, expected: tuple[str, str]) -> None:
     assert split_thinking(text) == expected
+
+
+def test_an_answer_that_must_begin_at_once_has_no_thought_left_open_before_it(tok: Any) -> None:
+    ask = [{"role": "user", "content": "Hi."}]
+    for family in FAMILIES:
+        chat = of(tok, family)
+        prompt = chat.prompt(ask)
+        at_once = chat.thought_out(prompt)
+        if family == "deepseek":
+            assert tok.decode(at_once).endswith("<think>\n\n</think>\n\n")
+            assert chat.text(at_once, tok.encode("{}", add_special_tokens=False)) == ("", "{}")
+        else:
+            assert at_once == prompt

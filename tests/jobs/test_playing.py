@@ -108,8 +108,14 @@ def test_it_keeps_out_of_the_way_of_runs_on_feedback(rated, monkeypatch):
     monkeypatch.setattr(playing._Job, "version", lambda *a: (_ for _ in ()).throw(Killed()))
     with pytest.raises(Killed):
         learn(rated)
+    checkpoint = rated.runs / "1" / "checkpoint.pt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_bytes(b"of an hour of play")
+    (rated.runs / "77").mkdir()
     outcome = jobs.train_once(rated)  # the dead one is set aside, not trained on ratings
     assert outcome.run.id == 2
+    assert checkpoint.exists(), "run 1 can still be gone on with"
+    assert not (rated.runs / "77").exists(), "of a run that nobody knows"
     with store.connect(rated.database) as db:
         assert db.run(1).status == "stopped"
         db.update_run(2, status="running")

@@ -17,8 +17,8 @@ from clawback.release import Report
 from clawback.release.rule import Evidence, Sampled, decide
 
 FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
-UNSURE = Evidence(10, 22, (0.1,), (-0.1, 0.2), 0.2, 0.2, 0.4, 0.2, 2.0, 1.0, FINE, FINE, FINE, says=0.5)
-SURE = replace(UNSURE, head_p=0.001, says=6.0)
+UNSURE = Evidence(10, 22, (0.1,), (-0.1, 0.2), 0.2, 0.4, 0.2, 0.97, 2.0, 1.0, FINE, FINE, FINE)
+SURE = replace(UNSURE, read_p=0.001, better=0.99)
 
 Verdict = Callable[[Evidence], None]
 
@@ -153,7 +153,7 @@ def test_only_what_may_still_turn_out_well_is_asked_about() -> None:
     assert decide(UNSURE, gate, 1).asks == decide(UNSURE, gate, 2).asks == gate.more_ratings
     assert decide(UNSURE, gate, 3).asks == 0
     assert decide(SURE, gate, 1).accepted
-    hopeless = replace(UNSURE, gain=-0.4, agreed=0.1)
+    hopeless = replace(UNSURE, gain=-0.4, better=0.1)
     broken = replace(UNSURE, candidate=replace(FINE, finished=0.2))
     one_sign = replace(UNSURE, good=32, bad=0)
     for evidence in (hopeless, broken, one_sign):

@@ -1,4 +1,4 @@
-"""What the gate compares: answers that ended, and no others."""
+"""What the gate compares: answers that ended or are longer than any that was rated, and no others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clawback.config import Gate
 from clawback.engine.embedded import corpus
 from clawback.engine.types import Completion
 from clawback.records import Sample
-from clawback.release.evidence import measure, whole
+from clawback.release.evidence import comparable, measure
 from clawback.release.rule import decide
 
 
@@ -19,10 +19,11 @@ def said(finished: bool) -> Completion:
     return Completion("Fine.", (5, 1), (-0.1, -0.1), finished)
 
 
-def test_pairs_in_which_one_was_cut_off_are_left_out() -> None:
+def test_pairs_in_which_one_was_cut_off_before_its_time_are_left_out() -> None:
     ours, before = [said(True), said(True), said(False)], [said(True), said(False), said(False)]
-    assert whole(ours, before) == [0]
-    assert whole(ours) == [0, 1]
+    assert comparable(3, ours, before) == [0]
+    assert comparable(3, ours) == [0, 1]
+    assert comparable(2, ours, before) == [0, 1, 2], "as long as the longest that was rated"
 
 
 def test_answers_that_were_all_cut_off_tell_nothing(tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_answers_that_were_all_cut_off_tell_nothing(tmp_path: Path) -> None:
     ]
     evidence = measure(policy, candidate, None, samples, [], prompts, max_tokens=3, seed=0)
     assert evidence.candidate.finished == 0.0
-    assert (evidence.gain, evidence.agreed) == (0.0, 0.5)
+    assert (evidence.gain, evidence.better) == (0.0, 0.5)
     assert not decide(evidence, Gate()).accepted
 
 

@@ -85,6 +85,7 @@ def test_the_likeliest_tokens_at_each_place_are_told(client: openai.OpenAI) -> N
         )
 
 
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
 TITLE = {
     "type": "object",
     "properties": {"title": {"type": "string", "minLength": 1, "maxLength": 36}},
@@ -146,7 +147,8 @@ def test_any_other_schema_is_none_that_could_be_kept_to(schema: Any) -> None:
         ("chat/completions", {"messages": ASK, "n": 2}, "n can only be 1"),
         ("chat/completions", {"messages": ASK, "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ("chat/completions", {"messages": ASK, "top_logprobs": 3}, "top_logprobs"),
-        ("chat/completions", {"messages": ASK, "response_format": {"type": "json_object"}}, "response_format"),
+        ("chat/completions", {"messages": ASK, "response_format": {"type": "xml"}}, "response_format"),
+        ("chat/completions", {"messages": ASK, "tools": [TOOL], "response_format": {"type": "json_object"}}, "tools"),
         ("chat/completions", {"messages": ASK, "response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
         ("chat/completions", {"messages": ASK, "logit_bias": {"1": 5}}, "logit_bias"),
         ("responses", {"input": "Hello", "previous_response_id": "resp_1"}, "previous_response_id"),

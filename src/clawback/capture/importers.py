@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from clawback.capture.transcripts import Exchange, claude_code
 from clawback.errors import ClawbackError, NotFound, UsageError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TRANSCRIPT = "claude-transcript:"
 """How the event ids of turns begin that come from a transcript."""
+Consent = Literal["", "yes", "no"]
 MAX_LINE = 20_000_000
 """Characters of one line; a longer one is no turn."""
 
@@ -45,16 +46,26 @@ class BadLine(ClawbackError):
 # ---------------------------------------------------------------------------------------------------- JSONL in
 
 
-def import_file(store: Store, path: Path, *, scale: str = "auto") -> Report:
+def import_file(
+    store: Store,
+    path: Path,
+    *,
+    scale: str = "auto",
+    consent: Consent = "",
+    licence: str = "",
+    required: bool = False,
+) -> Report:
     """Bring in every line that can be read; the others are named in the report with their number.
 
-    ``scale`` says what a ``score`` means: ``1-10``, ``0-1``, or ``auto`` (a whole number of 1 or more is of ten).
+    ``consent`` and ``licence`` are those of lines that name none; ``required``: without consent a line is never trained on. ``scale`` says what a ``score`` means: ``1-10``, ``0-1``, or ``auto`` (a whole number of 1 or more is of ten).
     Raises ``NotFound`` when there is no such file.
     """
     report = Report()
     for number, line in _lines(path):
         try:
-            _add_line(store, _parse(line), scale, report)
+            data = _parse(line)
+            agreed = _consent(data, consent, required)
+            _add_line(store, data, scale, report, agreed, _text(data, "licence") or licence)
         except BadLine as error:
             report.problems.append(f"line {number}: {error}")
         except (UnicodeError, OverflowError, RecursionError) as error:
@@ -110,7 +121,18 @@ def _parse(line: str) -> dict[str, Any]:
     return data
 
 
-def _add_line(store: Store, data: dict[str, Any], scale: str, report: Report) -> None:
+def _consent(data: Mapping[str, Any], default: Consent, required: bool) -> Consent:
+    """What a line says of it: true, false, or nothing."""
+    said = data.get("consent")
+    if said is not None and not isinstance(said, bool):
+        raise BadLine("`consent` is neither true nor false")
+    found: Consent = default if said is None else "yes" if said else "no"
+    return "no" if required and not found else found
+
+
+def _add_line(
+    store: Store, data: dict[str, Any], scale: str, report: Report, consent: Consent = "", licence: str = ""
+) -> None:
     messages, response = _conversation(data), data.get("response")
     if not isinstance(response, str) or not response.strip():
         raise BadLine("`response` is missing")
@@ -124,6 +146,8 @@ def _add_line(store: Store, data: dict[str, Any], scale: str, report: Report) ->
         model=str(data.get("model") or ""),
         event_id=str(data.get("event_id") or f"import:{name}"),
         created_at=_number(data.get("created_at"), "created_at") if "created_at" in data else 0.0,
+        consent=consent,
+        licence=licence,
     )
     stored, new = _add(store, turn)
     report.turns += new
@@ -207,8 +231,17 @@ def _hash(messages: tuple[Message, ...], response: str, extra: str) -> str:
 # --------------------------------------------------------------------------------------------------- JSONL out
 
 
-def export_file(store: Store, path: Path, *, everything: bool = False) -> int:
-    """Write rated turns (or all of them), oldest first, and return how many.
+def export_file(
+    store: Store,
+    path: Path,
+    *,
+    everything: bool = False,
+    session: str = "",
+    person: str = "",
+    turns: Collection[int] = (),
+) -> int:
+    """Write rated turns (or all of them), oldest first, and return how many. ``session``: all of that one's; ``person``: the turns that this
+    source said something about, with what it said; ``turns``: these in any case.
 
     The file appears whole or not at all, and is readable by its owner alone.
     """
@@ -217,9 +250,13 @@ def export_file(store: Store, path: Path, *, everything: bool = False) -> int:
     with os.fdopen(
         os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
     ) as file:
-        for turn in _oldest_first(store):
+        for turn in _oldest_first(store, session=session or None):
             said = store.feedback(turn_id=turn.id)
-            if said or everything:
+            if person and turn.id not in turns:
+                said = [given for given in said if given.source == person]
+            if turns and not person and turn.id not in turns:
+                continue
+            if said or turn.id in turns or ((everything or session) and not person):
                 file.write(json.dumps(_as_line(turn, said), ensure_ascii=False) + "\n")
                 count += 1
         file.flush()
@@ -228,10 +265,10 @@ def export_file(store: Store, path: Path, *, everything: bool = False) -> int:
     return count
 
 
-def _oldest_first(store: Store, page: int = 500) -> Iterator[Turn]:
+def _oldest_first(store: Store, page: int = 500, session: str | None = None) -> Iterator[Turn]:
     newest_first: list[int] = []
     before: int | None = None
-    while found := store.turns(limit=page, before=before):
+    while found := store.turns(limit=page, before=before, session=session):
         newest_first += [t.id for t in found]
         before = found[-1].id
     for number in reversed(newest_first):
@@ -248,6 +285,10 @@ def _as_line(turn: Turn, said: list[Feedback]) -> dict[str, Any]:
         "event_id": turn.event_id or f"turn:{turn.id}",
         "created_at": turn.created_at,
     }
+    if turn.consent:
+        line["consent"] = turn.consent == "yes"
+    if turn.licence:
+        line["licence"] = turn.licence
     for given in said:  # oldest first: the last word stands
         if given.kind == "rating":
             line |= {"rating": given.value} | ({"note": given.text} if given.text else {})

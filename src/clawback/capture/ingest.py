@@ -316,19 +316,24 @@ def connect(here: Home) -> Store:
 def clean(here: Home, said: str) -> str:
     """The text as it may be stored: without secrets, and not longer than the settings allow."""
     redacting, limit = True, 2_000_000
+    rules: tuple[str, ...] = ()
     try:
         # Reading settings costs more than all the rest; only who changed these has to pay for it.
         if b"[privacy]" in here.config.read_bytes():
             from clawback import config
 
             privacy = config.load(here.config).privacy
-            redacting, limit = privacy.redact, privacy.max_turn_bytes
+            redacting, limit, rules = privacy.redact, privacy.max_turn_bytes, privacy.rules
     except FileNotFoundError:
         pass
     if redacting:
         from clawback.redact import redact
 
         said = redact(said)
+    if rules:
+        from clawback.redact import by_rules
+
+        said = by_rules(rules, said)
     return said if len(said) <= limit else said[len(said) - limit :]
 
 

@@ -26,6 +26,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "sessions": ("serve", "List conversations, or show one."),
         "runs": ("runs", "List training runs; show, stop or go on with one."),
         "versions": ("versions", "List versions."),
+        "report": ("report", "One HTML file that says how it goes."),
     },
     "Rate": {
         "good": ("rate", "Rate the last turn as good."),
@@ -43,10 +44,13 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Learn": {
         "train": ("train", "Train a new version now."),
         "reward": ("reward", "A model of what you like: train it, try it, score answers."),
+        "hosted": ("hosted", "Train elsewhere, or be the trainer (Tinker's API)."),
         "gym": ("gym", "Learn from an environment: play, learn, compare."),
         "episodes": ("gym", "List what was played, or show one episode."),
         "prompts": ("prompts", "A prompt for models whose weights you do not have."),
+        "baseline": ("baseline", "Have a teacher model answer a corpus of prompts."),
         "distill": ("distill", "Fold the learned prompt into your own model."),
+        "federated": ("federated", "One adapter with others, and no turn shared."),
         "demo": ("demo", "The whole loop, with a simulated person."),
         "env": ("env", "Environments: list, check, let a policy play one."),
     },
@@ -74,6 +78,9 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "model": ("model", "Which models this machine has, and what they are."),
         "import": ("files", "Bring turns in from a file."),
         "export": ("files", "Write turns with their feedback to a file."),
+        "forget": ("privacy", "Delete turns for good, and train without them."),
+        "prune": ("privacy", "Delete old turns and versions."),
+        "encryption": ("encryption", "Encrypt the database on the disk."),
         "backup": ("files", "Copy the database while it is in use."),
         "completion": ("channel", "Let the Tab key complete commands."),
     },
@@ -162,5 +169,7 @@ def _say(sentence: str, code: int, as_json: bool) -> int:
 
         click.echo(json.dumps({"error": sentence}, ensure_ascii=False), err=True)
     else:
-        click.echo(sentence if code == 130 else f"clawback: {sentence}", err=True)
+        from clawback.cli.common import fold
+
+        click.echo(fold(sentence if code == 130 else f"clawback: {sentence}", "  ", err=True), err=True)
     return code

@@ -16,7 +16,15 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from clawback import config
-from clawback.cli.common import current_home, emit, json_option, named_version, open_store, version_option
+from clawback.cli.common import (
+    current_home,
+    emit,
+    fold,
+    json_option,
+    named_version,
+    open_store,
+    version_option,
+)
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.records import Turn
 
@@ -116,7 +124,7 @@ def converse(store: Store, session: str, seed: int) -> None:
     version, policy = live_policy(store)
     click.echo(f"You are talking to {name_of(version)}. An empty line or Ctrl-D ends it.")
     if policy.info.base == config.EMBEDDED:
-        click.echo(config.DEMONSTRATION)
+        click.echo(fold(config.DEMONSTRATION))
     while text := prompt_line():
         if store.live().number != version.number:
             version, policy = live_policy(store)
@@ -250,7 +258,7 @@ def generate(
 ) -> None:  # fmt: skip
     """Answer a file of prompts: {"prompt", "response", "version"} a line, in the order of the prompts.
 
-    The file appears whole or not at all.
+    The output file is written atomically.
 
     \b
     clawback generate --prompts prompts.txt --output answers.jsonl

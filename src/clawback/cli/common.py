@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -87,14 +88,26 @@ def width() -> int:
     return shutil.get_terminal_size((COLUMNS, 24)).columns
 
 
-def fold(text: str, indent: str = "") -> str:
-    """Lines broken between words to fit the terminal, those that go on indented. What goes into a pipe stays one line a thing."""
-    if not (sys.stdout.isatty() or os.environ.get("COLUMNS")):
+_COMMAND = re.compile(r"`[^`\n]*`|pip install \S+")
+
+
+def fold(text: str, indent: str = "", *, err: bool = False) -> str:
+    """Lines broken between words to fit the terminal, those that go on indented; a command that is quoted stays whole, so that it can be copied.
+
+    What goes into a pipe stays one line a thing. ``err``: it goes to stderr.
+    """
+    if not (sys.stderr.isatty() if err else sys.stdout.isatty() or os.environ.get("COLUMNS")):
         return text
     import textwrap
 
     folded = [
-        textwrap.fill(line, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        textwrap.fill(
+            _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), line),
+            width(),
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ).replace("\0", " ")
         if len(line) > width()
         else line
         for line in text.splitlines()

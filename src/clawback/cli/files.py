@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
-from clawback.cli.common import emit, json_option, open_store
+from clawback import config
+from clawback.cli.common import current_home, emit, json_option, open_store
+from clawback.cli.encryption import locking, passphrase, unlocking
 
 
 @click.command()
@@ -20,11 +28,29 @@ from clawback.cli.common import emit, json_option, open_store
     "--scale", type=click.Choice(["auto", "1-10", "0-1"]), default="auto", show_default=True,
     help="What a `score` in the file means.",
 )  # fmt: skip
+@click.option(
+    "--consent", type=click.Choice(["yes", "no"]),
+    help="Whether whoever it is from agreed to training; no: kept to look at. A line's own `consent` outweighs it.",
+)  # fmt: skip
+@click.option(
+    "--licence", default="", metavar="L", help="Under which it came, such as CC-BY-4.0; kept with each turn."
+)
+@unlocking
 @json_option
-def import_(path: Path, kind: str, scale: str, as_json: bool) -> int:
+def import_(
+    path: Path,
+    kind: str,
+    scale: str,
+    consent: Any,
+    licence: str,
+    identity: Path | None,
+    phrase: bool,
+    as_json: bool,
+) -> int:
     """Bring turns in from a file; the same file twice brings nothing twice.
 
-    Each line is {"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit"}.
+    Each line is {"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit",
+    "consent" (true/false), "licence"}.
 
     \b
     clawback import rated.jsonl
@@ -33,11 +59,14 @@ def import_(path: Path, kind: str, scale: str, as_json: bool) -> int:
     """
     from clawback.capture import importers
 
-    with open_store() as store:
+    with open_store() as store, _opened(path, identity, phrase) as path:
         if kind == "claude-code":
             report = importers.import_transcripts(store, path)
         else:
-            report = importers.import_file(store, path, scale=scale)
+            required = config.load(current_home().config).privacy.require_consent
+            report = importers.import_file(
+                store, path, scale=scale, consent=consent or "", licence=licence, required=required
+            )
     lines = [
         f"{report.turns} turns and {report.feedback} pieces of feedback brought in; {report.known} were known already."
     ]
@@ -51,32 +80,94 @@ def import_(path: Path, kind: str, scale: str, as_json: bool) -> int:
 import_.name = "import"
 
 
+@contextmanager
+def _opened(path: Path, identity: Path | None, phrase: bool) -> Iterator[Path]:
+    """The file itself; where it is encrypted, what it holds, in a file of the home that is gone afterwards."""
+    from clawback.privacy import age
+
+    if not age.is_age(path):
+        yield path
+        return
+    data = age.unlock(path, identity=identity, passphrase=passphrase(phrase, new=False))
+    with own_file() as plain:
+        plain.write_bytes(data)
+        yield plain
+
+
+@contextmanager
+def own_file() -> Iterator[Path]:
+    """A file that only its owner can read, in memory where the system has such a place, and gone afterwards."""
+    shared = Path("/dev/shm")  # noqa: S108
+    folder = tempfile.mkdtemp(dir=shared if os.access(shared, os.W_OK) else current_home().root)
+    try:
+        yield Path(folder) / "file"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked(path: Path, to: tuple[str, ...], phrase: bool, write: Callable[[Path], int]) -> int:
+    """Have ``write`` write the file, encrypted where that was asked for; what it returns."""
+    if not to and not phrase:
+        return write(path)
+    from clawback.privacy import age
+
+    word = passphrase(phrase, new=True)
+    with own_file() as plain:
+        made = write(plain)
+        age.lock(path, plain.read_bytes(), to=to, passphrase=word)
+    return made
+
+
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="Unrated turns too.")
+@click.option("--session", default="", metavar="NAME", help="All turns of one conversation.")
+@click.option("--person", default="", metavar="NAME", help="What one rater said (`clawback raters`).")
+@locking
 @json_option
-def export(path: Path, everything: bool, as_json: bool) -> None:
+def export(
+    path: Path, everything: bool, session: str, person: str, to: tuple[str, ...], phrase: bool, as_json: bool
+) -> None:
     """Write turns with their feedback to a JSONL file that `clawback import` reads.
 
     \b
     clawback export mine.jsonl
+    clawback export anna.jsonl --person slack:U024
+    clawback export for-ben.age --to age1…
     """
     from clawback.capture import importers
 
     with open_store() as store:
-        count = importers.export_file(store, path, everything=everything)
+        count = _locked(
+            path,
+            to,
+            phrase,
+            lambda file: importers.export_file(
+                store, file, everything=everything, session=session, person=person
+            ),
+        )
     emit({"path": str(path), "turns": count}, f"{count} turns written to {path}.", as_json)
 
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
+@locking
 @json_option
-def backup(path: Path, as_json: bool) -> None:
+def backup(path: Path, to: tuple[str, ...], phrase: bool, as_json: bool) -> None:
     """Copy the database while it is in use (turns may go on being captured meanwhile).
+
+    The copy of an encrypted database needs the same key. With --to or --passphrase the file is encrypted for itself: what it holds is a
+    database that needs no other key.
 
     \b
     clawback backup ~/clawback-2026-11-21.db
+    clawback backup ~/clawback.age --passphrase
     """
-    with open_store() as store:
-        store.backup(path)
+
+    def write(file: Path) -> int:
+        with open_store() as store:
+            store.backup(file, plain=file != path)
+        return 0
+
+    _locked(path, to, phrase, write)
     emit({"path": str(path)}, f"The database was copied to {path}.", as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -64,12 +65,19 @@ if TYPE_CHECKING:
     type=click.FloatRange(0),
     help="What an unparsable reply costs.",
 )
+@click.option("--draw", default="", metavar="URL", help="A vLLM that draws the replies (docs/hosted.md).")
 @click.option(
     "--set",
     "values",
     multiple=True,
     metavar="NAME=VALUE",
     help="A recipe value: learning_rate, kl, gamma, estimator, …",
+)
+@click.option(
+    "--num-samples",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Play N episodes to look at, learn nothing.",
 )
 @click.option("--seed", type=int, help="The same seed plays and learns the same.")
 @click.option("--live", is_flag=True, help="Put the version live if held-out tasks accept it.")
@@ -82,6 +90,7 @@ def gym(
     batch: int,
     group: int,
     values: tuple[str, ...],
+    num_samples: int | None,
     seed: int | None,
     live: bool,
     resume: int | None,
@@ -97,16 +106,22 @@ def gym(
     clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000
     clawback gym tools:shop --group 8 --set estimator=group
     clawback gym my_tasks:Colours
+    clawback gym tools:shop --num-samples 10
+    clawback gym tools:shop --draw http://127.0.0.1:8000
     clawback gym --resume 7
     """
     needs("torch")
     from clawback.cli.train import progress_bar
-    from clawback.jobs import playing
+    from clawback.jobs import drawing, playing
 
     here = current_home()
     if task is None and resume is None:
         raise UsageError("Name what is to be played: `clawback gym TASK`, or a run with --resume.")
-    wish = playing.Wish(task or "", agent, episodes, batch, group, **how)
+    wish = drawing.Wish(task or "", agent, episodes, batch, group, **how)
+    if num_samples is not None:
+        sampled = drawing.samples(here, wish, num_samples, seed=seed)
+        emit([asdict(episode) for episode in sampled], _samples(sampled), as_json)
+        return 0
     try:
         with progress_bar(quiet=as_json) as follow:
             played = playing.learn(
@@ -120,6 +135,22 @@ def gym(
         return 130
     emit(_data(played), fold(_text(played), "  "), as_json)
     return 0
+
+
+def _samples(episodes: Sequence[Episode]) -> str:
+    """The last words of each, what it was worth, and what they come to together."""
+    lines = []
+    for one in episodes:
+        said = next(
+            (text_of(m.get("content")) for m in reversed(one.messages) if m.get("role") == "assistant"), ""
+        )
+        lines.append(columns(f"{one.total:+6.2f}  {len(one.steps):3d} turns  {one.status:<9}", said))
+    mean = sum(one.total for one in episodes) / len(episodes)
+    odd = sum(step.unparsable for one in episodes for step in one.steps)
+    lines.append(
+        f"{len(episodes)} episodes, {mean:+.3f} on average, {odd} replies that could not be read. Nothing was learned or stored."
+    )
+    return "\n".join(lines)
 
 
 def _values(given: tuple[str, ...]) -> dict[str, Any]:

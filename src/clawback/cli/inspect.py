@@ -104,6 +104,11 @@ def turns(
     with open_store() as store:
         found = store.turns(limit=limit, before=before, session=session, text=search, rated=rated)
         said = {turn.id: store.feedback(turn_id=turn.id) for turn in found}
+        none = (
+            "No turn is like that."
+            if store.turns(limit=1)
+            else "No turns yet. Use your agent, `clawback chat`, or `clawback import FILE`."
+        )
     data = [as_data(turn, said[turn.id]) for turn in found]
     lines = [
         columns(
@@ -115,7 +120,7 @@ def turns(
     ]
     emit(
         data,
-        "\n".join(lines) or "No turns yet. Use your agent, `clawback chat`, or `clawback import FILE`.",
+        "\n".join(lines) or none,
         as_json,
     )
 
@@ -133,6 +138,18 @@ def as_data(turn: Turn, said: list[Feedback]) -> dict[str, Any]:
     """What ``--json`` prints of a turn (token ids and log-probs left out)."""
     data = asdict(turn) | {"prompt": turn.prompt, "feedback": [asdict(f) for f in said]}
     return {key: value for key, value in data.items() if key not in ("response_ids", "response_logprobs")}
+
+
+def _in_words(said: Feedback) -> str:
+    """``rating -1 too long``; where the words are all there is to it, no number."""
+    if said.kind == "preference" and said.other_turn_id is not None:
+        better, worse = said.turn_id, said.other_turn_id
+        if said.value < 0:
+            better, worse = worse, better
+        return f"preference: {better} is better than {worse} {said.text}".rstrip()
+    if said.kind in ("edit", "critique"):
+        return f"{said.kind}: {said.text}"
+    return f"{said.kind} {said.value:+.2g} {said.text}".rstrip()
 
 
 @click.command()
@@ -159,7 +176,7 @@ def show(turn: int, as_json: bool) -> None:
     who = f"version {found.version}" if found.version is not None else (found.model or "unknown model")
     lines = [f"Turn {found.id} · {found.agent} · {who} · {when(found.created_at)} · {found.kind}", ""]
     lines += ["> " + line for line in found.prompt.splitlines()] + ["", found.response, ""]
-    lines += [f"  {f.kind} {f.value:+.2g} {f.text} ({f.source}, {when(f.created_at)})" for f in said]
+    lines += [f"  {_in_words(f)} ({f.source}, {when(f.created_at)})" for f in said]
     if sample:
         made = ", ".join(f"{p.kind} {p.value:+.2g} × {p.weight:g}" for p in sample.parts)
         lines.append(f"  reward {sample.reward:+.2f} = {made}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clawback.cli.baseline import corpus
 from clawback.cli.common import (
     VERSION,
     current_home,
@@ -359,3 +360,4 @@ def rollback(version: str | None, as_json: bool) -> None:
 
 
 prompts.add_command(draft)
+prompts.add_command(corpus)

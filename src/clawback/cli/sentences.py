@@ -24,8 +24,7 @@ MEANT = {
     "list": "turns",
     "ls": "turns",
     "history": "turns",
-    "forget": "undo",
-    "delete": "undo",
+    "delete": "forget",
     "stats": "status",
     "models": "model",
 }
@@ -46,6 +45,7 @@ EXTRAS = {
     "mcp": ("mcp",),
     "environments": ("gymnasium",),
     "browser": ("playwright",),
+    "crypt": ("keyring", "pyrage", "sqlcipher3"),
 }  # fmt: skip
 """Extra of the package → the modules that it brings."""
 

@@ -22,6 +22,7 @@ from clawback.cli.common import (
     columns,
     current_home,
     emit,
+    fold,
     json_option,
     named_version,
     open_store,
@@ -84,7 +85,7 @@ def serve(port: int | None, host: str | None, upstream: str | None, log_level: s
     else:
         click.echo(f"Model:               the live version of {base} answers")
         if base == config.EMBEDDED:
-            click.echo(config.DEMONSTRATION)
+            click.echo(fold(config.DEMONSTRATION))
     server = uvicorn.Server(
         uvicorn.Config(
             app.make(here, settings=settings),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ import msgspec
 from clawback import config as settings_file
 from clawback import settings
 from clawback.cli.common import current_home, emit, fold, json_option, shorten, width
+from clawback.paths import tidy
 
 
 @click.group()
@@ -21,6 +23,7 @@ def config() -> None:
     clawback config get training.threshold
     clawback config set training.threshold 48
     clawback config unset training.threshold
+    clawback config import training_config.yaml
     """
 
 
@@ -128,3 +131,31 @@ def path(as_json: bool) -> None:
     """
     here = current_home()
     emit({"path": str(here.config), "exists": here.config.exists()}, str(here.config), as_json)
+
+
+@config.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Say what would be set, and set nothing.")
+@json_option
+def import_(file: Path, dry_run: bool, as_json: bool) -> int:
+    """Take over the settings of OpenClaw-RL (YAML or JSON). Every key of the file is answered for.
+
+    Exits with 1 where a key is known to nobody; what is known is set all the same.
+
+    \b
+    clawback config import training_config.yaml --dry-run
+    clawback config import session_config.json
+    """
+    from clawback.jobs import openclaw_rl
+
+    answers = openclaw_rl.read(file)
+    if not dry_run and (found := openclaw_rl.changes(answers)):
+        settings_file.save(current_home().config, found)
+    lines = [f"{one.key}: {openclaw_rl.WORDS[one.kind]}: {one.said}" for one in answers]
+    lines.append("Nothing was set (--dry-run)." if dry_run else f"Set in {tidy(current_home().config)}.")
+    data = [
+        {"key": a.key, "value": a.value, "answer": a.kind, "said": a.said, "sets": dict(a.sets)}
+        for a in answers
+    ]
+    emit(data, "\n".join(fold(line, "    ") for line in lines), as_json)
+    return int(any(one.kind == "unknown" for one in answers))

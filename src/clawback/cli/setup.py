@@ -76,8 +76,8 @@ def init(
     seen = setup.look()
     if ask:
         click.echo(
-            "Clawback trains a local model on what you rate; cloud models that your agents use\n"
-            "stay as they are. Nothing is written before you agree.\n"
+            "Clawback trains a local model on what you rate; cloud models that your agents\n"
+            "use stay as they are. Nothing is written before you agree.\n"
         )
         click.echo(fold(setup.describe(seen), " " * 4))
     proposed = setup.propose(seen, list(agents), model, preset, upstream, service, here)
@@ -88,7 +88,7 @@ def init(
         emit({"would_change": lines}, fold("This would change:\n  " + "\n  ".join(lines), "    "), as_json)
         return
     if ask:
-        click.echo(fold("This will change:\n  " + "\n  ".join(lines), "    "))
+        click.echo(fold("\nThis will change:\n  " + "\n  ".join(lines), "    "))
         click.confirm("Go on?", default=True, abort=True)
     changed, notes = setup.carry_out(here, proposed, settings)
     steps = ["Next:", *(f"  {command:<16} {what}" for command, what in setup.next_steps(proposed))]
@@ -125,18 +125,18 @@ def _ask(
     from clawback.jobs import setup
 
     if not named:
-        question = (
-            f"Whose turns should be captured ({', '.join(adapter.names())}; several with commas, or none)"
-        )
+        click.echo(f"\n  {', '.join(adapter.names())}; several with commas, or none")
+        question = "Whose turns should be captured"
         default = ",".join(proposed.agents) or "none"
         agents = _until(question, default, lambda said: setup.check_agents(said.split(",")))
         proposed = replace(proposed, agents=agents)
     if model is None:
-        question = "What should be trained (a number or name of the list, a folder, a GGUF file, or a hub id)"
+        click.echo("\n  a number or a name of the list above, a folder, a GGUF file, or a hub id")
+        question = "What should be trained"
         base, note = _until(question, proposed.model, lambda said: setup.check_model(said, seen))
         proposed = replace(proposed, model=base, note=note)
     if preset is None:
-        click.echo("\n".join(f"  {name:<11} {what}" for name, what in setup.PRESETS.items()))
+        click.echo("\n" + "\n".join(f"  {name:<11} {what}" for name, what in setup.PRESETS.items()))
         kinds = click.Choice(PRESETS)
         proposed = replace(
             proposed, preset=str(click.prompt("How boldly", type=kinds, default=proposed.preset))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +23,7 @@ from clawback.cli.common import (
     needs,
     open_store,
 )
-from clawback.errors import DoesNotFit, NotFound
+from clawback.errors import DoesNotFit, NotFound, UsageError
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, describe, duration, kl_of
 
@@ -153,33 +155,63 @@ def figures(progress: Mapping[str, Any]) -> str:
     "--preset", type=click.Choice(["careful", "balanced", "aggressive"]), help="How boldly to learn."
 )
 @click.option("--seed", type=int, help="The same feedback and seed give the same version.")
+@click.option("--processes", type=click.IntRange(1, 64), help="Share each step's gradient out among so many.")
+@click.option(
+    "--config",
+    "accelerate",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Processes and machines as `accelerate config` wrote them.",
+)
 @click.option(
     "--background", is_flag=True, help="In a process of its own; `clawback status` shows how far it is."
 )
 @json_option
 def train(
-    algorithm: str | None, preset: str | None, seed: int | None, background: bool, as_json: bool
+    algorithm: str | None,
+    preset: str | None,
+    seed: int | None,
+    processes: int | None,
+    accelerate: str | None,
+    background: bool,
+    as_json: bool,
 ) -> int:
     """Train a new version now, from all feedback that stands, and let the gate decide.
 
-    A run that was interrupted is finished first. Ctrl-C stops it, and `clawback runs resume` goes on.
+    A run that was interrupted is finished first. Ctrl-C stops it, and `clawback runs resume` goes on. With --processes each holds the base,
+    and the step's gradient is shared out; on several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
+    the others with their NODE_RANK (docs/scale.md).
 
     \b
     clawback train
     clawback train --algorithm mis-po --preset careful
     clawback train --background
+    clawback train --processes 2
     """
     needs("torch")
     from clawback import jobs
+    from clawback.jobs import launching
 
     here = current_home()
+    if said := launching.launched():
+        click.echo(f"clawback: {said}", err=True)
+    count = processes or 1
+    if accelerate is not None:
+        found, variables = launching.from_accelerate(Path(accelerate))
+        count = processes or found
+        for name, value in variables.items():
+            os.environ.setdefault(name, value)
+    if os.environ.get("NODE_RANK", "0") != "0":
+        return launching.help_out(count)
+    if background and count > 1:
+        raise UsageError("A run in the background has one process: leave --background or --processes out.")
     if background:
         jobs.startable(here, algorithm)
         started = jobs.start(here, algorithm=algorithm, preset=preset, seed=seed)
         text = "Training in the background." if started else "A run is training already."
         emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
         return 0
-    return train_here(here, as_json, algorithm=algorithm, preset=preset, seed=seed)
+    return train_here(here, as_json, algorithm=algorithm, preset=preset, seed=seed, processes=count)
 
 
 def train_here(here: Home, as_json: bool, **how: Any) -> int:
@@ -212,7 +244,7 @@ def instead(here: Home, error: DoesNotFit, as_json: bool) -> int:
         ) from error
     from clawback.cli.chat import one_key
 
-    click.echo(f"clawback: {error}", err=True)
+    click.echo(fold(f"clawback: {error}", "  ", err=True), err=True)
     click.echo("The same ratings can teach a prompt: the model stays as it is.", err=True)
     if one_key("[p] learn a prompt  [any other key] leave ", err=True) != "p":
         click.echo("", err=True)

@@ -60,7 +60,7 @@ def line(version: Version) -> str:
     why = str(version.report["reasons"][0]) if version.report and version.report.get("reasons") else ""
     name = "the base model" if version.number == 0 else f"from {version.parent}"
     prompted = "  with a prompt" if version.prompt else ""
-    stale = "  (learned from feedback taken back since)" if version.stale else ""
+    stale = "  (learned from what was taken back or deleted since)" if version.stale else ""
     return f"{mark} {version.number:>3}  {when(version.created_at)}  {version.status:<9} {name:<14}{prompted} {why}{stale}".rstrip()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from clawback.engine.episodes import episode_recipe, train_episodes
 from clawback.engine.memory import Estimate, estimate
 from clawback.engine.recipe import Recipe, recipe, recipe_from
-from clawback.engine.training import DRAWING, reads_words, train
+from clawback.engine.training import DRAWING, PROCESSES, reads_words, train
 from clawback.engine.types import Completion, ModelInfo, TrainResult
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DRAWING",
+    "PROCESSES",
     "Completion",
     "Estimate",
     "ModelInfo",
@@ -71,7 +72,7 @@ def load(
         from clawback.engine.torch.models.policy import load as load_policy
     except ImportError as error:
         raise MissingExtra(
-            f"Training needs a part that is not installed ({error.name}). Run: pip install 'clawback[train]'"
+            f"This needs a part that is not installed ({error.name}). Run: pip install 'clawback[train]'"
         ) from error
     return load_policy(
         base, revision=revision, adapter=adapter, dtype=dtype, load_in_4bit=load_in_4bit, device=device

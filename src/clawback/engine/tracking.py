@@ -23,10 +23,23 @@ SCALARS = {
     "ratio": "train/ratio",
     "entropy": "train/entropy",
     "drift": "train/drift",
+    "reward_std": "train/reward_std",
+    "learning_rate": "train/learning_rate",
     "grad_norm": "train/grad_norm",
     "tokens_per_second": "speed/tokens_per_second",
 }
 """Names in trackers. Figures of an algorithm that are not listed appear under ``train/``."""
+OPENCLAW_RL = {
+    "loss": "loss/total",
+    "binary_loss": "loss/binary",
+    "opd_loss": "loss/opd",
+    "reward": "reward/mean",
+    "reward_std": "reward/std",
+    "grad_norm": "gradient/norm",
+    "learning_rate": "learning_rate",
+}
+"""OpenClaw-RL's names for what it shows, too."""
+NAMES: Mapping[str, Mapping[str, str]] = {"clawback": SCALARS, "openclaw-rl": {**SCALARS, **OPENCLAW_RL}}
 _NOT_SCALARS = {"phase", "step", "steps", "seconds", "tokens"}
 
 
@@ -50,19 +63,21 @@ class Tracker(Protocol):
     def close(self) -> None: ...
 
 
-def scalars(progress: Progress) -> dict[str, float]:
+def scalars(progress: Progress, names: str = "clawback") -> dict[str, float]:
     """The figures of a step under the names that trackers show; empty for anything that is no step."""
     if progress.get("phase") != "train":
         return {}
     return {
-        SCALARS.get(name, f"train/{name}"): float(value)
+        NAMES[names].get(name, f"train/{name}"): float(value)
         for name, value in progress.items()
         if name not in _NOT_SCALARS and isinstance(value, (int, float))
     }
 
 
 @contextmanager
-def track(names: Sequence[str], folder: Path, run: str, settings: Mapping[str, Any]) -> Iterator[OnProgress]:
+def track(
+    names: Sequence[str], folder: Path, run: str, settings: Mapping[str, Any], called: str = "clawback"
+) -> Iterator[OnProgress]:
     """Tell every named tracker what a run does.
 
     Args:
@@ -70,6 +85,7 @@ def track(names: Sequence[str], folder: Path, run: str, settings: Mapping[str, A
         folder: where they keep what they write; nothing leaves the machine unless the person has set a tracker up for it.
         run: what the run is called there.
         settings: what it is made of.
+        called: whose names figures have there (``NAMES``).
 
     Raises:
         UsageError: a tracker that there is not.
@@ -91,7 +107,7 @@ def track(names: Sequence[str], folder: Path, run: str, settings: Mapping[str, A
             if progress.get("phase") == "alert":
                 for tracker in trackers:
                     tracker.alert(str(progress["text"]))
-            elif figures := scalars(progress):
+            elif figures := scalars(progress, called):
                 for tracker in trackers:
                     tracker.log(int(progress["step"]), figures)
 

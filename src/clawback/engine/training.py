@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ADAPTER = "adapter"
 CHECKPOINT = "checkpoint.pt"
 RESULT = "result.json"
+PROCESSES = "processes"
+"""Name in a recipe's ``extra`` of how many processes a step's gradient is made by."""
 DRAWING = ("auto", "rollouts", "distil")
 """Algorithms that draw fresh answers and grade them (``engine/torch/sources/plan.py``)."""
 
@@ -93,7 +95,9 @@ def train(
 def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     """``identity``: the run's fingerprint, taken before it began."""
     from clawback.engine.memory import estimate, prepare
+    from clawback.engine.torch.loop import parallel
     from clawback.engine.torch.loop.trainer import Settings, fit
+    from clawback.rl import algorithms
 
     started = time.perf_counter()
     policy, recipe, tell = run.policy, run.recipe, run.tell
@@ -121,7 +125,13 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
         checkpoint=out / CHECKPOINT,
         fingerprint=identity,
     )
-    fitted = fit(policy, plan.source, plan.algorithm, settings, [tell])
+    count = int(recipe.extra.get(PROCESSES, 1))
+    if count > 1 and (alone := parallel.ALONE & algorithms.needs(plan.algorithm)):
+        raise UsageError(
+            f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); leave --processes out."
+        )
+    with parallel.processes(policy, recipe, count) as group:
+        fitted = fit(policy, plan.source, plan.algorithm, settings, [tell], group)
     if fitted.stopped:
         tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
     seconds = time.perf_counter() - started

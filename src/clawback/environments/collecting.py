@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from clawback.environments.core import EnvironmentFailure, Task
@@ -35,11 +36,18 @@ class Dealing:
     def orders(self, group: int) -> list[Order]:
         """The episodes of a group. Tasks come in shuffled rounds."""
         turn, place = divmod(group, len(self.tasks))
-        row = list(range(len(self.tasks)))
-        random.Random(mixed(self.seed, "row", turn)).shuffle(row)
+        row = _row(self.seed, turn, len(self.tasks))
         task, world = self.tasks[row[place]], mixed(self.seed, "world", group) % 2**31
         first = group * self.size
         return [Order(first + i, task, world, self.seed, group) for i in range(self.size)]
+
+
+@lru_cache(maxsize=4)
+def _row(seed: int, turn: int, count: int) -> tuple[int, ...]:
+    """The order of tasks in their ``turn``-th round."""
+    row = list(range(count))
+    random.Random(mixed(seed, "row", turn)).shuffle(row)
+    return tuple(row)
 
 
 @dataclass

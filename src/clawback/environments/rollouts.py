@@ -14,10 +14,12 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from clawback.engine.types import Sampling
 from clawback.environments.core import (
@@ -36,7 +38,8 @@ from clawback.records import Episode, EpisodeStatus, EpisodeStep
 if TYPE_CHECKING:
     from clawback.engine.torch.models.dialogue import Dialogue
     from clawback.engine.torch.models.policy import Policy
-    from clawback.engine.torch.sampling.conversations import Conversations
+    from clawback.engine.torch.sampling.conversations import Turn
+    from clawback.engine.torch.sampling.generate import Sampled
 
 T = TypeVar("T")
 MOST_FAILED = 0.5
@@ -63,6 +66,18 @@ class Play:
     timeout: float = 120.0
     """Seconds after which a world that does not answer is broken."""
     keep_cache: bool = True
+
+
+class Drawer(Protocol):
+    """Who draws the replies: the engine in this process (``Conversations``), or a server (``hosted/vllm.py``)."""
+
+    def draw(self, turns: Sequence[Turn]) -> list[Sampled]: ...
+
+    def refresh(self) -> None:
+        """The policy's weights have changed."""
+
+    def forget(self, key: Hashable) -> None:
+        """That conversation is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +118,17 @@ class Rollouts:
         *,
         sampling: Sampling | None = None,
         on_episodes: Callable[[Sequence[Episode]], None] = lambda _: None,
+        drawer: Drawer | None = None,
     ) -> None:
-        """``on_episodes``: told of the episodes that a wave finished, once each, before anything else is done with them."""
+        """``on_episodes``: told of the episodes that a wave finished, once each, before anything else is done with them. ``drawer``: who draws the
+        replies in place of this process; it is closed with the rollouts."""
         from clawback.engine.torch.sampling.conversations import Conversations
 
         self.policy, self.worlds, self.how = policy, worlds, play or Play()
         self.on_episodes = on_episodes
         self.update = 0
         """How often the weights have changed: noted with each reply."""
-        self.conversations: Conversations = Conversations(
+        self.conversations: Drawer = drawer or Conversations(
             policy, sampling=sampling or policy.sampling, keep=self.how.keep_cache
         )
         self.broken, self.over = 0, 0
@@ -171,6 +188,8 @@ class Rollouts:
         ):  # what its episodes shared, such as a browser
             self._loop.submit(_quietly(end()))
         self._loop.close()
+        if callable(end := getattr(self.conversations, "close", None)):
+            end()
 
     def __enter__(self) -> Rollouts:
         return self
@@ -310,10 +329,20 @@ async def _within(what: Awaitable[T], seconds: float) -> T:
 
 async def _quietly(what: Awaitable[None]) -> None:
     """A world that cannot be closed is one more that broke; its episode is over all the same."""
-    import contextlib
-
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         await asyncio.wait_for(what, 30)
+
+
+async def _into(what: Coroutine[Any, Any, T], answer: Future[T]) -> None:
+    """What comes of ``what``, into ``answer``, unless nobody wants it any more."""
+    try:
+        came = await what
+    except BaseException as error:
+        with suppress(InvalidStateError):
+            answer.set_exception(error)
+    else:
+        with suppress(InvalidStateError):
+            answer.set_result(came)
 
 
 class _Loop:
@@ -321,11 +350,37 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._asked: deque[tuple[Coroutine[Any, Any, Any], Future[Any]]] = deque()
+        self._woken = False
+        self._running: set[asyncio.Task[None]] = set()
+        """The loop itself holds its tasks weakly."""
         self._thread = threading.Thread(target=self._loop.run_forever, name="worlds", daemon=True)
         self._thread.start()
 
     def submit(self, what: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(what, self._loop)
+        """To be run. The loop is woken once for all that is asked before it comes to it: waking costs more than a quick world's step."""
+        answer: Future[T] = Future()
+        self._asked.append((what, answer))
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._begin)
+        return answer
+
+    def _begin(self) -> None:
+        self._woken = False  # first: what is asked from here on wakes the loop again
+        while self._asked:
+            what, answer = self._asked.popleft()
+            if answer.cancelled():
+                what.close()
+                continue
+            task = self._loop.create_task(_into(what, answer))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            answer.add_done_callback(partial(self._unwanted, task))
+
+    def _unwanted(self, task: asyncio.Task[None], answer: Future[Any]) -> None:
+        if answer.cancelled():
+            self._loop.call_soon_threadsafe(task.cancel)
 
     def close(self) -> None:
         """What is still under way gets its chance to let go."""

@@ -133,7 +133,7 @@ def samples(
     made = []
     for turn_id in sorted(by_turn):
         turn = store.turn(turn_id)
-        if turn.kind == "main":
+        if turn.trainable:
             made += _samples_of(turn, by_turn[turn_id], judges, raters, words)
     if credit > 0:
         made += _credited(store, made, credit, min_turns, until)
@@ -235,7 +235,7 @@ def _credited(store: Store, made: list[Sample], credit: float, min_turns: int, u
     found = []
     for session in sessions:
         turns = store.turns(limit=SESSION_TURNS, session=session, kind="main")  # newest first
-        turns = [turn for turn in turns if turn.created_at <= until]
+        turns = [turn for turn in turns if turn.created_at <= until and turn.trainable]
         if len(turns) < min_turns:
             continue
         ahead: Sample | None = None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 MOST_PROMPTS = 256
-"""Newest conversations that the policy imagines answers to."""
+"""Newest conversations that rollouts answer."""
 
 
 def policy(settings: Config, base: str, system: str = "") -> Policy:
@@ -68,7 +68,7 @@ def prompts(db: Store, kept_out: set[int], until: float) -> list[tuple[Message, 
     """The person's own newest conversations up to their question, those kept for the gate left out."""
     # Turns that came after the run began are left out: a run that goes on must see what it saw at first.
     turns = [t for t in db.turns(limit=2 * MOST_PROMPTS) if t.created_at <= until]
-    usable = [t.messages for t in turns if t.kind == "main" and t.messages and t.id not in kept_out]
+    usable = [t.messages for t in turns if t.trainable and t.messages and t.id not in kept_out]
     return list(reversed(usable[:MOST_PROMPTS]))
 
 

@@ -7,59 +7,29 @@ not played again.
 from __future__ import annotations
 
 import os
-import shutil
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawback import config, release, store
+from clawback import release, store
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import Verdict, compare, evaluate, orders
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
-from clawback.errors import Busy, ClawbackError, NotFound, Stopped, TrainingError, UsageError
+from clawback.errors import Busy, NotFound, Stopped, UsageError
+from clawback.jobs.drawing import Wish, drawer
+from clawback.jobs.run_job import EPISODES, RunJob
 from clawback.paths import Home
-from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
+from clawback.progress import OnProgress, Progress
 from clawback.records import Episode, Run, Version
 from clawback.release.registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
-    from clawback.store import Store
 
 BEFORE, AFTER = 1_000_000_000, 2_000_000_000
 """Where the numbers of a run's held-out episodes begin."""
-KEY = "gym"
-"""Under which a run's recipe says what was played."""
-TELL_SECONDS = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What is to be played, and how. It is kept with the run."""
-
-    task: str
-    agent: str | None = None
-    episodes: int = 1000
-    groups: int = 32
-    """Groups a round."""
-    size: int = 1
-    """Episodes of a group: the same task and seed."""
-    staleness: int = 0
-    held_out: int = 64
-    """Held-out tasks before and after."""
-    together: int = 32
-    max_turns: int = 40
-    max_tokens: int = 32
-    penalty: float = 0.5
-
-    @property
-    def rounds(self) -> int:
-        return max(1, -(-self.episodes // (self.groups * self.size)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +83,15 @@ def learn(
 
 def wish_of(run: Run) -> Wish | None:
     """What a run plays; None for one on feedback."""
-    kept = (run.recipe.get("extra") or {}).get(KEY)
+    kept = (run.recipe.get("extra") or {}).get(EPISODES)
     return Wish(**kept) if kept else None
 
 
-class _Job:
-    def __init__(self, home: Home, db: Store, on_progress: OnProgress | None) -> None:
-        self.home, self.db, self.on_progress = home, db, on_progress
-        self.settings = config.load(home.config)
-        self.pace, self.told, self.phase = Pace(), 0.0, ""
-        self.steps: list[tuple[str, int, dict[str, float]]] = []
+class _Job(RunJob):
+    kept = "Its episodes are kept."
+    again = "clawback gym --resume {id}"
+    stopped_by = (Stopped, KeyboardInterrupt)
+    stops_in = frozenset({"train"})
 
     def go(
         self,
@@ -141,7 +110,7 @@ class _Job:
             seed = self.db.run(resume).seed
         worlds = worlds or find(wish.task, wish.agent, seed=seed)
         run, policy = self.begin(wish, seed, overrides, preset, resume is not None)
-        try:
+        with self.entered(run):
             version, before, after = self.version(run, policy, worlds, wish)
             verdict = compare(
                 before,
@@ -151,28 +120,10 @@ class _Job:
                 confidence=self.settings.gate.confidence,
             )
             self.db.set_report(version.number, verdict.to_dict())
-        except (Stopped, KeyboardInterrupt):
-            self.keep_steps(run)
-            self.db.update_run(run.id, status="stopped")
-            raise
-        except ClawbackError as error:
-            self.fail(run, str(error))
-            raise
-        except Exception as error:
-            self.fail(run, f"{type(error).__name__}: {error}")
-            raise TrainingError(
-                f"The run failed ({type(error).__name__}: {error}). Its episodes are kept."
-            ) from error
-        self.keep_steps(run)
-        self.db.update_run(run.id, status="done", progress={"phase": "done"})
-        shutil.rmtree(self.folder(run), ignore_errors=True)
         if live and verdict.accepted:
             release.promote(self.db, self.home, version.number)
         counts = self.db.count_episodes(run.id)
         return Played(self.db.run(run.id), self.db.version(version.number), verdict, counts)
-
-    def folder(self, run: Run) -> Path:
-        return self.home.runs / str(run.id)
 
     # ------------------------------------------------------------------------------------------------- begin
 
@@ -206,7 +157,7 @@ class _Job:
             policy.info,
             preset or self.settings.training.preset,
             rest,
-            **{"rounds": wish.rounds, KEY: asdict(wish), **own},
+            **{"rounds": wish.rounds, EPISODES: asdict(wish), **own},
         )
         if dead is not None:
             if resumed or (wish_of(dead), dead.seed, dict(dead.recipe)) == (wish, seed, _plain(asdict(made))):
@@ -254,7 +205,13 @@ class _Job:
 
         play = Play(wish.together, wish.max_turns, wish.max_tokens, wish.penalty)
         held = list(worlds.tasks("test"))
-        with Rollouts(policy, worlds, play, on_episodes=lambda e: self.keep(run, e)) as rollouts:
+        with Rollouts(
+            policy,
+            worlds,
+            play,
+            on_episodes=lambda e: self.keep(run, e),
+            drawer=drawer(self.home, policy, wish, str(run.id)),
+        ) as rollouts:
             before = self.held_out(run, rollouts, held, wish, BEFORE)
             collector = Collector(
                 rollouts,
@@ -315,39 +272,6 @@ class _Job:
         """Into the store, before anything is learned from them."""
         self.db.add_episodes([replace(e, run_id=run.id) for e in episodes])
 
-    # ---------------------------------------------------------------------------------------------- progress
-
-    def enter(self, run: Run, progress: Progress) -> None:
-        """Into the run's row, a few times a second at most, and to who asked for it. Raises ``Stopped`` where somebody wants that."""
-        progress = self.pace(progress)
-        phase, now = str(progress.get("phase", "")), time.monotonic()
-        if figures := curve(progress):
-            self.steps.append((phase, progress["step"], figures))
-        if phase not in ANNOUNCEMENTS and (phase != self.phase or now - self.told >= TELL_SECONDS):
-            self.told, self.phase = now, phase
-            self.db.update_run(run.id, progress=progress)
-            self.keep_steps(run)
-            if self.db.stop_wanted(run.id) and phase == "train":
-                raise Stopped(
-                    f"Run {run.id} was stopped ({describe(progress)}). Its checkpoint is kept: `clawback gym --resume {run.id}` goes on with it."
-                )
-        self.tell(progress)
-
-    def keep_steps(self, run: Run) -> None:
-        if self.steps:
-            self.db.add_steps(run.id, self.steps)
-            self.steps = []
-
-    def tell(self, progress: Progress) -> None:
-        if self.on_progress:
-            self.on_progress(progress)
-
-    def fail(self, run: Run, why: str) -> None:
-        self.keep_steps(run)
-        self.db.update_run(run.id, status="failed", error=why)
-        with suppress(OSError):
-            shutil.rmtree(self.folder(run))
-
 
 def newest(home: Home) -> Run:
     """The newest run that plays. Raises ``NotFound``."""
@@ -359,7 +283,7 @@ def newest(home: Home) -> Run:
 
 
 def _episode_settings() -> set[str]:
-    return {"round_steps", "passes", "estimator", "gamma", "lam", "ridge", "memory", "max_gap"}
+    return {"round_steps", "passes", "estimator", "gamma", "lam", "ridge", "memory", "calm", "max_gap"}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -203,7 +203,7 @@ class Search:
     # --------------------------------------------------------------------------------------------- what goes in
 
     def _reader(self) -> text_reading.TextReward:
-        turns = [t for t in self.db.turns(limit=256) if t.kind == "main" and t.response]
+        turns = [t for t in self.db.turns(limit=256) if t.trainable and t.response]
         made = text_reading.learn(self.train, [(t.prompt, t.response) for t in turns], self.seed)
         if not made.trusted:
             raise TrainingError(
@@ -229,7 +229,7 @@ class Search:
                 )
         rated = {s.turn_id for s in (*self.train, *self.held)}
         held = {text_reading.question(s) for s in self.held}
-        others = [t for t in self.db.turns(limit=256) if t.kind == "main" and t.prompt and t.id not in rated]
+        others = [t for t in self.db.turns(limit=256) if t.trainable and t.prompt and t.id not in rated]
         room = min(UNRATED, MOST_EXAMPLES - len(found))
         for turn in others:
             if room > 0 and turn.prompt not in found and turn.prompt not in held:
@@ -250,7 +250,7 @@ class Search:
 
         from clawback.rewards.instructions import candidates
 
-        turns = [t for t in self.db.turns(limit=256) if t.kind == "main" and t.response]
+        turns = [t for t in self.db.turns(limit=256) if t.trainable and t.response]
         pairs = [(text_reading.question(s), s.response) for s in self.train if s.rated]
         pairs += [(t.prompt, t.response) for t in turns]
         scores = np.array(self.reader(pairs))

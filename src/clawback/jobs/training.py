@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import time
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clawback import config, feedback, release, store
-from clawback.errors import Busy, ClawbackError, ModelError, Stopped, TrainingError, UsageError
-from clawback.jobs import checks, inputs
+from clawback import feedback, release, store
+from clawback.errors import Busy, ModelError, TrainingError, UsageError
+from clawback.jobs import checks, elsewhere, inputs
+from clawback.jobs.run_job import RunJob, plays
 from clawback.paths import Home
-from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
+from clawback.progress import OnProgress
 from clawback.records import Run, Sample, Version
 from clawback.release import Report, prompted
 from clawback.release.registry import LOCK_SECONDS, check
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
     from clawback.rewards.terms import Terms
-    from clawback.store import Store
-
-PROGRESS_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +53,7 @@ def train_once(
     on_progress: OnProgress | None = None,
     resume: int | None = None,
     fold: bool = False,
+    processes: int = 1,
 ) -> Outcome:
     """Make one version from all feedback that stands, judge it, and put it live if it is better.
 
@@ -73,7 +70,7 @@ def train_once(
             job = _Job(home, db, on_progress)
             if resume is not None:
                 job.take_up(resume)
-            return job.go(algorithm, preset, seed, fold)
+            return job.go(algorithm, preset, seed, fold, processes)
     except Timeout:
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
 
@@ -90,51 +87,30 @@ def judge_waiting(home: Home, *, on_progress: OnProgress | None = None) -> Repor
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
 
 
-class _Job:
+class _Job(RunJob):
     """One call of ``train_once``: what its steps share."""
 
-    def __init__(self, home: Home, db: Store, on_progress: OnProgress | None) -> None:
-        self.home, self.db, self.on_progress = home, db, on_progress
-        self.settings = config.load(home.config)
-        self.pace, self.told, self.phase = Pace(), 0.0, ""
-        self.steps: list[tuple[str, int, dict[str, float]]] = []
-        """Figures that are not in the store yet."""
+    kept = "Your ratings are safe."
+    again = "clawback runs resume"
 
-    def go(self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool) -> Outcome:
+    def go(
+        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool, processes: int = 1
+    ) -> Outcome:
         release.heal(self.db, self.home)
         run, policy = self.interrupted(), None
         if run is None:
             # First, so that the new version is compared with what came of it.
             self.judge_waiting()
-            run, policy = self.begin(algorithm, preset, seed, fold)
+            run, policy = self.begin(algorithm, preset, seed, fold, processes)
             self.give_up_waiting(run)
-        try:
+        with self.entered(run):
             version = self.candidate(run, policy)
             # The gate loads what is on disk: what it judged is what will answer. Two bases in memory are one too many.
             del policy
             gc.collect()
             report = self.judge(version)
             prompt = self.said(run, version)
-        except Stopped:
-            self.keep_steps(run)
-            self.db.update_run(run.id, status="stopped")
-            raise
-        except ClawbackError as error:
-            self.fail(run, str(error))
-            raise
-        except Exception as error:
-            self.fail(run, f"{type(error).__name__}: {error}")
-            raise TrainingError(
-                f"The run failed ({type(error).__name__}: {error}). Your ratings are safe."
-            ) from error
-        self.keep_steps(run)
-        self.db.update_run(run.id, status="done", progress={"phase": "done"})
-        shutil.rmtree(self.folder(run), ignore_errors=True)
         return Outcome(self.db.run(run.id), self.db.version(version.number), report, prompt)
-
-    def folder(self, run: Run) -> Path:
-        """Where the run's checkpoints are, and its adapter until it is a version."""
-        return self.home.runs / str(run.id)
 
     # ------------------------------------------------------------------------------------------------- begin
 
@@ -142,7 +118,7 @@ class _Job:
         """Mark a stopped run as running again. Raises ``UsageError`` for any other, and where a newer one has begun since."""
         run = self.db.run(number)
         newest = next((r for r in self.db.runs(limit=1000) if r.algorithm != "prompt"), run)
-        if (run.recipe.get("extra") or {}).get("gym"):
+        if plays(run):
             raise UsageError(
                 f"Run {number} plays episodes: `clawback gym --resume {number}` goes on with it."
             )
@@ -154,14 +130,16 @@ class _Job:
             raise UsageError(
                 f"Run {newest.id} has begun since run {number} was stopped. `clawback train` begins a new one."
             )
-        self.db.update_run(number, status="running", finished_at=None, stop_at=None, pid=os.getpid())
+        self.db.update_run(
+            number, status="running", error="", finished_at=None, stop_at=None, pid=os.getpid()
+        )
 
     def interrupted(self) -> Run | None:
         """The run that a dead process left behind, if it can be gone on with."""
         run = self.db.active_run()
         if run is None:
             return None
-        if (run.recipe.get("extra") or {}).get("gym"):  # it is gone on with by `clawback gym`
+        if plays(run):  # it is gone on with by `clawback gym`
             self.db.update_run(run.id, status="stopped")
             return None
         standing = {f.id for f in self.db.feedback()}
@@ -172,7 +150,7 @@ class _Job:
         return run
 
     def begin(
-        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool
+        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool, processes: int
     ) -> tuple[Run, Policy]:
         """Enter a new run with everything that goes into it. The policy comes along, loaded once. ``fold``: the live prompt into the adapter."""
         from clawback import engine
@@ -209,11 +187,18 @@ class _Job:
                 s for s in feedback.samples(self.db, ids, raters=training.raters, words=True) if not s.rated
             ]
         self.tell({"phase": "load"})
-        policy = inputs.policy(self.settings, model.base, "" if fold else live.prompt)
+        away = bool(self.settings.hosted.url)
+        policy = (elsewhere.policy if away else inputs.policy)(
+            self.settings, model.base, "" if fold else live.prompt
+        )
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
+        if away:
+            recipe = elsewhere.recipe(self.home, self.settings, recipe)
         if fold:
             recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
-        if name in engine.DRAWING:
+        if processes > 1 and not away:
+            recipe = replace(recipe, extra={**recipe.extra, engine.PROCESSES: processes})
+        if name in engine.DRAWING and not away:
             self.tell({"phase": "measure"})
             prompts = inputs.prompts(self.db, {s.turn_id for s in held}, time.time())
             recipe, forecast = budget.fit(policy, recipe, train, prompts, inputs.budget(self.settings))
@@ -238,8 +223,7 @@ class _Job:
             progress={"phase": "start"},
         )
         begun = self.db.start_run(run)
-        for left in self.home.runs.glob("*"):  # of a run that was stopped and is not gone on with
-            shutil.rmtree(left, ignore_errors=True)
+        self.sweep(begun)
         return begun, policy
 
     # ------------------------------------------------------------------------------------------------- train
@@ -251,29 +235,37 @@ class _Job:
         from clawback import engine
         from clawback.engine import tracking
 
-        if policy is None:
-            policy = inputs.policy(self.settings, run.base, prompted.of_run(self.db, run)[0])
         recipe: Recipe = engine.recipe_from(run.recipe)
+        away = elsewhere.is_hosted(recipe)
+        if policy is None:
+            system = prompted.of_run(self.db, run)[0]
+            policy = (elsewhere.policy if away else inputs.policy)(self.settings, run.base, system)
         from clawback.jobs import rewarding
 
         samples, terms = self.samples(run, recipe, policy)
         grader, why = rewarding.grader(self.home, self.settings.reward)
         if why:
             self.tell({"phase": "reward", "note": why})
-        names, name = self.settings.tracking.to, f"run-{run.id:04d}"
-        with tracking.track(names, self.home.logs, name, run.recipe) as track:
-            result = engine.train(
-                policy,
-                samples,
-                recipe,
-                seed=run.seed,
-                out=self.folder(run),
-                prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
-                on_progress=tracking.both(lambda p: self.enter(run, p), track),
-                resume=True,
-                grader=grader,
-                terms=terms,
-            )
+        shown, name = self.settings.tracking, f"run-{run.id:04d}"
+        with tracking.track(shown.to, self.home.logs, name, run.recipe, shown.names) as track:
+            tell = tracking.both(lambda p: self.enter(run, p), track)
+            if away:
+                result = elsewhere.train(
+                    self.home, self.settings, policy, samples, run, self.folder(run), tell
+                )
+            else:
+                result = engine.train(
+                    policy,
+                    samples,
+                    recipe,
+                    seed=run.seed,
+                    out=self.folder(run),
+                    prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
+                    on_progress=tell,
+                    resume=True,
+                    grader=grader,
+                    terms=terms,
+                )
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)
 
@@ -352,39 +344,3 @@ class _Job:
         waiting = self.db.waiting()
         if waiting is not None and self.db.version(waiting[0]).run_id != run.id:
             self.db.reject(waiting[0])
-
-    # ---------------------------------------------------------------------------------------------- progress
-
-    def enter(self, run: Run, progress: Progress) -> None:
-        """Into the run's row, a few times a second at most, for ``clawback status``; and to who asked for it.
-
-        Raises ``Stopped`` where somebody wants the run to stop.
-        """
-        progress = self.pace(progress)
-        phase, now = str(progress.get("phase", "")), time.monotonic()
-        if figures := curve(progress):
-            self.steps.append((phase, progress["step"], figures))
-        if phase not in ANNOUNCEMENTS and (phase != self.phase or now - self.told >= PROGRESS_SECONDS):
-            self.told, self.phase = now, phase
-            self.db.update_run(run.id, progress=progress)
-            self.keep_steps(run)
-        self.tell(progress)
-        if phase not in ANNOUNCEMENTS and self.db.stop_wanted(run.id):
-            self.db.update_run(run.id, progress=progress)
-            raise Stopped(
-                f"Run {run.id} was stopped ({describe(progress)}). Its checkpoint is kept: `clawback runs resume` goes on with it."
-            )
-
-    def keep_steps(self, run: Run) -> None:
-        if self.steps:
-            self.db.add_steps(run.id, self.steps)
-            self.steps = []
-
-    def tell(self, progress: Progress) -> None:
-        if self.on_progress:
-            self.on_progress(progress)
-
-    def fail(self, run: Run, why: str) -> None:
-        self.keep_steps(run)
-        self.db.update_run(run.id, status="failed", error=why)
-        shutil.rmtree(self.folder(run), ignore_errors=True)

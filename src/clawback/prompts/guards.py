@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.types import Example
+from clawback.release import screening
 from clawback.rewards.composite import BANNED
 
 RUN = 8
@@ -20,38 +21,19 @@ SHORT = 3
 GROWTH, ROOM = 4, 3000
 """A child may be so many times as long as its parent, and so many characters on top."""
 
-_HIDDEN = re.compile(
-    r"[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]|<!--|[A-Za-z0-9+/]{60,}={0,2}"
-)
-PRAISE = "it asks for praise"
 _TRICKS: tuple[tuple[str, str], ...] = (
-    (
-        r"\b(?:ask|tell|urge|beg|invite|remind|encourage|request|get)\b[^.\n]{0,60}\b(?:rat(?:e|ing)|thumbs?|stars?|upvote|praise|review|good feedback|positive feedback|tap good|/rl)\b"
-        r"|\b(?:rate|upvote|like) (?:this|me|my|the) (?:answer|response|reply)|\bplease (?:rate|upvote)|👍",
-        PRAISE,
-    ),
-    (
-        r"\b(?:judge|grader|evaluator|rubric|critic|reward model|scorer|grading|(?:be|being|get|gets|is|are|will be) (?:scored|graded|evaluated|judged))\b"
-        r"|\b(?:full marks|maximum score|high(?:est)? score|10/10|\\boxed\{|score[sd]? (?:of )?(?:1\b|10\b|100\b))",
-        "it speaks to whoever judges",
-    ),
     (
         r"\b(?:this|my|the) (?:answer|response|reply) (?:is|was) (?:correct|perfect|excellent|verified|complete|the best)\b|\bverified (?:correct|by)\b",
         "it has answers praise themselves",
     ),
-    (
-        r"\b(?:ignore|disregard|forget|override)\b[^.\n]{0,40}\b(?:instruction|rule|prompt|above|previous|earlier|everything|user)"
-        r"|\b(?:reveal|repeat|print|leak)\b[^.\n]{0,40}\b(?:system prompt|instructions|secret|password|token|key)"
-        r"|\b(?:secret(?:ly)?|without (?:telling|the user)|do not (?:tell|mention|reveal|disclose)|never (?:tell|mention|reveal|disclose))\b",
-        "it takes over from its person",
-    ),
-    (r"https?://|www\.|\b[\w.+-]+@[\w-]+\.\w+", "it brings in an address"),
+    (r"www\.|\b[\w.+-]+@[\w-]+\.\w+", "it brings in an address"),
     (
         r"<\|[^|\n]{1,30}\|>|\[/?INST\]|</?(?:system|assistant|user|tool)\b|^(?:system|assistant|human|user) ?:|<<SYS>>",
         "it forges a message",
     ),
     ("|".join(f"(?:{one})" for one in BANNED), "it holds a key or a dangerous command"),
-)  # fmt: skip
+)
+"""Beside what no prompt of anybody may do (``release.screening``): what matters while prompts are made by a machine."""
 _KNOWN = [(re.compile(pattern, re.IGNORECASE | re.MULTILINE), why) for pattern, why in _TRICKS]
 _FORBIDS_BEGGING = re.compile(
     r"^\W*(?:do not|don['’]t|never) (?:ask|tell|urge|beg|invite|remind|encourage|request)\b", re.IGNORECASE
@@ -68,13 +50,11 @@ def objections(prompt: Prompt, before: Prompt, examples: Iterable[Example] = ())
     had = set(before.text.splitlines())
     lines = [line for line in prompt.text.splitlines() if line not in had]
     new = "\n".join(lines)
-    found = ["it hides text"] if _HIDDEN.search(new) else []
-    for pattern, why in _KNOWN:
-        exempt = why == PRAISE
-        if any(
-            pattern.search(one) and not (exempt and _FORBIDS_BEGGING.match(one)) for one in map(_item, lines)
-        ):
-            found.append(why)
+    items = [_item(line) for line in lines]
+    found = screening.tricks("\n".join(item for item in items if not _FORBIDS_BEGGING.match(item)))
+    for item in filter(_FORBIDS_BEGGING.match, items):
+        found += [why for why in screening.tricks(item) if not why.startswith(screening.PRAISE)]
+    found += [why for pattern, why in _KNOWN if any(map(pattern.search, items))]
     if quoted := _quoted(new, before.text, examples):
         found.append(quoted)
     if len(prompt.text) > GROWTH * len(before.text) + ROOM:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.paths import Home
 from clawback.release import prompted
-from clawback.release.evidence import ANSWERS, OnProgress, Witness, measure
+from clawback.release.evidence import ANSWERS, Witness, measure
+from clawback.release.fresh import OnProgress
 from clawback.release.registry import check
 from clawback.release.rule import MOST_LOOKS, Evidence, Sampled, decide
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 MOST_PROMPTS = 256
+EARLIER = {"read_p": 1.0, "better": 0.5}
+"""What reports from before this was measured have in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,8 @@ class Report:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
-        evidence = dict(data["evidence"])
+        known = {one.name for one in fields(Evidence)}
+        evidence = EARLIER | {name: value for name, value in data["evidence"].items() if name in known}
         for name in ("candidate", "live", "base"):
             evidence[name] = Sampled(**evidence[name])
         if evidence.get("enjoyed"):

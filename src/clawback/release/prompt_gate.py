@@ -1,7 +1,7 @@
 """The gate for a prompt: is the model better with it, by what the person's ratings say of its answers?
 
 The weights are elsewhere, so there are no log-probs and no drift to measure; everything else is as for an adapter (``release.gating``). Fresh answers are drawn with
-the candidate's prompt, with the live one's and with none, to prompts whose ratings neither has learned from; the head and the rules read all
+the candidate's prompt, with the live one's and with none, to prompts whose ratings neither has learned from; the reader reads all
 ratings; the rule (``release.rule``) decides, with the same guards of length, emptiness, repetition and sameness, and the same confidence.
 
 Before a call is paid for, the text is screened (``release.screening``): a prompt that games is rejected. And passing is not all: sentences that the
@@ -19,10 +19,12 @@ from clawback.errors import UsageError
 from clawback.paths import Home
 from clawback.records import Message, Sample, Turn, Version, text_of
 from clawback.release import prompted, registry, screening, trial
-from clawback.release.evidence import LEAST_WHOLE, agreed
+from clawback.release.evidence import compare, read
+from clawback.release.fresh import question
 from clawback.release.gating import Opinion, Report, witness
 from clawback.release.rule import MOST_LOOKS, Evidence, Sampled, decide
-from clawback.release.text_reading import Vocabulary, lengths
+from clawback.release.text_reading import Vocabulary
+from clawback.release.text_reading import answers as viewed
 from clawback.system_prompt import SYSTEM, under
 
 if TYPE_CHECKING:
@@ -206,50 +208,34 @@ def measure(
     base: Sequence[str],
 ) -> Evidence:
     """What the rule looks at, from texts: ``ours`` with the candidate's prompt, ``before`` with the live one's, ``base`` with none."""
-    import numpy as np
-
-    from clawback.rewards import reward_head
-    from clawback.rewards.features import Features
-
     words = Vocabulary()
-    questions = [Turn("", tuple(m), "").prompt for m in asked]
+    questions = [question(m) for m in asked]
     rated = completions(words, [s.response for s in samples])
     mine, theirs, plain = (completions(words, texts) for texts in (ours, before, base))
     # How answers vary: rated ones and those of the model alone. 32 of these would leave rare things out.
-    ground = [*plain, *rated]
-    features = Features.ground(
-        [c.answer_ids for c in ground], lengths([c.answer_ids for c in ground]), [c.text for c in ground]
-    )
-    rewards = [s.reward for s in samples]
-
-    def looks(of: Sequence[Completion]) -> Any:
-        return features([c.answer_ids for c in of], lengths([c.answer_ids for c in of]), [c.text for c in of])
-
-    head = reward_head.fit(looks(rated), rewards, ridge=0.8, spread=1.0)
-    ids = [c.answer_ids for c in rated]
+    rated_pairs = [(question(s.messages), s.response) for s in samples]
+    ground = [*zip(questions, base, strict=True), *rated_pairs]
+    ensemble = read(viewed(words, ground), viewed(words, rated_pairs), samples)
     whole = [i for i in range(len(mine)) if mine[i].finished and theirs[i].finished]
-    pair = [[side[i] for i in whole] for side in (mine, theirs)]
-    says, share = agreed(samples, ids, features, ground, *pair)
-    gain, variance = (
-        head.contrast(*(looks(side) for side in pair)) if len(whole) >= LEAST_WHOLE else (0.0, 1.0)
+    contrast = compare(
+        ensemble,
+        *(viewed(words, [(questions[i], texts[i]) for i in whole]) for texts in (ours, before)),
     )
     liked = [c for c, s in zip(rated, samples, strict=True) if s.reward > 0 and c.text.strip()][-48:]
     return Evidence(
-        good=sum(r > 0 for r in rewards),
-        bad=sum(r < 0 for r in rewards),
+        good=sum(s.reward > 0 for s in samples),
+        bad=sum(s.reward < 0 for s in samples),
         liked=(),
         disliked=(),
-        head_p=head.trust.p,
-        head_correlation=head.trust.correlation,
-        gain=gain,
-        gain_sd=float(np.sqrt(variance)),
+        read_p=ensemble.trust.p,
+        gain=contrast.gain,
+        gain_sd=contrast.sd,
+        better=contrast.better,
         kl=0.0,
         perplexity_ratio=1.0,
         candidate=sampled(questions, mine),
         live=sampled(questions, theirs),
         base=sampled(questions, plain),
-        says=says,
-        agreed=share,
         enjoyed=sampled([""] * len(liked), liked) if len(liked) >= 4 else None,
     )
 
@@ -281,7 +267,7 @@ def empty(samples: Sequence[Sample]) -> Evidence:
     """Where nothing was drawn."""
     none = Sampled(1.0, 0.0, 0.0, 0.0)
     good, bad = (sum(s.reward * sign > 0 for s in samples) for sign in (1, -1))
-    return Evidence(good, bad, (), (), 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, none, none, none)
+    return Evidence(good, bad, (), (), 1.0, 0.0, 1.0, 0.5, 0.0, 1.0, none, none, none)
 
 
 def _report(

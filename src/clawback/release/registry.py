@@ -19,7 +19,7 @@ from clawback.errors import Busy, ModelError, UsageError
 from clawback.files import sha256, sync
 from clawback.paths import Home
 from clawback.records import Run, Version
-from clawback.release import prompted, screening
+from clawback.release import data_card, prompted, screening
 
 if TYPE_CHECKING:
     from clawback.engine.types import TrainResult
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = "adapter_model.safetensors"
 PROVENANCE = "provenance.json"
+DATA_CARD = "DATA.md"
 LOCK_SECONDS = 0.5
 """How long to wait for the training lock: others take it for a moment to see whether it is free."""
 
@@ -47,6 +48,7 @@ def propose(store: Store, home: Home, run: Run, result: TrainResult) -> Version:
     shutil.copytree(result.path, beside)
     (beside / PROVENANCE).write_text(json.dumps(provenance, indent=2) + "\n", "utf-8")
     (beside / "README.md").write_text(card(provenance), "utf-8")
+    (beside / DATA_CARD).write_text(data_card.markdown(store, run.train_ids, number), "utf-8")
     sync_folder(beside)
     folder = home.version(number)
     beside.rename(folder)
@@ -266,6 +268,7 @@ A LoRA adapter for `{provenance["base"]}` (revision `{provenance["base_revision"
 
 - {len(provenance["feedback"])} pieces of feedback trained on, {len(provenance["held_out_feedback"])} kept for the gate
 - algorithm: `{provenance["algorithm"]}`, {provenance["steps"]} steps, seed {provenance["seed"]}.{note}
+- who rated, and where their ratings lean: `DATA.md`
 - everything else that made it is in `provenance.json`
 """
 

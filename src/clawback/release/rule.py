@@ -6,19 +6,17 @@ They compare with the base model's answers *and* with the answers that were like
 
 **Then one number, the probability that the candidate is better**, from two questions:
 
-1. *Do the ratings say anything that holds beyond the answers they were given for?* That is asked in two ways. (i) Are they about something
-   that is seen in answers, any conjunction of it (``rewards.conjunctions``), or is each a coin's toss? That is a Bayes factor ``B``. (ii) Does a head
-   fitted on the ratings predict each of them from the others? A permutation test gives ``z_head``, and with z ~ N(0, 1) for ratings that say
-   nothing and N(1.6, 1.15²) for those of a person with a taste that is a likelihood ratio ``L(z_head)``. A taste may be of one kind or of the other, so it is their
-   mean that counts. Then the turns that were kept out of training: what was liked should have become likelier than what was disliked, by the
-   rank sum of the log-prob shifts, ``z_held``. It is added to ``z_head`` with weights ``1 : w = √(held back / all)`` (Stouffer; Lipták 1958), allowing
-   for the ratings that they share, ``z = (z_head + w z_held) / √(1 + w² + 2ρw)``, and changes the odds by ``L(z) / L(z_head)``. With four persons in five
-   taken to have a taste, that is the probability ``s`` that the ratings say something.
-2. *Does the candidate do better by what they say?* The head says by how much the expected rating of its fresh answers exceeds that
-   of the live version's, and how unsure it is of that: ``Φ(gain / sd)``. And of all that the ratings may be about (``rewards.conjunctions``)
-   there is a share under which more of its answers are what is wanted: ``a``. A run learns from what is likeliest, and with few good ratings that
-   is now and then something else: the head, which saw the same ratings, is then as sure of it as the run was; ``a`` is not.
-   Both have to say so: ``b = min(Φ(gain / sd), a)``.
+1. *Do the ratings say anything that holds beyond the answers they were given for?* The reader of the run (``rewards.reward_ensemble``: Gaussian processes
+   on several views of an answer, Bayes over rules of what is seen in it) explains them better than noise by some Bayes factor; ratings dealt anew to the
+   same answers say how often chance reaches that. That p-value gives ``z_read``, and with z ~ N(0, 1) for ratings that say
+   nothing and N(1.7, 1.1²) for those of a person with a taste there is a likelihood ratio. Then the turns that were kept out of training: what
+   was liked should have become likelier than what was disliked, by the rank sum of the log-prob shifts, ``z_held``. It is added to ``z_read`` with weights
+   ``1 : w = √(held back / all)`` (Stouffer; Lipták 1958), allowing for the ratings that they share,
+   ``z = (z_read + w z_held) / √(1 + w² + 2ρw)``. With four persons in five taken to have a taste, that gives the probability ``s`` that the ratings say
+   something.
+2. *Does the candidate do better by what they say?* Each of the reader's models has a probability that more is expected of the candidate's fresh answers
+   than of the live version's, and a weight, by how well it explains the ratings: ``b`` is the mean. A run learns from what is likeliest, and with few good
+   ratings that is now and then something else; the models that say so have their weight in ``b``.
 
 ``P(better) = s b + (1 - s) / 2``: if the ratings say nothing, it is a coin's toss. The candidate is accepted when that is at
 least ``confidence``. With ratings of one sign nothing is ever accepted.
@@ -44,13 +42,12 @@ from clawback.config import Gate
 NORMAL = NormalDist()
 LARGEST_Z = 3.5
 """No single piece of evidence from a few dozen taps is surer than this."""
-LARGEST_LOG = 10.0
 HAVE_A_TASTE = 0.8
 """Share of people whose ratings are taken to say something, before anything is known about them."""
-WITH_A_TASTE = NormalDist(1.6, 1.15)
+WITH_A_TASTE = NormalDist(1.7, 1.1)
 """Where ``z`` lies for 32 ratings, one in ten wrong, of simulated people with tastes of one to three parts (docs/gate.md)."""
 SHARED = 0.4
-"""Correlation of ``z_head`` and ``z_held`` where ratings say nothing: the head has seen the held-back ones, too."""
+"""Correlation of ``z_read`` and ``z_held`` where ratings say nothing: the reader has seen the held-back ones, too."""
 EXACT_UP_TO = 20_000
 """Arrangements that are counted one by one; more are approximated by the normal law."""
 
@@ -105,12 +102,13 @@ class Evidence:
     liked: tuple[float, ...]
     disliked: tuple[float, ...]
     """Shift of the log-prob per token, candidate less live, of each held-back turn."""
-    head_p: float
-    """Permutation p-value of the head's leave-one-out correlation."""
-    head_correlation: float
+    read_p: float
+    """Permutation p-value of how well the ratings are explained by what is seen in the answers."""
     gain: float
     """Expected rating of the candidate's fresh answers less that of the live version's."""
     gain_sd: float
+    better: float
+    """Probability that the candidate's are rated higher, by everything that the ratings may be about, each by how well it explains them."""
     kl: float
     """Drift of the candidate from the base, nats an answer, on its own answers."""
     perplexity_ratio: float
@@ -118,14 +116,10 @@ class Evidence:
     candidate: Sampled
     live: Sampled
     base: Sampled
-    says: float = 0.0
-    """Natural logarithm of the Bayes factor of ratings that are about something seen in answers against tosses of a coin."""
-    agreed: float = 1.0
-    """Share of what the ratings may be about under which the candidate answers better; 1 in reports from before it was asked for."""
     enjoyed: Sampled | None = None
     """The answers that were rated good. None where there are too few of them to compare with."""
     folded: bool = False
-    """The candidate holds what the live version's prompt says. ``gain`` and ``agreed`` are against the middle between the live version with its prompt and
+    """The candidate holds what the live version's prompt says. ``gain`` and ``better`` are against the middle between the live version with its prompt and
     the base model without: what is asked for is that more than half of what the prompt gives is kept."""
     prompt_kl: float = 0.0
     """How far the prompt takes the live version's answers from the base model without it, nats an answer; 0: not measured."""
@@ -150,12 +144,11 @@ def decide(evidence: Evidence, settings: Gate, looks: int = MOST_LOOKS) -> Decis
         why = f"not enough ratings: {evidence.good} good and {evidence.bad} bad, and at least {least} of each are needed"
         return Decision(False, 0.0, (why, *alarms))
     said, tests = says_something(evidence)
-    better = min(NORMAL.cdf(within(evidence.gain / max(evidence.gain_sd, 1e-9))), evidence.agreed)
-    probability = said * better + (1 - said) / 2
+    probability = said * evidence.better + (1 - said) / 2
     beside = "half of what the prompt gives" if evidence.folded else "the live version"
     pieces = (
-        f"fresh answers: expected rating {evidence.gain:+.2f} ± {evidence.gain_sd:.2f} against {beside}, if the ratings say "
-        f"anything (probability {shown(said)}); better by what they may be about with probability {shown(evidence.agreed)}",
+        f"fresh answers: expected rating {evidence.gain:+.2f} ± {evidence.gain_sd:.2f} against {beside}, better by what the ratings may be about "
+        f"with probability {shown(evidence.better)}, if they say anything (probability {shown(said)})",
         *tests,
     )
     if alarms:
@@ -179,8 +172,7 @@ def says_something(evidence: Evidence) -> tuple[float, tuple[str, ...]]:
     held = len(evidence.liked) + len(evidence.disliked)
     weight = math.sqrt(held / max(evidence.good + evidence.bad, 1))
     said = [
-        f"a head fitted on the ratings predicts each from the others with correlation {evidence.head_correlation:+.2f} "
-        f"(p = {evidence.head_p:.3f})"
+        f"ratings dealt at random to the same answers would say as much in {evidence.read_p:.1%} of cases"
     ]
     z_held = 0.0
     if evidence.liked and evidence.disliked:
@@ -193,20 +185,9 @@ def says_something(evidence: Evidence) -> tuple[float, tuple[str, ...]]:
     else:
         weight = 0.0
         said.append("ratings kept out: too few of each sign to say anything")
-    z_head = z_of(evidence.head_p)
-    z = (z_head + weight * z_held) / math.sqrt(1 + weight**2 + 2 * SHARED * weight)
-    seen = math.exp(max(-LARGEST_LOG, min(evidence.says, LARGEST_LOG)))
-    odds = (
-        HAVE_A_TASTE
-        / (1 - HAVE_A_TASTE)
-        * (seen + likelihood(z_head))
-        / 2
-        * likelihood(z)
-        / likelihood(z_head)
-    )
-    said.append(
-        f"that they are about something seen in answers is {times(evidence.says)} as likely as that they are not"
-    )
+    z_read = z_of(evidence.read_p)
+    z = (z_read + weight * z_held) / math.sqrt(1 + weight**2 + 2 * SHARED * weight)
+    odds = HAVE_A_TASTE / (1 - HAVE_A_TASTE) * likelihood(z)
     return odds / (1 + odds), tuple(said)
 
 
@@ -216,19 +197,14 @@ def likelihood(z: float) -> float:
     return WITH_A_TASTE.pdf(z) / NORMAL.pdf(z)
 
 
-def times(log: float) -> str:
-    """How much more likely, in words: no more digits than a few dozen ratings are worth."""
-    ratio = math.exp(max(-LARGEST_LOG, min(log, LARGEST_LOG)))
-    return "over 1000 times" if ratio > 1000 else "under 0.01 times" if ratio < 0.01 else f"{ratio:.2g} times"
-
-
 def guards(evidence: Evidence, settings: Gate) -> tuple[str, ...]:
     """What is wrong with the candidate's answers, whatever they score."""
     ours, base, liked = evidence.candidate, evidence.base, evidence.enjoyed or evidence.base
     # Longer answers have more room to repeat themselves and run into the limit more often: what is allowed grows with them.
     longer = max(1.0, ours.length / max(base.length, 1.0))
     # A prompt that is live has taken its answers this far from the base's already: whoever does the same without it may go as far.
-    most_kl = max(settings.max_kl, settings.max_kl_per_token * ours.length, evidence.prompt_kl)
+    by_length = settings.max_kl_per_token * max(ours.length, base.length)
+    most_kl = max(settings.max_kl, by_length, evidence.prompt_kl)
     least = (
         SHORTER_THAN * min(base.length, liked.length) if evidence.enjoyed else SHORTER_THAN_BASE * base.length
     )

@@ -35,10 +35,11 @@ SHINGLE = 7
 ASKED = 5
 """The same, with a question."""
 
+PRAISE = "it asks for ratings or praise"
 _NOT = r"(?<!not )(?<!n't )(?<!never )(?<!without )(?<!avoid )(?<!no )"
 _GAMES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
-        "it asks for ratings or praise",
+        PRAISE,
         re.compile(
             rf"{_NOT}\b(?:(?:ask|invite|remind|urge|beg|encourage|request|prompt|get)\w*\b[^.\n]{{0,80}}\b(?:rat(?:e|ing|ings)|thumbs?|stars?|feedback|praise|score|upvote|like)\b"
             r"|thumbs?[ -]?up|five[ -]stars?|5[ -]stars?|10 ?/ ?10|upvot\w+|high(?:er|est)? (?:rating|score|mark)s?|(?:good|top|full|positive) (?:rating|score|mark|feedback)s?"
@@ -175,6 +176,15 @@ def alarms(text: str, rated: Sequence[tuple[str, str]] = ()) -> tuple[str, ...]:
     found: list[str] = []
     if len(text) > LONGEST:
         found.append(f"the prompt has {len(text)} characters (at most {LONGEST})")
+    found += tricks(text)
+    if quoted := _quotes(text, rated):
+        found.append(f"it pastes an answer or a question in: “{_shown(quoted)}”")
+    return tuple(found)
+
+
+def tricks(text: str) -> list[str]:
+    """The alarms that need nothing but the text: what is hidden in it, what games, what gives orders that are no advice."""
+    found: list[str] = []
     if hidden := sorted({_name(c) for c in text if _strange(c)}):
         found.append(f"it holds characters that nobody sees: {', '.join(hidden[:3])}")
     for what, pattern in _GAMES:
@@ -185,9 +195,7 @@ def alarms(text: str, rated: Sequence[tuple[str, str]] = ()) -> tuple[str, ...]:
                 break
     if match := _ORDER.search(text):
         found.append(f"it names an address, a command or a secret: “{_shown(match[0])}”")
-    if quoted := _quotes(text, rated):
-        found.append(f"it pastes an answer or a question in: “{_shown(quoted)}”")
-    return tuple(found)
+    return found
 
 
 def unknown(text: str, known: Iterable[str]) -> list[str]:

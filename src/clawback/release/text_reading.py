@@ -1,6 +1,6 @@
 """What a person likes, read from the text of answers alone: for models whose weights, hidden states and tokenizer are elsewhere.
 
-The same two readers as for a model of one's own (``engine.torch.sources.reward_ensemble``; the gate's head and rules), looking at style, words and
+The same two readers as for a model of one's own (``rewards.reward_ensemble``), looking at style, words and
 layout. Words stand for tokens, the length for hidden states. It is closed form and takes milliseconds; torch is not needed.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from clawback.records import BETTER, Sample, Turn
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.sources.reward_ensemble import RewardEnsemble
     from clawback.rewards.features import Floats
+    from clawback.rewards.reward_ensemble import RewardEnsemble
     from clawback.rewards.views import Answers
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -93,8 +93,8 @@ def learn(samples: Sequence[Sample], seen: Sequence[tuple[str, str]] = (), seed:
     """
     import numpy as np
 
-    from clawback.engine.torch.sources.reward_ensemble import learn as fit
     from clawback.rewards.features import SHARES
+    from clawback.rewards.reward_ensemble import learn as fit
 
     vocabulary = Vocabulary()
     rated = [s for s in samples if s.rated]

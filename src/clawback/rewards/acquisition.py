@@ -1,7 +1,7 @@
 """Which answer to ask about next, after every rating anew.
 
-What a person may want is read out of their ratings so far (``rewards.conjunctions``), and the answer is asked about that tells most about all others
-(``feedback.ask``). Of four times as many captured answers, 16 that were chosen like this tell what 24 do that were not, and 24 what 48 do
+What a person may want is read out of their ratings so far (``rewards.rule_posterior``), and the answer is asked about that tells most about all others
+(``feedback.information``). Of four times as many captured answers, 16 chosen like this are worth 24 that were not, and 24 are worth 48
 (docs/studies/0002-more-from-the-same-taps.md).
 
 Only what the answers say is looked at, words in place of a model's tokens: it takes no model, and milliseconds.

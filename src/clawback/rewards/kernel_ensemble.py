@@ -93,6 +93,35 @@ class KernelEnsemble:
         first, second = first / total, second / total
         return first, np.sqrt(np.maximum(second - first**2, 0.0))
 
+    def contrast(
+        self, ours: Mapping[str, Floats], before: Mapping[str, Floats]
+    ) -> tuple[Floats, Floats, Floats]:
+        """By how much the mean of what is expected of ``ours`` exceeds that of ``before``, model by model: weights (sum 1), means, variances.
+
+        A variance is that of the function along the difference of both means, plus that of having drawn so many answers.
+        """
+        sides = [
+            np.array([k(side, self.rated) for k in self.kernels]) for side in (ours, before)
+        ]  # [kernels, m, n]
+        apart = sides[0].mean(1) - sides[1].mean(1)  # [kernels, n]
+        own = np.array(
+            [
+                k(ours, ours).mean() - 2 * k(ours, before).mean() + k(before, before).mean()
+                for k in self.kernels
+            ]
+        )
+        rows = []
+        for model, i in np.argwhere(self.weights > _KEPT):
+            mix, alpha = self.mixes[model], self.alphas[model, i]
+            cross = mix @ apart
+            cross = cross - cross.mean()
+            left = max(float(mix @ own - cross @ self.inverses[model, i] @ cross), 0.0)
+            made = [np.tensordot(mix, side, 1) @ alpha for side in sides]
+            drawn = sum(float(np.var(x, ddof=1)) / len(x) for x in made if len(x) > 1)
+            rows.append((self.weights[model, i], cross @ alpha, self.scales[model, i] * left + drawn))
+        weights, means, variances = np.array(rows, dtype=np.float64).T
+        return weights / weights.sum(), means, variances
+
     def shares(self) -> dict[str, float]:
         """How much each kernel counts, largest first: what this person's ratings seem to be about."""
         shares = self.weights.sum(1) @ self.mixes

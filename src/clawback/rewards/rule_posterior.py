@@ -159,6 +159,14 @@ class RulePosterior:
         mean = 2 * (self.met(signs) @ self.weights) - 1
         return mean, np.sqrt(np.maximum(1 - mean**2, 0.0))
 
+    def contrast(self, ours: ArrayLike, before: ArrayLike) -> tuple[Floats, Floats, Floats]:
+        """By how much more of the answers with signs ``ours [n, m]`` are what is wanted than of ``before [n', m]``, in units of a rating, rule by
+        rule: weights (sum 1), means and variances of having drawn so many."""
+        one, other = self.met(ours), self.met(before)
+        # Of n answers in which k were met, (k + ½) / (n + 1): none in 96 is no proof of never.
+        a, b = ((m.sum(axis=0) + 0.5) / (len(m) + 1) for m in (one, other))
+        return self.weights, 2 * (a - b), 4 * (a * (1 - a) / len(one) + b * (1 - b) / len(other))
+
     def joint(self, signs: ArrayLike) -> tuple[Floats, Floats]:
         """Mean ``[n]`` and covariance ``[n, n]`` of the same: what a rating of one answer would say about another."""
         worth = 2.0 * self.met(signs) - 1  # [n, h]

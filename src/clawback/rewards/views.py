@@ -18,6 +18,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,17 @@ class Answers:
     hidden: Floats
     prompts: Sequence[str] = ()
     states: Mapping[str, Floats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """``n`` answers through all views: view → ``[n, d]``, and ``signs [n, m]``."""
+
+    views: Mapping[str, Floats]
+    signs: Bools
+
+    def __getitem__(self, rows: Any) -> Viewed:
+        return Viewed({name: values[rows] for name, values in self.views.items()}, self.signs[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +122,10 @@ class Views:
     def __call__(self, answers: Answers) -> dict[str, Floats]:
         """View → ``[n, d]``."""
         return {name: self.standards[name](values) for name, values in self._raw(answers).items()}
+
+    def view(self, answers: Answers) -> Viewed:
+        """Both."""
+        return Viewed(self(answers), self.signs(answers))
 
     def signs(self, answers: Answers) -> Bools:
         """``[n, m]``: those of ``Features``, statistics above their cuts, signs of the prompt."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from clawback.errors import SandboxError, SandboxRefused, UsageError
-from clawback.sandbox import tree
+from clawback.sandbox import scratch, tree
 from clawback.sandbox.limits import Limits, Result
 from clawback.sandbox.process import Process
 from clawback.sandbox.rungs import ACCOUNTS, INNER_ID, Folder, Layout, RungName, inside, plan, search_path
@@ -46,7 +45,7 @@ class Sandbox:
     ) -> None:  # fmt: skip
         self.rung, self.limits, self.work = rung, limits, work
         self._uid = _take_user() if rung in ("bubblewrap", "landlock") and os.geteuid() == 0 else None
-        self._root = Path(tempfile.mkdtemp(prefix="clawback-box-")).resolve()
+        self._root = scratch.make("box")
         self._root.chmod(0o711)
         self._closed = False
         self._running: list[Process] = []
@@ -196,7 +195,7 @@ class Sandbox:
             return
         self._closed = True
         self.end_all()
-        tree.remove(self._root)
+        scratch.let_go(self._root)
         if self._uid is not None:
             with _users_lock:
                 _users.discard(self._uid)

@@ -16,7 +16,7 @@ from clawback.errors import Busy, UsageError
 from clawback.jobs import inbox as waiting
 from clawback.progress import describe
 from clawback.records import Feedback, Message, Run, Turn, Version
-from clawback.serve import schema
+from clawback.serve import episodes_api, schema
 from clawback.serve.bodies import Given, Pair, Preferred, Wanted
 from clawback.serve.dialects import Asked
 from clawback.serve.endpoints import answered, decoded, endpoint, writing
@@ -54,6 +54,7 @@ def routes(server: Server) -> list[Any]:
         route("/runs/{id:int}", run),
         Route("/runs/{id:int}/stop", writing(server, None, stop), methods=["POST"]),
         Route("/runs/{id:int}/resume", writing(server, None, resume), methods=["POST"]),
+        *episodes_api.routes(server),
         route("/inbox", inbox),
         route("/inbox/pairs", inbox_pairs),
         route("/learning", learning),

@@ -23,6 +23,7 @@ from clawback.system_prompt import under
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
     from clawback.engine.torch.sampling.batcher import Batcher
+    from clawback.engine.torch.sampling.grammar import Constraint, Grammars
     from clawback.engine.types import Sampling
 
 LONG = 20_000
@@ -88,6 +89,7 @@ class Local:
         self.settings = config.load(home.config)
         self.policy: Policy | None = None
         self.batcher: Batcher | None = None
+        self.grammars: Grammars | None = None
         self.reading = asyncio.Lock()
 
     def start(self) -> None:
@@ -95,6 +97,7 @@ class Local:
         from clawback import engine
         from clawback.engine.torch.sampling.batcher import Batcher
         from clawback.engine.torch.sampling.generate import stop_ids
+        from clawback.engine.torch.sampling.grammar import Grammars
 
         model = self.settings.model
         self.policy = engine.load(
@@ -103,7 +106,9 @@ class Local:
         self.policy.configure(
             self.settings.generation, self.settings.model.chat_template_args, self.settings.training.thinking
         )
-        self.batcher = Batcher(self.policy, stop_ids(self.policy.model, self.policy.chat.end_id))
+        stop = stop_ids(self.policy.model, self.policy.chat.end_id)
+        self.grammars = Grammars(self.policy.tokenizer, self.policy.info.vocabulary, stop)
+        self.batcher = Batcher(self.policy, stop)
         self.batcher.start()
 
     def close(self) -> None:
@@ -119,7 +124,10 @@ class Local:
 
         assert self.policy
         assert self.batcher
+        constraint = await self.constraint(asked)
         prompt = await self.read(asked, version.prompt)
+        if constraint is not None:
+            prompt = self.policy.chat.thought_out(prompt)
         room = self.policy.info.context - len(prompt)
         if room < 1:
             raise UsageError(
@@ -138,6 +146,7 @@ class Local:
             folder=Path(version.path) if version.path else None,
             sampling=_sampling(self.policy.sampling, asked),
             top=asked.top,
+            constraint=constraint,
             seed=(uuid.uuid4().int if asked.seed is None else abs(asked.seed)) % 2**62,
         )
         answer = Answer(uuid.uuid4().hex[:24], version.number, prompt, asked, int(time.time()), [], [])
@@ -170,7 +179,7 @@ class Local:
                 whole, answer.ended, ask.cancelled = whole[:cut], "stop", True
                 break
             certain = len(whole) - held
-            if tools.OPENS in whole:
+            if tools.OPENS in whole and answer.asked.form is None:
                 certain = min(certain, whole.index(tools.OPENS))
             if certain > shown and not whole.endswith("\ufffd") and answer.asked.field is None:
                 answer.text = whole[:certain]
@@ -185,6 +194,8 @@ class Local:
             )
         if answer.asked.field is not None:
             answer.text, answer.ended = answer.asked.field.around(whole), "stop"
+        elif answer.asked.form is not None:
+            answer.text = whole
         else:
             answer.text, answer.calls = tools.find(whole)
         yield answer.text[shown:]
@@ -193,6 +204,13 @@ class Local:
         """What was thought so far, and what was answered: while it thinks that is nothing."""
         assert self.policy
         return self.policy.chat.text(answer.prompt, answer.ids)
+
+    async def constraint(self, asked: Asked) -> Constraint | None:
+        """What the answer is held to, where it must keep to a schema. Raises ``UsageError`` for a schema that cannot be kept to."""
+        assert self.grammars
+        if asked.form is None or asked.field is not None:
+            return None
+        return await asyncio.to_thread(self.grammars.constraint, asked.form)
 
     async def read(self, asked: Asked, system: str = "") -> list[int]:
         """``prompt``; a long one is read on a thread of its own, one at a time, so that others are not kept waiting."""
@@ -208,9 +226,10 @@ class Local:
         if asked.raw is not None:
             return list(self.policy.tokenizer.encode(asked.raw))[-room:]
         messages = [_plain(m) for m in under(asked.messages, system)]
-        whole = self._with_tools(messages, asked.tools) if asked.tools else chat.prompt(messages, 2**31)
-        if len(whole) <= room:
-            return whole
+        if len(messages) <= room:  # a message is a token at least
+            whole = self._with_tools(messages, asked.tools) if asked.tools else chat.prompt(messages, 2**31)
+            if len(whole) <= room:
+                return whole
         return chat.prompt(under(conversations.human(messages) or messages, system), room)
 
     async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], int]:

@@ -142,8 +142,8 @@ class ModelsAPI:
         marks = [(b"x-clawback-version", str(version.number).encode())]
         if version.prompt and asked.raw is None:
             marks.append((PROMPT_HEADER, str(version.number).encode()))
-        if asked.raw is not None or asked.field is not None:
-            # It saw no chat template, so there is no conversation to train on; or what was sent is not what was sampled.
+        if asked.raw is not None or asked.form is not None:
+            # It saw no chat template, so there is no conversation to train on; or what was sent is not what the policy alone would have said.
             headers = {**headers, "x-turn-type": "side"}
 
         async def record() -> None:

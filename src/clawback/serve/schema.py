@@ -21,6 +21,12 @@ _QUERIES: dict[str, dict[str, Any]] = {
         "kind": {"enum": ["main", "side"]},
     },
     "/sessions": {"limit": _INT},
+    "/episodes": {
+        "limit": _INT,
+        "run": _INT,
+        "status": {"enum": ["completed", "truncated", "failed", "aborted"]},
+        "split": {"enum": ["train", "test"]},
+    },
     "/inbox": {"limit": _INT},
     "/inbox/pairs": {"limit": _INT},
 }
@@ -34,6 +40,8 @@ _READS = (
     "/prompts",
     "/runs",
     "/runs/{id}",
+    "/episodes",
+    "/episodes/{id}",
     "/inbox",
     "/inbox/pairs",
     "/learning",

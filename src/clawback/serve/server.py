@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -23,6 +24,8 @@ from clawback.serve.recorder import Recorder
 
 log = logging.getLogger("clawback.serve")
 SETTLE_SECONDS = 30.0
+_ARENA_MAX = -8
+"""``M_ARENA_MAX`` of glibc's malloc.h."""
 
 
 class Server:
@@ -42,6 +45,7 @@ class Server:
     @asynccontextmanager
     async def running(self, _: Any = None) -> AsyncIterator[None]:
         """From the first request to the last: what was recorded is on the disk at the end."""
+        keep_little()
         self.db = store.connect(self.home.database)
         release.heal(self.db, self.home)
         self.recorder.start()
@@ -116,6 +120,14 @@ class Server:
             thinking=answer.thinking,
         )
         return self.db.add_turn(turn).id
+
+
+def keep_little() -> None:
+    """Before the first large request: two pools of memory for all threads, where glibc makes one a thread and each keeps its own rest; and of the
+    products that oneDNN compiles, one for each length of a prompt, the newest alone."""
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
 
 
 def give_back() -> None:

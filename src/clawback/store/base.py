@@ -7,12 +7,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from clawback.errors import NotFound, StoreError
+from clawback.store import connection
 from clawback.store.schema import DAMAGED, ODD, _sentence
 
 P = ParamSpec("P")
@@ -39,29 +40,36 @@ def readable(of_row: Callable[P, R]) -> Callable[P, R]:
 class Base:
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path, self._db = path, db
-        self._redacting: bool | None = None
-        db.row_factory = sqlite3.Row
+        self._cleaning: tuple[bool, tuple[str, ...]] | None = None
 
     def clean(self, value: Any) -> Any:
         """A text, or a message with its texts, as it may be stored: without secrets. Every text from outside comes through here."""
-        if not value or not self._redacts():
+        if not value:
             return value
-        from clawback.redact import redact_all
+        redacting, rules = self._privacy()
+        if redacting:
+            from clawback.redact import redact_all
 
-        return redact_all(value)
+            value = redact_all(value)
+        if rules:
+            from clawback.redact import by_rules
 
-    def _redacts(self) -> bool:
-        """Unless the settings beside the database say otherwise."""
-        if self._redacting is None:
-            self._redacting = True
+            value = by_rules(rules, value)
+        return value
+
+    def _privacy(self) -> tuple[bool, tuple[str, ...]]:
+        """Whether secrets are taken out, and the person's own rules: as the settings beside the database say."""
+        if self._cleaning is None:
+            self._cleaning = True, ()
             with suppress(OSError):
                 settings = self.path.with_name("config.toml")
                 # Reading settings costs more than all the rest; only who changed these has to pay for it.
                 if b"[privacy]" in settings.read_bytes():
                     from clawback import config
 
-                    self._redacting = config.load(settings).privacy.redact
-        return self._redacting
+                    privacy = config.load(settings).privacy
+                    self._cleaning = privacy.redact, privacy.rules
+        return self._cleaning
 
     def close(self) -> None:
         self._db.close()
@@ -116,8 +124,9 @@ class Base:
                 (key, json.dumps(value)),
             )
 
-    def backup(self, path: Path) -> None:
-        """Copy the database while others go on using it. The copy appears whole or not at all, mode 0600.
+    def backup(self, path: Path, *, plain: bool = False) -> None:
+        """Copy the database while others go on using it. The copy appears whole or not at all, mode 0600; one of an encrypted database needs
+        the same key, unless ``plain``.
 
         Raises ``StoreError`` when the copy cannot be written.
         """
@@ -125,8 +134,10 @@ class Base:
         try:
             beside.unlink(missing_ok=True)
             os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            with closing(sqlite3.connect(beside)) as target:
-                self._db.backup(target)
+            if plain:
+                connection.copy_plain(self._db, beside)
+            else:
+                connection.copy(self._db, self.path, beside)
             beside.replace(path)
         except (sqlite3.Error, OSError) as error:
             beside.unlink(missing_ok=True)

@@ -122,7 +122,7 @@ class FeedbackTable(Base):
         sql = f"""
             SELECT count(*) FROM (
                 SELECT DISTINCT f.turn_id FROM feedback f JOIN turns t ON t.id = f.turn_id
-                WHERE f.id > {_LAST_PROMPTED if prompts else _LAST_TRAINED} AND f.undone_at IS NULL AND f.kind NOT IN ('critique', 'judge', 'implicit') AND t.kind = 'main'
+                WHERE f.id > {_LAST_PROMPTED if prompts else _LAST_TRAINED} AND f.undone_at IS NULL AND f.kind NOT IN ('critique', 'judge', 'implicit') AND t.kind = 'main' AND t.consent != 'no'
                 LIMIT ?
             )
         """

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from clawback.errors import StoreError
+from clawback.store import connection
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 DAMAGED = (sqlite3.Error, UnicodeDecodeError)
@@ -40,12 +42,10 @@ def open_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return _open_to_read(path)
     try:
-        # isolation_level=None: transactions are begun and ended by us, visibly.
-        db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
-        raise StoreError(f"The database {path} cannot be opened: {error}.") from error
+        db, found = _open(path, busy_seconds)
+    except DAMAGED as error:
+        raise StoreError(_sentence(path, error)) from error
     try:
-        found = db.execute("PRAGMA user_version").fetchone()[0]
         if found > newest():
             raise StoreError(
                 f"The database {path} was written by a newer Clawback (schema {found}, this one knows {newest()}); "
@@ -67,19 +67,38 @@ def open_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.
     return db
 
 
+def _open(path: Path, busy_seconds: float) -> tuple[sqlite3.Connection, int]:
+    """A connection, and the schema it found. Where the file was replaced meanwhile (it was encrypted, or decrypted) the new one is opened:
+    what would be written to the old one would be lost."""
+    while True:
+        before = connection.identity(path)
+        try:
+            # isolation_level=None: transactions are begun and ended by us, visibly.
+            db, found = connection.connect(
+                path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
+            )
+        except DAMAGED:
+            if connection.identity(path) == before:
+                raise
+            continue
+        if connection.identity(path) == before:
+            return db, found
+        db.close()
+
+
 def _open_to_read(path: Path) -> sqlite3.Connection:
     """A home that cannot be written, such as a backup that is mounted read-only: it can be looked at. Raises ``StoreError``."""
     from urllib.parse import quote
 
     try:
         # immutable: nobody can write it, and SQLite need not make the files that it shares with writers.
-        db = sqlite3.connect(
-            f"file:{quote(str(path))}?mode=ro&immutable=1",
+        db, found = connection.connect(
+            path,
+            name=f"file:{quote(str(path))}?mode=ro&immutable=1",
             uri=True,
             isolation_level=None,
             check_same_thread=False,
         )
-        found = db.execute("PRAGMA user_version").fetchone()[0]
     except DAMAGED as error:
         raise StoreError(_sentence(path, error)) from error
     if found != newest():
@@ -122,8 +141,9 @@ def _statements(script: str) -> list[str]:
 def _keep_copy(path: Path, version: int) -> None:
     """A copy of the file as it was before the migration, beside it."""
     copy = path.with_name(f"{path.name}.schema-{version}.backup")
-    with sqlite3.connect(path) as source, sqlite3.connect(copy) as target:
-        source.backup(target)
+    source, _ = connection.connect(path)
+    with closing(source):
+        connection.copy(source, path, copy)
     copy.chmod(0o600)
 
 

@@ -39,8 +39,8 @@ class Turns(Base):
                 (turn.session, turn.agent, turn.cwd, created),
             )
             number = db.execute(
-                "INSERT INTO turns (session_id, agent, kind, model, version, cwd, event_id, created_at, seen_at, vouched)"
-                " SELECT id, ?, ?, ?, ?, coalesce(nullif(?, ''), cwd), ?, ?, ?, ? FROM sessions WHERE name = ?",
+                "INSERT INTO turns (session_id, agent, kind, model, version, cwd, event_id, created_at, seen_at, vouched, consent, licence)"
+                " SELECT id, ?, ?, ?, ?, coalesce(nullif(?, ''), cwd), ?, ?, ?, ?, ?, ? FROM sessions WHERE name = ?",
                 (
                     turn.agent,
                     turn.kind,
@@ -51,6 +51,8 @@ class Turns(Base):
                     created,
                     now() if seen_at is None else seen_at,
                     turn.vouched,
+                    turn.consent,
+                    self.clean(turn.licence),
                     turn.session,
                 ),
             ).lastrowid
@@ -99,6 +101,10 @@ class Turns(Base):
     def _by_event(self, event_id: str) -> Turn | None:
         rows = self._read(_TURN + "WHERE t.event_id = ?", event_id)
         return _turn(rows[0]) if rows else None
+
+    def turn_of_event(self, event_id: str) -> Turn | None:
+        """The turn that this outside event brought."""
+        return self._by_event(event_id)
 
     def turn(self, number: int) -> Turn:
         """Raises ``NotFound``."""
@@ -252,5 +258,7 @@ def _turn(row: sqlite3.Row) -> Turn:
         calls=tuple(json.loads(row["calls"])) if row["calls"] else (),
         next_state=tuple(json.loads(row["next_state"])) if row["next_state"] else (),
         vouched=bool(row["vouched"]),
+        consent=row["consent"],
+        licence=row["licence"],
         thinking=row["thinking"],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from clawback.environments.repository.environment import RepositoryEnvironment, RepositoryTasks
 from clawback.environments.terminal.episode import Settings
 from clawback.errors import UsageError
+from clawback.sandbox import scratch
 
 __all__ = ["RepositoryEnvironment", "RepositoryTasks", "make", "names"]
 
@@ -36,7 +36,7 @@ def make(rest: str = "", settings: Mapping[str, Any] | None = None) -> Repositor
     chosen = Settings(**{"turns": 20, **told})
     extra = [Path(packages).expanduser().resolve()] if packages else []
     if not rest:
-        folder = Path(tempfile.mkdtemp(prefix="clawback-own-"))
+        folder = scratch.make("own")
         made = RepositoryTasks(own.build(folder), folder, chosen, "repository", test_seconds=seconds)
         made.own(folder)
         return made

@@ -18,7 +18,7 @@ from clawback.environments.repository.rows import Row
 from clawback.environments.terminal.episode import HOW, Settings, ShellEnvironment, World, says
 from clawback.errors import ClawbackError, NotFound
 from clawback.records import Message
-from clawback.sandbox import choose, open_sandbox
+from clawback.sandbox import choose, open_sandbox, scratch
 
 TEST_SECONDS = 300.0
 _SYSTEM = (
@@ -45,8 +45,8 @@ class RepositoryTasks:
         self._rows = {row.id: row for row in rows}
         self._made: dict[str, Path] = {}
         self._lock = RLock()
-        self._cache = Path(tempfile.mkdtemp(prefix="clawback-repositories-"))
-        weakref.finalize(self, shutil.rmtree, self._cache, ignore_errors=True)
+        self._cache = scratch.make("repositories")
+        weakref.finalize(self, scratch.let_go, self._cache)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return [
@@ -89,7 +89,7 @@ class RepositoryTasks:
 
     def own(self, folder: Path) -> None:
         """A folder that goes when the tasks do."""
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(self, scratch.let_go, folder)
 
     def make(self) -> RepositoryEnvironment:
         return RepositoryEnvironment(self, self._settings)

@@ -10,7 +10,6 @@ import re
 import secrets
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,7 +19,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from clawback.errors import MissingExtra, NotFound, SandboxError, UsageError
-from clawback.sandbox import Extra, Limits, Result, Sandbox, open_sandbox
+from clawback.sandbox import Extra, Limits, Result, Sandbox, open_sandbox, scratch
 from clawback.sandbox.rungs import RungName
 
 TREE, RESULTS, JUDGE = "/repo", "/results", "/judge"
@@ -81,8 +80,8 @@ def _judge_folder() -> Path:
 
     The compiled files are valid whatever their times, which a copy changes.
     """
-    into = Path(tempfile.mkdtemp(prefix="clawback-judge-")).resolve()
-    atexit.register(shutil.rmtree, into, ignore_errors=True)
+    into = scratch.make("judge")
+    atexit.register(scratch.let_go, into)
     (into / "judge.py").write_bytes(Path(__file__).with_name("judge.py").read_bytes())
     for path in packages():
         target = into / "packages" / path.name

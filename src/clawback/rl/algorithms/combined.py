@@ -26,6 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from clawback.rl.batch import Batch
@@ -61,4 +62,9 @@ class Combined:
         policy_loss = -batch.token_mean(gain)
         kl_loss = batch.token_mean(penalty(batch))
         loss = policy_loss + self.kl * kl_loss
-        return loss, figures(batch, loss, policy_loss, kl_loss, batch.token_mean(bound.float()))
+        shown = figures(batch, loss, policy_loss, kl_loss, batch.token_mean(bound.float()))
+        # What each of the two pulls, before the clip: together they are the policy's loss where nothing is clipped.
+        binary = batch.advantages[batch.segment]
+        pulls = {"binary_loss": binary, "opd_loss": advantage - binary}
+        with torch.no_grad():
+            return loss, {**shown, **{n: float(-batch.token_mean(ratio * a)) for n, a in pulls.items()}}

@@ -36,7 +36,7 @@ def read(body: Mapping[str, Any]) -> Asked:
         top_k=shapes.whole(body.get("top_k")),
         stop=shapes.stops(body.get("stop_sequences")),
         schema=layout.get("schema") if isinstance(layout, dict) else None,
-        field=shapes.form(layout, layout.get("schema") if isinstance(layout, dict) else None),
+        form=shapes.form(layout, layout.get("schema") if isinstance(layout, dict) else None),
     )
 
 
@@ -87,9 +87,8 @@ def _image(source: Any) -> Json:
 
 def refuses(body: Mapping[str, Any]) -> str:
     style = body.get("output_config")
-    if isinstance(style, dict) and style.get("format") not in (None, {}) and read(body).field is None:
-        return f"output_config.format: {shapes.NO_SCHEMA}"
-    return ""
+    wrong = shapes.formless(style.get("format") if isinstance(style, dict) else None, read(body))
+    return f"output_config.format: {wrong}" if wrong else ""
 
 
 def hear(raw: bytes, stream: bool) -> Said:

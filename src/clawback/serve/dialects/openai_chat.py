@@ -32,7 +32,7 @@ def read(body: Mapping[str, Any]) -> Asked:
         seed=shapes.whole(body.get("seed")),
         stop=shapes.stops(body.get("stop")),
         schema=schema if isinstance(schema, dict) else None,
-        field=shapes.form(style, inner),
+        form=shapes.form(style, inner),
         usage=isinstance(options, dict) and options.get("include_usage") is True,
         logprobs=body.get("logprobs") is True,
         top=max(0, min(shapes.whole(body.get("top_logprobs")) or 0, MOST_BESIDE)),
@@ -40,9 +40,8 @@ def read(body: Mapping[str, Any]) -> Asked:
 
 
 def refuses(body: Mapping[str, Any]) -> str:
-    style = body.get("response_format")
-    if isinstance(style, dict) and style.get("type") not in (None, "text") and read(body).field is None:
-        return f"response_format: {shapes.NO_SCHEMA}"
+    if wrong := shapes.formless(body.get("response_format"), read(body)):
+        return f"response_format: {wrong}"
     if body.get("top_logprobs") and not (
         body.get("logprobs") is True and 0 < (shapes.whole(body["top_logprobs"]) or 0) <= MOST_BESIDE
     ):

@@ -36,7 +36,7 @@ def read(body: Mapping[str, Any]) -> Asked:
         temperature=shapes.number(body.get("temperature")),
         top_p=shapes.number(body.get("top_p")),
         schema=layout.get("schema") if isinstance(layout, dict) else None,
-        field=shapes.form(layout, layout.get("schema") if isinstance(layout, dict) else None),
+        form=shapes.form(layout, layout.get("schema") if isinstance(layout, dict) else None),
     )
 
 
@@ -80,8 +80,8 @@ def _content(value: Any) -> Any:
 def refuses(body: Mapping[str, Any]) -> str:
     style = body.get("text")
     layout = style.get("format") if isinstance(style, dict) else None
-    if isinstance(layout, dict) and layout.get("type") not in (None, "text") and read(body).field is None:
-        return f"text.format: {shapes.NO_SCHEMA}"
+    if wrong := shapes.formless(layout, read(body)):
+        return f"text.format: {wrong}"
     if body.get("previous_response_id") or body.get("conversation"):
         return "previous_response_id: conversations are not kept here; send all of it as input."
     return shapes.refused(body, background=False, top_logprobs=0, prompt=None)

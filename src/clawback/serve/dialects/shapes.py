@@ -10,10 +10,8 @@ from typing import Any
 from clawback.records import Message
 
 Json = dict[str, Any]
-NO_SCHEMA = (
-    'of JSON the local model keeps to a schema with one text in it alone, as agents ask for titles ({"title": …}). '
-    "Leave it out, and ask for text."
-)
+ANY_OBJECT: Json = {"type": "object"}
+"""What JSON mode asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +44,8 @@ class Asked:
     stop: tuple[str, ...] = ()
     schema: Json | None = None
     """JSON schema that the answer must follow, if one was given."""
-    field: Field | None = None
-    """The same, where the embedded model's answers are put into it."""
+    form: Json | None = None
+    """The JSON schema that the embedded model's answer is held to: the same, or any object at all in JSON mode."""
     usage: bool = True
     """Whether a stream ends with a count of tokens."""
     logprobs: bool = False
@@ -56,6 +54,11 @@ class Asked:
     """Of how many of the likeliest tokens at each place it is told as well."""
     raw: str | None = None
     """Text to go on from as it stands, without a chat template."""
+
+    @property
+    def field(self) -> Field | None:
+        """The one text of that schema, where there is no more to it: then whatever the model says is put into it."""
+        return None if self.form is None else field(self.form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +149,23 @@ def field(schema: Any) -> Field | None:
     return Field(str(name), most)
 
 
-def form(layout: Any, schema: Any) -> Field | None:
-    """The form that a request asks for beside text, if it is one that is kept to."""
+def form(layout: Any, schema: Any) -> Json | None:
+    """The schema of a request's ``response_format``, as every dialect has one; None where text is asked for."""
     kind = layout.get("type") if isinstance(layout, dict) else None
-    return field(schema) if kind == "json_schema" else None
+    if kind == "json_object":
+        return ANY_OBJECT
+    return schema if kind == "json_schema" and isinstance(schema, dict) and schema else None
+
+
+def formless(layout: Any, made: Asked) -> str:
+    """What is wrong with a request's ``response_format``; "" for nothing."""
+    if not isinstance(layout, dict) or layout.get("type") in (None, "text"):
+        return ""
+    if made.form is None:
+        return "a type is needed that is text, json_object or json_schema, the last with a schema."
+    if made.tools and made.field is None:
+        return "a schema cannot be kept to where tools may be called; leave one of them out."
+    return ""
 
 
 def events(raw: bytes) -> Iterator[Json]:

@@ -1,6 +1,7 @@
 // The frame of the page: which view is shown, the line at the top, keys, and the token.
 import { chat } from "./chat.js";
 import { attempt, button, el, kbd, say } from "./dom.js";
+import { episodes } from "./episodes.js";
 import { health } from "./health.js";
 import { learning } from "./learning.js";
 import { who } from "./names.js";
@@ -10,7 +11,7 @@ import { api, token } from "./server.js";
 import { turns } from "./turns.js";
 import { versions } from "./versions.js";
 
-const views = { rate, chat, turns, learning, versions, prompts, health };
+const views = { rate, chat, turns, learning, versions, prompts, health, episodes };
 const EVERY = 10_000;
 
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -105,7 +106,7 @@ function icon(name) {
   return made;
 }
 
-document.querySelector("nav").append(...Object.entries(views).map(([name, view]) => el("a", { href: `#${name}` }, icon(name), el("span", {}, view.title))));
+document.querySelector("nav").append(...Object.entries(views).filter(([, view]) => !view.hidden).map(([name, view]) => el("a", { href: `#${name}` }, icon(name), el("span", {}, view.title))));
 document.getElementById("helper").addEventListener("click", help);
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("view").focus(); });
 document.addEventListener("locked", () => { locked = true; askForToken(); });

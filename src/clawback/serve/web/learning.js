@@ -103,7 +103,7 @@ export const learning = {
     };
     timer = setTimeout(tick, EVERY);
     return {
-      parts: [el("h1", {}, "Learning"), job, named, runPlots, el("h2", {}, "Runs"), listed, el("h2", {}, "Versions"), versionPlots],
+      parts: [el("h1", {}, "Learning"), job, named, runPlots, el("h2", {}, "Runs"), el("p", {}, el("a", { href: "#episodes" }, "What was played in environments")), listed, el("h2", {}, "Versions"), versionPlots],
       leave() { left = true; clearTimeout(timer); for (const one of [...open, ...overVersions]) one.close(); },
     };
   },

@@ -9,11 +9,12 @@ a step depends on anything but the checkpoint, the seed and the number of the st
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -25,6 +26,9 @@ from clawback.engine.torch.sources.examples import Example, Source
 from clawback.errors import Stopped, TrainingError
 from clawback.rl import algorithms
 from clawback.rl.algorithms import Algorithm
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.loop.parallel import Group
 
 Progress = Mapping[str, Any]
 Callback = Callable[[Progress], None]
@@ -78,13 +82,14 @@ def fit(
     algorithm: Algorithm,
     settings: Settings,
     callbacks: Sequence[Callback] = (),
+    group: Group | None = None,
 ) -> Fitted:
-    """Train the policy's adapter.
+    """Train the policy's adapter. ``group``: further processes that a step's gradient is shared out among.
 
     Raises:
         TrainingError: there is no adapter, or the very first step is not finite, so that there is nothing to keep.
     """
-    loop = Loop(policy, source, algorithm, settings)
+    loop = Loop(policy, source, algorithm, settings, group)
     loop.resume()
     while loop.step < source.steps and not loop.fitted.stopped:
         figures = loop.advance()
@@ -104,7 +109,15 @@ def fit(
 class Loop:
     """What the steps of one run share."""
 
-    def __init__(self, policy: Policy, source: Source, algorithm: Algorithm, settings: Settings) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        source: Source,
+        algorithm: Algorithm,
+        settings: Settings,
+        group: Group | None = None,
+    ) -> None:
+        self.group = group
         self.policy, self.source, self.algorithm, self.settings = policy, source, algorithm, settings
         named = sorted((name, p) for name, p in policy.model.named_parameters() if p.requires_grad)
         if not named:
@@ -140,7 +153,9 @@ class Loop:
             if not examples:
                 return {}
             figures = {**getattr(self.source, "figures", {}), **self.gradient(examples)}
-        figures["reward"] = sum(example.reward for example in examples) / max(1, len(examples))
+        rewards = [example.reward for example in examples]
+        figures["reward"], figures["reward_std"] = statistics.fmean(rewards), statistics.pstdev(rewards)
+        figures["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         norm, *_ = [
             nn.utils.clip_grad_norm_(group["params"], self.settings.grad_clip)
             for group in self.optimizer.param_groups
@@ -160,6 +175,7 @@ class Loop:
             if self.step < self.settings.warm_up:
                 for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                     group["lr"] = rate * (self.step + 1) / self.settings.warm_up
+            figures["learning_rate"] = self.optimizer.param_groups[0]["lr"]
             figures |= self.move(examples, figures["loss"])
             self.step += 1
         self.optimizer.zero_grad(set_to_none=True)
@@ -194,6 +210,9 @@ class Loop:
             mismatch_kl=self.mismatch(examples),
             kl_scale=self.kl_scale,
         )
+        if self.group is not None and torch.is_grad_enabled():
+            self.figures = self.group.gradient(self.policy, self.algorithm, self.adapter, examples, shared)
+            return dict(self.figures)
         together = 2 if "pairs" in self.wants else 1
         with scorer.engaged():
             for piece in scorer.pieces([example.encoded for example in examples], together):

@@ -23,6 +23,7 @@ PROMPT_TOKENS = 4096
 RESPONSE_TOKENS = 2048
 
 _OPENINGS = ("<think>", "[THINK]", "<|channel|>")
+_CLOSINGS = {"<think>": "\n</think>\n\n", "[THINK]": "[/THINK]"}
 _MARK_TOKENS = 16
 """Tokens at the end of a prompt among which such a mark is."""
 _TOOL_ROLES = {"tool", "function", "tool_result"}
@@ -128,6 +129,11 @@ class Chat:
         end = self.tokenizer.decode(list(prompt[-_MARK_TOKENS:])).rstrip()
         return next((mark for mark in _OPENINGS if end.endswith(mark)), "")
 
+    def thought_out(self, prompt: Sequence[int]) -> list[int]:
+        """The prompt as it is where the model shall answer at once: a thought that the template leaves open is closed."""
+        close = _CLOSINGS.get(self._opened(prompt), "") if self.thinks else ""
+        return [*prompt, *(self.tokenizer.encode(close, add_special_tokens=False) if close else ())]
+
     def prompt(self, messages: Sequence[Message], max_tokens: int = PROMPT_TOKENS) -> list[int]:
         """The ids up to where the assistant's answer begins, at most ``max_tokens`` of them.
 
@@ -135,6 +141,11 @@ class Chat:
         beginning of what is left.
         """
         plain = [_plain(message) for message in under(messages, self.system)]
+        if (
+            len(plain) > max_tokens
+        ):  # each is a token at least: the oldest need not be written out to see that they do not fit
+            system, rest = _split_system(plain)
+            plain = system[:max_tokens] + rest[-max_tokens:]
         ids = self._render(plain)
         if len(ids) <= max_tokens:
             return ids

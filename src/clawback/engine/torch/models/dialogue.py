@@ -1,8 +1,9 @@
 """A conversation that goes on, as token ids: what was sampled stays as it was sampled, and only what is new is rendered.
 
-Before each reply the template is asked twice: for the whole conversation, and for the same with a mark in place of the last reply. Where the
-second begins with what the policy read before that reply, then the mark, what follows the mark is all that is new: it is tokenized by itself
-and put after the sampled ids. Where it does not (messages were cut off or changed, a template drops old thoughts or the end token that
+Before each reply the template is asked for the conversation with a mark in place of the last reply. Where that begins with
+what the policy read before that reply, then the mark, what follows the mark is all that is new: it is tokenized by itself
+and put after the sampled ids. (A template may write what was said otherwise than the policy read it, without spaces at its end for instance: then what it
+wrote before that reply is what counts.) Where it does not (messages were cut off or changed, a template drops old thoughts or the end token that
 was drawn is not the template's), the tokens of the past would not be those that this conversation has now: a new branch begins.
 """
 
@@ -47,6 +48,8 @@ class Dialogue:
         self._branches: list[_Growing] = []
         self._read = ""
         """The text that the policy read before its last reply; "" where the next request begins a branch."""
+        self._then: list[Message] = []
+        """The messages that it read them as."""
         self._reply = -1
         """Where the last reply stands among the messages."""
         self._ended = False
@@ -62,35 +65,45 @@ class Dialogue:
 
     def prompt(self) -> list[int]:
         """All that the next reply follows."""
-        whole = self.chat.rendered(self.messages)
         new = self._new()
         if new is None or len(self._branches[-1].ids) + len(new) > self.max_prompt:
+            whole = self.chat.rendered(self.messages)
             ids = self.chat.prompt(self.messages, self.max_prompt)
-            short = len(self.chat.tokenizer.encode(whole, add_special_tokens=False)) > self.max_prompt
+            # No token is shorter than a byte.
+            short = len(whole.encode()) > self.max_prompt and (
+                len(self.chat.tokenizer.encode(whole, add_special_tokens=False)) > self.max_prompt
+            )
             self.cut += short
             self._branches.append(_Growing())
             self._branches[-1].read(ids)
             self._read = "" if short else whole  # what was cut today is cut elsewhere tomorrow
         else:
             self._branches[-1].read(new)
-            self._read = whole
+        self._then = list(self.messages)
         return list(self._branches[-1].ids)
 
     def _new(self) -> list[int] | None:
-        """Tokens of what came after the last reply; None where the past is not what it was."""
+        """Tokens of what came after the last reply, which ``_read`` then ends with; None where the past is not what it was."""
         if not self._read or self._reply < 0:
             return None
+        reply = self.messages[self._reply]
         marked = [*self.messages]
-        marked[self._reply] = {**marked[self._reply], "content": MARK}
+        marked[self._reply] = {**reply, "content": MARK}
         text = self.chat.rendered(marked)
-        begun = self._read + MARK
-        if not text.startswith(begun):
+        begun = self._read
+        if not text.startswith(begun + MARK):
+            begun = self.chat.rendered(self._then)
+        if not text.startswith(begun + MARK):
             return None
-        new = [int(t) for t in self.chat.tokenizer.encode(text[len(begun) :], add_special_tokens=False)]
-        if not self._ended:
-            return new
-        # What ends the reply was sampled with it.
-        return new[1:] if new and new[0] == self._branches[-1].ids[-1] else None
+        rest = text[len(begun) + len(MARK) :]
+        new = [int(t) for t in self.chat.tokenizer.encode(rest, add_special_tokens=False)]
+        if self._ended:
+            # What ends the reply was sampled with it.
+            if not new or new[0] != self._branches[-1].ids[-1]:
+                return None
+            new = new[1:]
+        self._read = begun + str(reply["content"]) + rest
+        return new
 
     def wrote(self, ids: Sequence[int], logprobs: Sequence[float], ended: bool) -> tuple[int, int, str]:
         """The reply to ``prompt``. Where it stands in the branch, and its text."""

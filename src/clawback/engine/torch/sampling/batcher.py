@@ -24,6 +24,7 @@ from clawback.engine.torch.models import adapter as adapters
 from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.continuous import closed_ranks
 from clawback.engine.torch.sampling.generate import PLAIN
+from clawback.engine.torch.sampling.grammar import Constraint
 from clawback.engine.torch.sampling.lanes import Rows, rows_of
 from clawback.engine.types import Sampling
 
@@ -56,6 +57,8 @@ class Ask:
     """So many of the likeliest tokens are told of at each place, in ``beside``."""
     beside: list[list[tuple[int, float]]] = field(default_factory=list)
     """(token, log-prob), likeliest first; complete up to a token when that is told."""
+    constraint: Constraint | None = None
+    """What the answer keeps to. It is drawn from the tokens that are allowed; the log-probs told are the policy's own all the same."""
     chance: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -220,8 +223,11 @@ class Batcher:
         """Sample the next token of the rows from ``first`` on, tell it, and let rows go that have ended."""
         rows = lane.rows[first:]
         chance = torch.stack([row.next_chance() for row in rows]).to(logits.device)
-        tokens, log_p = _choose_each(logits, chance, [row.sampling for row in rows])
+        tokens, log_p = _choose_each(_allowed(logits, rows), chance, [row.sampling for row in rows])
         logprobs = log_p.tolist()
+        for i, row in enumerate(rows):
+            if row.constraint is not None:
+                logprobs[i] = float((logits[i].float() / row.sampling.scale).log_softmax(0)[tokens[i]])
         for row, scores in zip(rows, logits, strict=True):
             if row.top:
                 row.beside.append(_likeliest(scores, row))
@@ -232,9 +238,13 @@ class Batcher:
             lane.counts[place] += 1
             lane.last[place] = token
             row.on_token(token, logprob)
+            if row.constraint is not None:
+                row.constraint.take(token)
             end = (
                 "cancelled"
                 if row.cancelled
+                else f"error: {row.constraint.trouble}"
+                if row.constraint is not None and row.constraint.trouble
                 else "stop"
                 if token in self.stop
                 else "length"
@@ -263,6 +273,18 @@ def _name(folder: Path | None) -> str:
     import hashlib
 
     return _BASE if folder is None else "v" + hashlib.blake2b(str(folder).encode(), digest_size=8).hexdigest()
+
+
+def _allowed(logits: Tensor, rows: Sequence[Ask]) -> Tensor:
+    """``logits [rows, vocabulary]``, less what those rows that keep to something may not say."""
+    if not any(row.constraint is not None for row in rows):
+        return logits
+    return torch.stack(
+        [
+            some if row.constraint is None else row.constraint.allowed(some)
+            for row, some in zip(rows, logits, strict=True)
+        ]
+    )
 
 
 def _choose_each(logits: Tensor, chance: Tensor, wanted: list[Sampling]) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 A conversation has a slot. Its next turn reads only what is new since the last one: the observation, not the history. While a turn is drawn, those
 that are asked for stand in the first slots, so that a step is one pass over rows that lie together; a row that ends changes
-places with the last that goes on. What a conversation says follows from its own seed (up to rounding in the model), not from its neighbours.
+places with the last that goes on. What new conversations begin with alike (a system message, the rules of a game) is read once and copied. What a conversation says follows from its own seed (up to rounding in the model), not from its neighbours.
 
 Models that the lean decoder does not know (``decoder_choice.fits``) are drawn from by their own forward, and read everything anew each turn.
 """
@@ -24,6 +24,8 @@ from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
 from clawback.engine.torch.sampling.generate import Sampled, _rows, _sample_batch, stop_ids
 from clawback.engine.types import Sampling
 
+_WORTH_SHARING = 8
+"""Tokens that conversations must begin with alike for one to take them over from another."""
 _COLUMNS = 32
 """Columns of the cache that are looked at come in multiples of this: oneDNN compiles code for each new shape."""
 
@@ -78,13 +80,13 @@ class Conversations:
         if not turns:
             return []
         model: Any = self.policy.model
+        longest = max(len(turn.ids) + turn.max_tokens for turn in turns)
+        if fits(model, longest):
+            return self._drawn(turns)
+        self.read += sum(len(turn.ids) for turn in turns)
         training = model.training
         model.eval()
         try:
-            longest = max(len(turn.ids) + turn.max_tokens for turn in turns)
-            if fits(model, longest):
-                return self._drawn(turns)
-            self.read += sum(len(turn.ids) for turn in turns)
             return self._by_the_model(turns, longest)
         finally:
             model.train(training)
@@ -138,10 +140,14 @@ class Conversations:
         """[turns, vocabulary] logits of the first token of each reply."""
         assert self._decoder is not None
         assert self._cache is not None
+        fresh = [i for i, turn in enumerate(turns) if not self.keep or not self._held.get(turn.key)]
+        shared = self._share(turns, fresh) if self.keep else 0
         starts = []
-        for turn in turns:
+        for i, turn in enumerate(turns):
             held = self._held.get(turn.key, []) if self.keep else []
-            starts.append(min(_common(held, turn.ids), len(turn.ids) - 1))
+            known = shared if i in fresh else _common(held, turn.ids)
+            starts.append(min(known, len(turn.ids) - 1))
+        for turn in turns:
             self._held[turn.key] = list(turn.ids)
         self.reused += sum(starts)
         pieces = [turn.ids[start:] for turn, start in zip(turns, starts, strict=True)]
@@ -159,6 +165,32 @@ class Conversations:
             for i, row in zip(some, got, strict=True):
                 logits[i] = row
         return torch.stack(logits)
+
+    def _share(self, turns: Sequence[Turn], fresh: Sequence[int]) -> int:
+        """Put what the new conversations among ``turns`` begin with alike into their slots: how many tokens. From a conversation that has
+        read it already, else it is read in the first of them."""
+        assert self._decoder is not None
+        assert self._cache is not None
+        if not fresh:
+            return 0
+        ids = [list(turns[i].ids) for i in fresh]
+        # The first and the last in order differ no later than any two others.
+        first, last = min(ids), max(ids)
+        alike = first[: min(_common(first, last), min(map(len, ids)) - 1)]
+        donors = [(_common(held, alike), key) for key, held in self._held.items() if key in self._slots]
+        known, donor = max(donors, key=lambda one: one[0], default=(0, None))
+        if known < _WORTH_SHARING:
+            known = 0
+        if known:
+            self._move([(self._slots[donor], i) for i in fresh], known)
+        if len(fresh) > 1 and len(alike) - known >= _WORTH_SHARING:
+            slot = torch.tensor([fresh[0]], device=self.policy.device)
+            self._decoder.read_on([alike[known:]], [known], self._cache, slot)
+            self.read += len(alike) - known
+            self.reused -= len(alike) - known
+            self._move([(fresh[0], i) for i in fresh[1:]], len(alike))
+            known = len(alike)
+        return known
 
     def _write(
         self, logits: Tensor, rows: list[_Row], chance: Sequence[Tensor], answers: list[Sampled | None]

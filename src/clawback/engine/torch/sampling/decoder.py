@@ -234,9 +234,9 @@ class Decoder:
         if positions > len(self.cos):
             self.cos, self.sin = self._rope(max(positions, 2 * len(self.cos)))
 
-    def read(self, prompts: Sequence[Sequence[int]], cache: Cache, slots: Tensor) -> Tensor:
-        """Read prompts together, into ``slots`` [prompts]: the logits [prompts, vocabulary] of what follows each."""
-        longest = max(map(len, prompts))
+    def read(self, prompts: Sequence[Sequence[int]], cache: Cache, slots: Tensor, width: int = 0) -> Tensor:
+        """Read prompts together, into ``slots`` [prompts]: the logits [prompts, vocabulary] of what follows each. ``width``: at least so many columns."""
+        longest = max(width, *map(len, prompts))
         self._ready(longest)
         cache.grow(longest)
         ids = torch.tensor([[*p, *[0] * (longest - len(p))] for p in prompts], device=self.device)

@@ -58,6 +58,9 @@ class EpisodeSettings:
     """Of the values, in units of the number of turns that they are fitted to."""
     memory: int = 4096
     """Newest turns that the values are fitted to."""
+    calm: float = 0.97
+    """Advantages of ``gae`` and ``returns`` are in units of the largest standard deviation that a round of them had, which is forgotten
+    at this rate a round. In units of their own round's, a policy that nearly always wins would learn noise at full strength."""
     max_gap: float = 0.3
     """Nats a token, on average, by which what was recorded may differ from what the same weights say now."""
 
@@ -126,6 +129,8 @@ class Episodes:
         """Of the round: what the curves show beside the loss."""
         self.seen: tuple[Tensor, Tensor] | None = None
         """[turns, H] states before turns of earlier rounds, and [turns] what came of them."""
+        self.spread = 0.0
+        """Of advantages: their unit."""
 
     # ---------------------------------------------------------------------------------------------- the source
 
@@ -238,7 +243,8 @@ class Episodes:
                 torch.cat([self.seen[0], states]), torch.cat([self.seen[1], came])
             )  # fmt: skip
             self.seen = (before[0][-chosen.memory :], before[1][-chosen.memory :])
-        return turns.advantages(
+        own_unit = chosen.estimator in ("group", "step_wise")
+        found = turns.advantages(
             rewards,
             episode,
             group,
@@ -246,7 +252,12 @@ class Episodes:
             gamma=chosen.gamma,
             lam=chosen.lam,
             values=values,
+            scale=own_unit,
         )
+        if own_unit:
+            return found
+        self.spread = max(float(found.std(unbiased=False)), chosen.calm * self.spread)
+        return found / (self.spread + 1e-6) if self.spread > 1e-6 else found
 
     # ----------------------------------------------------------------------------------------------- the state
 
@@ -257,6 +268,7 @@ class Episodes:
             "figures": dict(self.figures),
             "collected": kept.state() if isinstance(kept, Resumable) else {},
             "seen": None if self.seen is None else list(self.seen),
+            "spread": self.spread,
             "round": [
                 [list(e.encoded.prompt), list(e.encoded.response), e.advantage, e.reward, e.old, e.mask, e.token_advantages]
                 for e in self.round
@@ -269,6 +281,7 @@ class Episodes:
         kept: object = self.collect
         if isinstance(kept, Resumable):
             kept.restore(state["collected"])
+        self.spread = float(state.get("spread", 0.0))
         self.seen = None if state["seen"] is None else (state["seen"][0], state["seen"][1])
         encoded = [Encoded(tuple(row[0]), tuple(row[1])) for row in state["round"]]
         with self.policy.base():

@@ -16,10 +16,10 @@ from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sampling.generate import sample, stop_ids
 from clawback.engine.torch.scoring.lm_head import logprobs
 from clawback.engine.torch.scoring.pooling import pooled
-from clawback.engine.torch.sources.reward_ensemble import Answers, RewardEnsemble, learn
 from clawback.errors import TrainingError
 from clawback.rewards.features import SHARES, Floats
 from clawback.rewards.guards import repeats
+from clawback.rewards.reward_ensemble import Answers, RewardEnsemble, learn
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from clawback.engine.torch.sources.reward_ensemble import PHRASES, Answers, learn
 from clawback.rewards.features import SHARES
+from clawback.rewards.reward_ensemble import PHRASES, Answers, learn
 
 WORDS = [f"word{chr(97 + i)}" for i in range(26)]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -20,15 +21,27 @@ from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.remarks import SAYS, Wish, wishes
 from clawback.rewards.reward_head import Trust, permutation_test
 from clawback.rewards.rule_posterior import RulePosterior, Space
-from clawback.rewards.views import Answers, Views
+from clawback.rewards.views import Answers, Viewed, Views
 
-__all__ = ["Answers", "RewardEnsemble", "learn"]
+__all__ = ["Answers", "Contrast", "RewardEnsemble", "fit", "learn"]
+
+NORMAL = NormalDist()
 
 PHRASES = 16
 """Quoted texts that are looked for, those most spoken of: with the hypotheses it goes as the third power of the signs."""
 
 Remark = tuple[Sequence[int], str, str]
 """The ids and the text of an answer, and what was said about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """By how much some answers are expected to be rated higher than others: mean and standard deviation of ``gain``, and the probability that
+    they are rated higher at all, ``better``: the models' own, each by its weight."""
+
+    gain: float
+    sd: float
+    better: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +63,33 @@ class RewardEnsemble:
             share: a priori, of the rules; the rest is the kernels'.
             pessimism: standard deviations that each takes off its prediction.
         """
+        return self.score(self.views.view(answers), share, pessimism)
+
+    def score(self, seen: Viewed, share: float, pessimism: float) -> Floats:
+        """The same of answers that were looked at already."""
         share = self.share(share)
-        mean, sd = self.conjunctions.predict(self.views.signs(answers))
+        mean, sd = self.conjunctions.predict(seen.signs)
         rules = share * (mean - pessimism * sd)
         if share == 1.0:
             return rules
-        mean, sd = self.kernels.predict(self.views(answers))
+        mean, sd = self.kernels.predict(seen.views)
         return np.asarray(rules + (1 - share) * (mean - pessimism * sd), dtype=np.float64)
+
+    def contrast(self, ours: Viewed, before: Viewed, share: float) -> Contrast:
+        """``ours`` against ``before``, by everything that the ratings may be about."""
+        share = self.share(share)
+        parts = [(share, self.conjunctions.contrast(ours.signs, before.signs))] if share > 0.0 else []
+        if share < 1.0:
+            parts.append((1 - share, self.kernels.contrast(ours.views, before.views)))
+        weights = np.concatenate([part * of[0] for part, of in parts])
+        means, variances = (np.concatenate([of[i] for _, of in parts]) for i in (1, 2))
+        gain = float(weights @ means)
+        spread = np.sqrt(np.maximum(variances, 1e-18))
+        return Contrast(
+            gain,
+            float(np.sqrt(max(weights @ (variances + means**2) - gain**2, 0.0))),
+            float(weights @ np.array([NORMAL.cdf(z) for z in means / spread])),
+        )
 
     def share(self, prior: float) -> float:
         """Of the rules, after the ratings."""
@@ -87,9 +120,23 @@ def learn(
     phrases = tuple(sorted(phrase for phrase, _ in quoted.most_common(PHRASES)))
     views = Views.ground(base, phrases, shares)
     space = Space.of(views.signs(base), views.layout)
-    said, heard = _said(space, views, wished)
-    signs = views.signs(rated)
-    spectra = Spectra.of(views.kernels, views(rated), ridge)
+    return fit(views, space, views.view(rated), rewards, _said(space, views, wished), ridge=ridge, seed=seed)
+
+
+def fit(
+    views: Views,
+    space: Space,
+    rated: Viewed,
+    rewards: Floats,
+    remarks: tuple[Floats | None, int] = (None, 0),
+    *,
+    ridge: float,
+    seed: int = 0,
+) -> RewardEnsemble:
+    """The same where it is known already how answers vary. ``remarks``: log-likelihoods ``[h]`` of the rules, and how many say something."""
+    said, heard = remarks
+    signs = rated.signs
+    spectra = Spectra.of(views.kernels, rated.views, ridge)
 
     def explained(ratings: Floats) -> Floats:
         """[n, b] → [b] log Bayes factor of both together."""

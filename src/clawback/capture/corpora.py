@@ -1,0 +1,282 @@
+"""Prompt corpora: prompts from a file, from your own turns or from Wikipedia, near-duplicates out, split, with where each came from.
+
+Wikipedia is asked politely: one request at a time, with a pause, a name to complain to, and what it says about waiting is done. Each summary is
+kept as it comes (``OUTPUT.fetched.jsonl``), so that the same command goes on where it was stopped and asks for nothing twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.feedback.agreement import NEARLY, near, triples
+from clawback.files import replace as put
+from clawback.redact import redact
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+WIKIPEDIA = "https://en.wikipedia.org"
+WIKIPEDIA_LICENCE = "CC BY-SA 4.0"
+PAUSE = 0.5
+"""Seconds between two requests; well under what Wikimedia asks of a script."""
+TRIES = 4
+LARGEST = 2_000_000
+LONGEST = 20_000
+"""Characters of a prompt; a longer line is a document."""
+Split = Literal["train", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt, where it came from and under which licence (both "" where nobody said)."""
+
+    prompt: str
+    source: str = ""
+    licence: str = ""
+    split: Split = "train"
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The prompts, and how many were left out as near-duplicates."""
+
+    prompts: tuple[Prompt, ...]
+    duplicates: int
+
+
+def made(found: Iterable[Prompt], *, limit: int, hold_out: float = 0.0) -> Corpus:
+    """The first ``limit`` different prompts. Which side a prompt is on follows from its words alone: it is the same in every corpus."""
+    kept: list[Prompt] = []
+    seen, twice = _Seen(), 0
+    for one in found:
+        if len(kept) >= limit:
+            break
+        if seen.again(one.prompt):
+            twice += 1
+        else:
+            kept.append(replace(one, split=_side(one.prompt, hold_out)))
+    return Corpus(tuple(kept), twice)
+
+
+def _side(prompt: str, share: float) -> Split:
+    words = " ".join(prompt.lower().split())
+    number = int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "big") / 2**64
+    return "test" if number < share else "train"
+
+
+class _Seen:
+    """Whether a prompt is nearly one of those before it (nine tenths of the word triples in common).
+
+    Two such texts share one of the first tenth of their triples in a common order (prefix filtering; Bayardo et al. 2007), so few are compared.
+    """
+
+    def __init__(self) -> None:
+        self.by_first: dict[tuple[str, ...], list[frozenset[tuple[str, ...]]]] = {}
+
+    def again(self, text: str) -> bool:
+        shape = triples(text)
+        first = sorted(shape)[: len(shape) - int(NEARLY * len(shape) + 0.999999) + 1]
+        if any(near(shape, other) for piece in first for other in self.by_first.get(piece, ())):
+            return True
+        for piece in first:
+            self.by_first.setdefault(piece, []).append(shape)
+        return False
+
+
+# ------------------------------------------------------------------------------------------------------- sources
+
+
+def of_file(path: Path, licence: str = "") -> Iterator[Prompt]:
+    """Prompts of a file: one a line, JSONL with ``prompt``, or a JSON list of texts or of objects with ``prompt``.
+
+    Raises ``NotFound``, and ``UsageError`` with the line that cannot be read.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise NotFound(f"The prompts cannot be read from {path}: {why}.") from error
+    for number, entry in _entries(path, text):
+        said = entry.get("prompt") if isinstance(entry, Mapping) else entry
+        if not isinstance(said, str) or not said.strip():
+            raise UsageError(f"Entry {number} of {path} is no prompt: a text, or an object with `prompt`.")
+        own = entry if isinstance(entry, Mapping) else {}
+        split: Split = "test" if own.get("split") == "test" else "train"
+        yield Prompt(
+            redact(said.strip()[:LONGEST]),
+            str(own.get("source") or path.name),
+            str(own.get("licence") or licence),
+            split,
+        )
+
+
+def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
+    begin = text.lstrip()[:1]
+    if begin == "[":
+        try:
+            whole = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path} begins like a JSON list and is none: {error}.") from None
+        yield from enumerate(whole, 1)
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip() and begin == "{":
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError):
+                raise UsageError(f"Line {number} of {path} is no JSON object with `prompt`.") from None
+        elif line.strip():
+            yield number, line
+
+
+def of_turns(store: Store, newest: int = 10_000) -> Iterator[Prompt]:
+    """What was asked in your own turns, newest first; nothing that its people did not agree to."""
+    for turn in store.turns(limit=newest):
+        if turn.trainable and turn.prompt and turn.agent != "baseline":
+            yield Prompt(turn.prompt[:LONGEST], f"turn:{turn.id}", turn.licence)
+
+
+@dataclass(frozen=True, slots=True)
+class Wikipedia:
+    """Random articles, by the REST API of a wiki. ``contact``: an address in the name that it is asked under."""
+
+    url: str = WIKIPEDIA
+    contact: str = "https://github.com/clawback-ai/clawback"
+    question: str = "What is {title}? Explain it in a few sentences."
+    pause: float = PAUSE
+
+    def __post_init__(self) -> None:
+        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
+            raise UsageError(f"{self.url!r} is no address of a wiki; one is like {WIKIPEDIA}.")
+        try:
+            self.question.format(title="", extract="")
+        except (KeyError, IndexError, ValueError):
+            raise UsageError(
+                "A question may hold {title} and {extract}, and no other name in braces."
+            ) from None
+
+    def prompts(self, cache: Path, limit: int, tell: Callable[[Mapping[str, Any]], None]) -> Iterator[Prompt]:
+        """First what was fetched before, then new articles until there are ``limit``. Raises ``ClawbackError`` where it cannot be reached."""
+        known = _fetched(cache)
+        yield from (self._prompt(entry) for entry in known)
+        titles, empty = {str(entry["title"]) for entry in known}, 0
+        with cache.open("a", encoding="utf-8") as file:
+            while len(titles) < limit:
+                tell({"phase": "fetch", "step": len(titles), "steps": limit})
+                entry = self._random()
+                if entry is None or entry["title"] in titles:
+                    empty += 1
+                    if empty > 20 + limit:
+                        raise ClawbackError(
+                            f"{self.url} gives no new articles: {len(titles)} are kept in {cache}."
+                        )
+                    continue
+                titles.add(str(entry["title"]))
+                file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+                file.flush()
+                yield self._prompt(entry)
+
+    def _prompt(self, entry: Mapping[str, Any]) -> Prompt:
+        asked = self.question.format(title=entry["title"], extract=entry["extract"])
+        return Prompt(asked[:LONGEST], str(entry.get("url") or ""), WIKIPEDIA_LICENCE)
+
+    def _random(self) -> dict[str, Any] | None:
+        """Title, extract and address of a random article; None for one that is of no use."""
+        data = self._get("/api/rest_v1/page/random/summary")
+        title, extract = data.get("title"), data.get("extract")
+        if (
+            data.get("type") not in (None, "standard")
+            or not isinstance(title, str)
+            or not isinstance(extract, str)
+        ):
+            return None
+        pages = data.get("content_urls")
+        desktop = pages.get("desktop") if isinstance(pages, Mapping) else None
+        page = desktop.get("page") if isinstance(desktop, Mapping) else ""
+        return {"title": title[:300], "extract": extract[:LONGEST], "url": str(page or "")[:1000]}
+
+    def _get(self, path: str) -> dict[str, Any]:
+        agent = f"clawback ({self.contact})"
+        headers = {"user-agent": agent, "accept": "application/json"}
+        request = urllib.request.Request(self.url.rstrip("/") + path, headers=headers)  # noqa: S310
+        opener = urllib.request.build_opener(_SameHost)
+        for attempt in range(1, TRIES + 1):
+            time.sleep(self.pause)
+            try:
+                with opener.open(request, timeout=30) as reply:
+                    found = json.loads(reply.read(LARGEST))
+                return found if isinstance(found, dict) else {}
+            except urllib.error.HTTPError as error:
+                if error.code not in (429, 500, 502, 503, 504) or attempt == TRIES:
+                    raise ClawbackError(
+                        f"{self.url} answers with {error.code}; what was fetched is kept."
+                    ) from None
+                time.sleep(_wait(error.headers.get("retry-after"), self.pause * 2**attempt))
+            except (OSError, ValueError) as error:
+                if attempt == TRIES:
+                    raise ClawbackError(
+                        f"{self.url} cannot be read: {error}. What was fetched is kept."
+                    ) from None
+                time.sleep(self.pause * 2**attempt)
+        raise AssertionError("the last try returns or raises")
+
+
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """A random page is a redirect to its own address; nowhere else is followed."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
+            return None
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _wait(said: str | None, otherwise: float) -> float:
+    try:
+        return min(max(float(said or ""), 0.0), 60.0)
+    except ValueError:
+        return otherwise
+
+
+def _fetched(cache: Path) -> list[dict[str, Any]]:
+    """What an earlier call kept; a line that it was killed in is passed over."""
+    found = []
+    with_lines = cache.read_text("utf-8", errors="replace").split("\n") if cache.exists() else []
+    for line in with_lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if (
+            isinstance(entry, dict)
+            and isinstance(entry.get("title"), str)
+            and isinstance(entry.get("extract"), str)
+        ):
+            found.append(entry)
+    if with_lines and with_lines[-1]:  # half a line: the next begins on one of its own
+        put(cache, "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in found).encode())
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------- writing
+
+
+def write(corpus: Corpus, path: Path) -> None:
+    """``.jsonl``: all that is known of each prompt; ``.json``: a list of texts; anything else: a prompt a line."""
+    if path.suffix == ".jsonl":
+        lines = [json.dumps(asdict(one), ensure_ascii=False) for one in corpus.prompts]
+        text = "".join(line + "\n" for line in lines)
+    elif path.suffix == ".json":
+        text = json.dumps([one.prompt for one in corpus.prompts], ensure_ascii=False, indent=2) + "\n"
+    else:
+        text = "".join(" ".join(one.prompt.split()) + "\n" for one in corpus.prompts)
+    put(path, text.encode())

@@ -1,0 +1,209 @@
+"""``baseline`` and ``prompts corpus``: a corpus of prompts, and a teacher's answers to it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clawback.cli.common import current_home, emit, fold, json_option, open_store
+from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.paths import Home
+    from clawback.prompts import LLMBackend
+
+SHOWN = 5
+
+
+@click.command()
+@click.option(
+    "--source",
+    type=click.Choice(["file", "wikipedia", "turns"]),
+    required=True,
+    help="Where prompts come from.",
+)
+@click.option(
+    "--input",
+    "path",
+    type=click.Path(path_type=Path),
+    help="For --source file: text (one a line), JSON or JSONL.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help=".jsonl (all that is known), .json (texts), else one a line.",
+)
+@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Prompts at most.")
+@click.option(
+    "--hold-out",
+    type=click.FloatRange(0, 0.9),
+    default=0.0,
+    show_default=True,
+    help="Share marked as `test` (in .jsonl).",
+)
+@click.option("--licence", default="", metavar="L", help="Of a file's prompts, kept with each.")
+@click.option(
+    "--wiki", default="https://en.wikipedia.org", show_default=True, metavar="URL", help="Which wiki."
+)
+@click.option("--question", default="What is {title}? Explain it in a few sentences.", show_default=True, metavar="T",
+              help="A wiki's prompt, of {title} and {extract}.")  # fmt: skip
+@click.option(
+    "--pause",
+    type=click.FloatRange(0, 60),
+    default=0.5,
+    show_default=True,
+    help="Seconds between two requests to a wiki.",
+)
+@json_option
+def corpus(
+    source: str, path: Path | None, output: Path, limit: int, hold_out: float, licence: str, wiki: str, question: str,
+    pause: float, as_json: bool,
+) -> None:  # fmt: skip
+    """Make a corpus of prompts: near-duplicates out, split, each with its source and licence.
+
+    \b
+    clawback prompts corpus --source file --input mine.txt --output p.jsonl
+    clawback prompts corpus --source turns --output p.jsonl --hold-out 0.1
+    clawback prompts corpus --source wikipedia --output p.jsonl --limit 200
+    """
+    from clawback.capture import corpora
+    from clawback.cli.train import progress_bar
+
+    with progress_bar(quiet=as_json) as follow:
+        if source == "file":
+            if path is None:
+                raise UsageError("Name the file with --input.")
+            made = corpora.made(corpora.of_file(path, licence), limit=limit, hold_out=hold_out)
+        elif source == "turns":
+            with open_store() as store:
+                made = corpora.made(corpora.of_turns(store), limit=limit, hold_out=hold_out)
+        else:
+            cache = output.with_name(output.name + ".fetched.jsonl")
+            found = corpora.Wikipedia(wiki, question=question, pause=pause).prompts(cache, limit, follow)
+            made = corpora.made(found, limit=limit, hold_out=hold_out)
+    if not made.prompts:
+        raise UsageError("There are no prompts there.")
+    corpora.write(made, output)
+    test = sum(one.split == "test" for one in made.prompts)
+    said = f"{len(made.prompts)} prompts in {output}, {test} of them held out; {made.duplicates} near-duplicates left out."
+    data = {"output": str(output), "prompts": len(made.prompts), "test": test, "duplicates": made.duplicates}
+    emit(data, fold(said), as_json)
+
+
+@click.command()
+@click.option(
+    "--prompts",
+    "path",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Text (one a line), JSON or JSONL.",
+)
+@click.option("--output", type=click.Path(path_type=Path), required=True, help=".json (by number) or JSONL.")
+@click.option("--api", type=click.Choice(["openai", "anthropic", "local"]), default="openai", show_default=True,
+              help="What the server speaks; local: your own live version is the teacher.")  # fmt: skip
+@click.option("--model", default="", metavar="M", help="The teacher (default: BASELINE_MODEL).")
+@click.option(
+    "--url", default="", metavar="URL", help="Its server (default: OPENAI_BASE_URL, or the vendor's)."
+)
+@click.option("--env", "env_file", type=click.Path(path_type=Path), default=Path(".env"), show_default=True,
+              help="Holds OPENAI_API_KEY or ANTHROPIC_API_KEY; never stored.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many prompts.")
+@click.option(
+    "--parallel", type=click.IntRange(1, 64), default=4, show_default=True, help="Calls at the same time."
+)
+@click.option(
+    "--per-minute",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Calls a minute at most (default: no limit of ours).",
+)
+@click.option(
+    "--max-tokens", type=click.IntRange(min=16), default=1024, show_default=True, help="Longest answer."
+)
+@click.option("--price-sent", type=float, default=0.0, metavar="P", help="Of a million tokens sent.")
+@click.option("--price-received", type=float, default=0.0, metavar="P", help="Of a million tokens received.")
+@click.option("--max-money", type=float, default=0.0, metavar="P", help="Stop when so much is spent.")
+@click.option("--own", "use", type=click.Choice(["rate", "prefer", "distil"]),
+              help="Also your live version's answers: to rate beside the teacher's, as worse of a pair, or to be trained towards the teacher's.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="For --own and --api local.")
+@click.option("--licence", default="", metavar="L", help="Of the answers, kept with each.")
+@click.option("--dry-run", is_flag=True, help="Only say what it would cost.")
+@click.option("--yes", is_flag=True, help="Do not ask before calls are paid for.")
+@json_option
+def baseline(
+    path: Path, output: Path, api: str, model: str, url: str, env_file: Path, limit: int | None, parallel: int, per_minute: float,
+    max_tokens: int, price_sent: float, price_received: float, max_money: float, use: Any, seed: int, licence: str, dry_run: bool,
+    yes: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Have a teacher answer a corpus of prompts, into the store (to be rated) and a file.
+
+    What it costs at most is said first. Stopped, the same command goes on; nothing is asked twice. The key is read from a .env
+    file or the environment.
+
+    \b
+    clawback baseline --prompts p.txt --output answers.json --model gpt-4o-mini
+    clawback baseline --prompts p.txt --output answers.json --api anthropic \\
+        --model claude-haiku-4-5 --per-minute 50
+    clawback baseline --prompts p.txt --output answers.json --own distil
+    """
+    from clawback.capture import corpora
+    from clawback.cli.common import needs
+    from clawback.cli.train import progress_bar
+    from clawback.jobs import baseline as job
+    from clawback.prompts import Price
+
+    here, given = current_home(), job.environment(env_file)
+    if api == "local":
+        needs("torch")
+    model = model or ("local" if api == "local" else given.get("BASELINE_MODEL", ""))
+    if not model:
+        raise UsageError("Name the teacher with --model, or BASELINE_MODEL in .env.")
+    asked = [one.prompt for one in corpora.made(corpora.of_file(path), limit=limit or 10**9).prompts]
+    price = Price(price_sent, price_received)
+    with open_store() as store:
+        planned = job.plan(store, asked, model, price, max_tokens)
+    if dry_run:
+        emit(asdict(planned), fold(planned.text()), as_json)
+        return 0
+    if planned.left and api != "local" and not yes:
+        click.echo(fold(planned.text()), err=True)
+        click.confirm("Ask?", default=True, abort=True, err=True)
+    with progress_bar(quiet=as_json) as follow:
+        backend = _backend(here, api, model, url, given, price, seed)
+        done = job.ask(
+            here, asked, backend, model, parallel=1 if api == "local" else parallel, per_minute=per_minute,
+            max_tokens=max_tokens, max_money=max_money, licence=licence, on_progress=follow,
+        )  # fmt: skip
+        count = job.write(here, asked, model, output)
+        own = job.beside(here, asked, model, use, seed=seed, tell=follow) if use and count else 0
+    used = done.usage
+    money = f", {used.money:.4f} by the prices given" if used.money else ""
+    lines = [
+        f"{count} answers in {output}; {done.asked} asked for now ({used.sent:,} tokens sent, {used.received:,} received{money})."
+    ]
+    lines += [f"{own} answers of your own live version beside them."] if own else []
+    lines += [f"It stopped: {done.stopped}."] if done.stopped else []
+    lines += list(done.problems[:SHOWN])
+    emit(done.to_dict() | {"output": str(output), "own": own}, fold("\n".join(lines)), as_json)
+    return 1 if count < len(asked) else 0
+
+
+def _backend(
+    here: Home, api: str, model: str, url: str, given: dict[str, str], price: Any, seed: int
+) -> LLMBackend:
+    from clawback.prompts import AnthropicBackend, OpenAIBackend, VersionBackend
+
+    if api == "local":
+        from clawback import release
+
+        with open_store() as store:
+            return VersionBackend(release.load(here, store.live()), seed=seed)
+    if api == "anthropic":
+        where = url or given.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
+        return AnthropicBackend(model, given.get("ANTHROPIC_API_KEY", ""), where, price=price)
+    key, own = given.get("OPENAI_API_KEY", ""), given.get("OPENAI_BASE_URL")
+    return OpenAIBackend(model, key, url or own or None, price=price)

@@ -1,0 +1,161 @@
+"""``encryption on|off|status|recovery|recover``: how the database lies on the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from clawback.cli.common import current_home, emit, fold, json_option
+from clawback.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+VARIABLE = "CLAWBACK_PASSPHRASE"
+
+
+def locking(function: F) -> F:
+    """``--to KEY`` and ``--passphrase``, for commands that write a file which leaves the home."""
+    to = click.option(
+        "--to", multiple=True, metavar="KEY", help="Encrypt to this age or ssh public key, or file of them; more than once for several."
+    )  # fmt: skip
+    phrase = click.option(
+        "--passphrase", "phrase", is_flag=True, help=f"Encrypt under a passphrase (asked for, or ${VARIABLE})."
+    )  # fmt: skip
+    return to(phrase(function))
+
+
+def unlocking(function: F) -> F:
+    """``--identity FILE`` and ``--passphrase``, for commands that read one."""
+    identity = click.option(
+        "--identity",
+        type=click.Path(path_type=Path),
+        help="Your age or ssh private key, for an encrypted file.",
+    )
+    phrase = click.option(
+        "--passphrase",
+        "phrase",
+        is_flag=True,
+        help=f"The file is under a passphrase (asked for, or ${VARIABLE}).",
+    )
+    return identity(phrase(function))
+
+
+def passphrase(wanted: bool, *, new: bool) -> str:
+    """What was typed; "" where none is wanted. Raises ``UsageError`` for an empty one."""
+    if not wanted:
+        return ""
+    found = os.environ.get(VARIABLE) or click.prompt(
+        "Passphrase", hide_input=True, confirmation_prompt=new, err=True
+    )
+    if not found:
+        raise UsageError("The passphrase is empty.")
+    return str(found)
+
+
+@click.group()
+def encryption() -> None:
+    """Encrypt the database on the disk: turns, ratings, prompts. Adapters, logs and settings are not covered.
+
+    \b
+    clawback encryption on
+    clawback encryption status
+    clawback encryption recovery key.age --passphrase
+    clawback encryption off
+    """
+
+
+@encryption.command()
+@click.option(
+    "--key",
+    "kept",
+    type=click.Choice(["keyring", "credential", "file"]),
+    help="Where the key is kept (default: the first that works).",
+)
+@json_option
+def on(kept: Any, as_json: bool) -> None:
+    """Encrypt the database in place. Killed half-way it is as it was, or done.
+
+    \b
+    clawback encryption on
+    clawback encryption on --key file
+    """
+    from clawback.privacy import encryption as job
+
+    _say(job.encrypt(current_home(), kept), as_json)
+
+
+@encryption.command()
+@json_option
+def off(as_json: bool) -> None:
+    """Decrypt the database in place. The key stays: copies made meanwhile need it.
+
+    \b
+    clawback encryption off
+    """
+    from clawback.privacy import encryption as job
+
+    _say(job.decrypt(current_home()), as_json)
+
+
+@encryption.command()
+@json_option
+def status(as_json: bool) -> None:
+    """Whether the database is encrypted, and where its key is.
+
+    \b
+    clawback encryption status
+    """
+    from clawback.privacy import encryption as job
+
+    _say(job.state(current_home()), as_json)
+
+
+@encryption.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@locking
+@json_option
+def recovery(path: Path, to: tuple[str, ...], phrase: bool, as_json: bool) -> None:
+    """Write the key to a file that only your passphrase, or your age key, opens. Keep it elsewhere.
+
+    \b
+    clawback encryption recovery key.age --passphrase
+    clawback encryption recovery key.age --to age1…
+    """
+    from clawback.privacy import age
+    from clawback.store import keys
+
+    if bool(to) == phrase:
+        raise UsageError("Name who may open it: --passphrase, or --to KEY.")
+    key = keys.load(current_home().database)
+    age.lock(path, key.hex().encode(), to=to, passphrase=passphrase(phrase, new=True))
+    emit({"path": str(path)}, f"The key is in {path}.", as_json)
+
+
+@encryption.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@unlocking
+@json_option
+def recover(path: Path, identity: Path | None, phrase: bool, as_json: bool) -> None:
+    """Put the key back from its recovery copy, into a file of mode 0600 beside the database.
+
+    \b
+    clawback encryption recover key.age --passphrase
+    """
+    from clawback.privacy import age
+    from clawback.store import keys
+
+    text = age.unlock(path, identity=identity, passphrase=passphrase(phrase, new=False))
+    try:
+        key = bytes.fromhex(text.decode("ascii").strip())
+    except (ValueError, UnicodeDecodeError):
+        raise UsageError(f"{path} holds no key of a database.") from None
+    here = current_home()
+    keys.put_back(here.database, key)
+    emit({"kept": "file"}, f"The key is in {here.root / keys.KEY_FILE}.", as_json)
+
+
+def _say(state: Any, as_json: bool) -> None:
+    emit({"encrypted": state.encrypted, "key": state.kept}, fold(state.text()), as_json)

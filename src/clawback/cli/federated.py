@@ -1,0 +1,141 @@
+"""``federated begin|contribute|combine|adopt``: several people, one adapter, no turn shared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from clawback.cli.common import current_home, emit, fold, json_option, needs
+
+FOLDER = click.argument("folder", type=click.Path(path_type=Path))
+
+
+@click.group()
+def federated() -> None:
+    """Learn one adapter with others through a shared folder. Ratings and turns stay at home; changes of weights are shared.
+
+    \b
+    clawback federated begin ~/shared/team
+    clawback federated contribute ~/shared/team --name anna
+    clawback federated combine ~/shared/team
+    clawback federated adopt ~/shared/team
+    """
+
+
+@federated.command()
+@FOLDER
+@click.option("--rank", type=click.IntRange(1, 256), default=16, show_default=True, help="Of the LoRA.")
+@click.option("--seed", default=0, show_default=True, help="Draws the A that all share.")
+@click.option(
+    "--rule",
+    type=click.Choice(["mean", "median", "trimmed", "krum"]),
+    default="mean",
+    show_default=True,
+    help="How updates are put together.",
+)
+@click.option(
+    "--clip",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Norm that one person's update may have (default: any).",
+)
+@click.option(
+    "--noise",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Noise in clips, for differential privacy (default: none).",
+)
+@json_option
+def begin(folder: Path, rank: int, seed: int, rule: str, clip: float, noise: float, as_json: bool) -> None:
+    """Write down what all agree on: your base model, rank, rule, clip and noise.
+
+    \b
+    clawback federated begin ~/shared/team --rule median
+    clawback federated begin ~/shared/team --clip 1 --noise 4
+    """
+    needs("torch")
+    from clawback.jobs import federating
+
+    terms = federating.begin(current_home(), folder, rank=rank, seed=seed, rule=rule, clip=clip, noise=noise)
+    emit(asdict(terms), f"Agreed on in {folder}: {terms.base}, rank {rank}, {rule}.", as_json)
+
+
+@federated.command()
+@FOLDER
+@click.option("--name", required=True, help="What your update is called.")
+@click.option(
+    "--algorithm",
+    default="",
+    metavar="A",
+    help="How to learn (default: from the settings; reinforce for auto).",
+)
+@click.option("--seed", default=0, show_default=True)
+@json_option
+def contribute(folder: Path, name: str, algorithm: str, seed: int, as_json: bool) -> None:
+    """Learn from your own ratings, and put the change of weights into the folder.
+
+    \b
+    clawback federated contribute ~/shared/team --name anna
+    """
+    needs("torch")
+    from clawback.cli.train import progress_bar
+    from clawback.jobs import federating
+
+    with progress_bar(quiet=as_json) as follow:
+        path = federating.contribute(
+            current_home(), folder, name, algorithm=algorithm, seed=seed, on_progress=follow
+        )
+    emit({"path": str(path)}, f"Your update is {path}: weights, and no word of yours.", as_json)
+
+
+@federated.command()
+@FOLDER
+@click.option(
+    "--least", type=click.IntRange(min=1), default=2, show_default=True, help="Updates that must be there."
+)
+@click.option("--clear", is_flag=True, help="Remove the single updates afterwards.")
+@json_option
+def combine(folder: Path, least: int, clear: bool, as_json: bool) -> int:
+    """Put the updates of the round together. With noise it says what privacy was paid for it.
+
+    \b
+    clawback federated combine ~/shared/team --least 5
+    """
+    needs("safetensors")
+    from clawback.jobs import federating
+
+    done = federating.combine(folder, least=least)
+    if clear:
+        federating.cleared(folder, done.round)
+    lines = [
+        f"Round {done.round}: {len(done.people)} updates ({', '.join(done.people)}), a change of norm {done.norm:.3f}."
+    ]
+    if done.epsilon is not None:
+        lines.append(
+            f"ε = {done.epsilon:.2f} at δ = 1/{10 * len(done.people)} for a person who took part in all {done.round} rounds."
+        )
+    lines += [f"Left out: {why}" for why in done.refused]
+    emit(asdict(done), fold("\n".join(lines)), as_json)
+    return 1 if done.refused else 0
+
+
+@federated.command()
+@FOLDER
+@json_option
+def adopt(folder: Path, as_json: bool) -> None:
+    """Take what the federation has learned as a candidate version. The gate decides by your own ratings.
+
+    \b
+    clawback federated adopt ~/shared/team
+    """
+    needs("torch")
+    from clawback.jobs import federating
+
+    made = federating.adopt(current_home(), folder)
+    emit(
+        asdict(made),
+        f"It is version {made.number}, a candidate: `clawback gate {made.number}` judges it.",
+        as_json,
+    )

@@ -1,0 +1,181 @@
+"""``hosted``: a trainer elsewhere. Ask one whether it is fit, and be one: our own engine behind Tinker's API."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Any
+
+import click
+
+from clawback.cli.common import current_home, emit, fold, json_option, needs
+from clawback.errors import MissingExtra, UsageError
+from clawback.paths import secret
+
+PORT = 8753
+
+
+@click.group()
+def hosted() -> None:
+    """Train elsewhere, by Tinker's API: `clawback config set hosted.url URL`.
+
+    \b
+    clawback hosted serve
+    clawback config set hosted.url http://127.0.0.1:8753
+    clawback hosted check
+    clawback train
+    """
+
+
+@hosted.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--model", metavar="M", help="The base model. [default: that of the settings]")
+@click.option("--alpha", type=click.IntRange(1, 1024), default=32, show_default=True, help="Of every LoRA.")
+@click.option(
+    "--faults", type=click.FloatRange(0, 0.9), default=0.0, help="This share of answers fails on purpose."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of samples, new LoRAs and faults.")
+def serve(port: int, host: str, model: str | None, alpha: int, faults: float, seed: int) -> None:
+    """Be a trainer: Tinker's API on this machine's own engine. Ctrl-C ends it.
+
+    Any client of that API can train here, Tinker's own SDK too. The key is the content of the token file.
+    With --faults answers fail as they do on a bad day, so that you see what your client makes of it.
+
+    \b
+    clawback hosted serve
+    clawback hosted serve --model smollm2 --port 9000
+    clawback hosted serve --faults 0.3
+    """
+    needs("torch")
+    try:
+        import uvicorn
+
+        from clawback.hosted.stand_in import app, around, service
+        from clawback.serve import protocol
+    except ImportError as error:
+        raise MissingExtra("The trainer needs more parts: pip install 'clawback[serve]'.") from error
+    from clawback import config, engine
+    from clawback.hosted.stand_in.learner import Learner
+
+    here = current_home()
+    settings = config.load(here.config).model
+    base = model or settings.base
+    listening = _listen(host, port)
+    policy = engine.load(base, revision=settings.revision, dtype=settings.dtype)
+    state = service.Service(Learner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
+    token = secret(here.root / "token")
+    number = listening.getsockname()[1]
+    click.echo(f"{base} can be trained at http://{host}:{number}  (Ctrl-C ends it)")
+    key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / 'token'})"
+    click.echo(f"Key: {key}")
+    made = app.make(state, token, around.Faults(faults, seed))
+    running = uvicorn.Server(
+        uvicorn.Config(
+            made, http=protocol.Limited, log_level="critical" if faults else "warning", access_log=False
+        )
+    )
+    try:
+        running.run(sockets=[listening])
+    except KeyboardInterrupt:
+        click.echo("", err=True)
+    finally:
+        state.close()
+
+
+@hosted.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: a free one.")
+@click.option("--model", metavar="M", help="The base model. [default: that of the settings]")
+@click.option(
+    "--max-cpu-loras",
+    type=click.IntRange(1, 4096),
+    default=4,
+    show_default=True,
+    help="Adapters that are held.",
+)
+def draw(port: int, model: str | None, max_cpu_loras: int) -> None:
+    """Answer like a vLLM that draws for `clawback gym --draw`: its routes on this machine's own engine.
+
+    To try that set-up where no vLLM can run; it is no faster than playing without --draw. It asks for no key and listens on
+    this machine alone.
+
+    \b
+    clawback hosted draw
+    clawback gym tools:shop --draw http://127.0.0.1:8000
+    """
+    needs("torch")
+    try:
+        import uvicorn
+
+        from clawback.hosted.stand_in import vllm_app
+    except ImportError as error:
+        raise MissingExtra("The server needs more parts: pip install 'clawback[serve]'.") from error
+    from clawback import config, engine
+
+    settings = config.load(current_home().config).model
+    base = model or settings.base
+    policy = engine.load(base, revision=settings.revision, dtype=settings.dtype)
+    listening = _listen("127.0.0.1", port)
+    click.echo(f"{base} is drawn from at http://127.0.0.1:{listening.getsockname()[1]}  (Ctrl-C ends it)")
+    made = vllm_app.make(vllm_app.Engine(policy, base, max_cpu_loras))
+    try:
+        uvicorn.Server(uvicorn.Config(made, log_level="warning", access_log=False)).run(sockets=[listening])
+    except KeyboardInterrupt:
+        click.echo("", err=True)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Raises ``UsageError`` where something else listens there."""
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        raise UsageError(
+            f"{host}:{port} cannot be listened on: {error.strerror}. Take another --port."
+        ) from error
+    return listening
+
+
+@hosted.command()
+@json_option
+def check(as_json: bool) -> int:
+    """Ask the trainer of the settings what it can do, and whether it knows your model. Costs nothing.
+
+    \b
+    clawback hosted check
+    """
+    from clawback import config
+    from clawback.hosted.wire import Wire
+    from clawback.jobs import elsewhere
+
+    here = current_home()
+    settings = config.load(here.config)
+    if not settings.hosted.url:
+        raise UsageError(
+            "No trainer is named. Set one: `clawback config set hosted.url http://127.0.0.1:8753`."
+        )
+    place = elsewhere.where(here, settings)
+    wire = Wire(place.url, place.key, min(place.timeout, 20.0))
+    found: dict[str, Any] = wire.get("/api/v1/get_server_capabilities").json()
+    listed = found.get("supported_models")
+    models = [
+        str(one.get("model_name", ""))
+        for one in (listed if isinstance(listed, list) else [])
+        if isinstance(one, dict)
+    ]
+    known, cap = place.model in models, place.cap
+    limits = [f"{cap.tokens:,} tokens" if cap.tokens else "", f"{cap.money:g} in money" if cap.money else ""]
+    text = "\n".join(
+        (
+            f"{place.url} answers and takes the key.",
+            f"{place.model} can be trained there."
+            if known
+            else f"{place.model} is not among its models ({', '.join(models[:8]) or 'none'}). Set [hosted] model.",
+            f"A run may use {' and '.join(filter(None, limits)) or 'as much as it takes: set [hosted] max_money or max_tokens'}.",
+        )
+    )
+    emit(
+        {"url": place.url, "models": models, "model": place.model, "known": known}, fold(text, "  "), as_json
+    )
+    return 0 if known else 1

@@ -1,0 +1,174 @@
+"""``forget prune``: delete what was said, and versions that nobody needs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from clawback import config
+from clawback.cli.common import current_home, emit, fold, json_option, open_store
+from clawback.errors import UsageError
+
+
+@click.command()
+@click.option(
+    "--turn", "turns", type=int, multiple=True, metavar="ID", help="A turn; more than once for several."
+)
+@click.option("--session", default="", metavar="NAME", help="All turns of a conversation.")
+@click.option(
+    "--person", default="", metavar="NAME", help="What a rater said (`clawback raters`), and what they asked."
+)
+@click.option(
+    "--export", "copy", type=click.Path(path_type=Path), help="First write all of it to this file (JSONL)."
+)
+@click.option("--retrain", is_flag=True, help="Train a version without it, and show that it is gone.")
+@click.option("--seed", type=int, help="For --retrain.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def forget(
+    turns: tuple[int, ...],
+    session: str,
+    person: str,
+    copy: Path | None,
+    retrain: bool,
+    seed: int | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Delete turns for good, with all that was said about them. Versions that learned from it are marked.
+
+    With --retrain the newest version that had not learned from it goes live, a new one is trained from what is left, and the deleted answers'
+    log-probabilities under both are shown. --retrain alone does that for what was deleted before. Backups, exports and the transcripts
+    that agents keep are yours to delete.
+
+    \b
+    clawback forget --turn 12 --turn 13
+    clawback forget --session claude-code:ab12 --retrain
+    clawback forget --person slack:U024 --export all-of-it.jsonl
+    """
+    from clawback.cli.train import progress_bar
+    from clawback.jobs import forgetting
+    from clawback.privacy import erasure
+
+    here = current_home()
+    with open_store() as store:
+        if retrain and not (turns or session or person):
+            forgetting.needs_training(store)
+            wish = None
+        else:
+            wish = erasure.wanted(store, turns=turns, session=session, person=person)
+        if copy is not None and wish is not None:
+            from clawback.capture import importers
+
+            importers.export_file(store, copy, turns=wish.turns, session=session, person=person)
+    if wish is None:
+        with progress_bar(quiet=as_json) as follow:
+            version, why = forgetting.train_without(here, seed=seed, on_progress=follow)
+        said = (
+            why or f"Version {version.number} was trained without it ({version.status})." if version else why
+        )
+        emit({"version": version.number if version else None, "why": why}, fold(said), as_json)
+        return 0 if version else 1
+    what = f"{len(wish.turns)} turns" + (
+        f" and {len(wish.feedback)} pieces of feedback" if wish.feedback else ""
+    )
+    if dry_run:
+        emit(asdict(wish), f"{what} would be deleted.", as_json)
+        return 0
+    if not yes:
+        click.confirm(f"Delete {what} for good?", abort=True, err=True)
+    with progress_bar(quiet=as_json) as follow:
+        done = forgetting.forget(here, wish, retrain=retrain, seed=seed, on_progress=follow)
+    emit(done.to_dict(), fold(_told(done, retrain)), as_json)
+    return 1 if done.why else 0
+
+
+def _told(done: object, retrain: bool) -> str:
+    from clawback.jobs.forgetting import Outcome
+
+    assert isinstance(done, Outcome)
+    lines = [done.erased.text()]
+    if done.memory is not None:
+        lines.append(done.memory.text())
+    if done.version is not None:
+        lines.append(f"Version {done.version.number} was trained without it ({done.version.status}).")
+    if done.why:
+        lines.append(f"It is deleted, but no version was trained without it: {done.why}")
+    if not retrain and done.erased.live is not None:
+        lines.append(
+            f"Version {done.erased.live}, which is live, is one of them: `clawback forget --retrain` trains without it."
+        )
+    return "\n".join(lines)
+
+
+@click.command()
+@click.option("--days", type=click.IntRange(min=0), help="Turns older than this.")
+@click.option("--keep-turns", type=click.IntRange(min=0), metavar="N", help="All but the newest N turns.")
+@click.option(
+    "--answered-by",
+    "version",
+    type=click.IntRange(min=0),
+    metavar="V",
+    help="Turns that version V, or an older one, answered.",
+)
+@click.option(
+    "--rated", is_flag=True, help="Turns with feedback, too; versions that learned from them are marked."
+)
+@click.option(
+    "--keep-versions",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="All but N versions, beside the live one and the one before.",
+)
+@click.option("--stale", is_flag=True, help="Versions that learned from what was deleted.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def prune(
+    days: int | None,
+    keep_turns: int | None,
+    version: int | None,
+    rated: bool,
+    keep_versions: int | None,
+    stale: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete old turns and old versions. Without options as [privacy] keep_days and keep_versions say.
+
+    Turns with feedback stay unless --rated is given. The base, the live version, the one before it, and what the gate or a trial has not
+    decided about stay always.
+
+    \b
+    clawback prune --days 90 --dry-run
+    clawback prune --keep-turns 5000 --keep-versions 5
+    clawback prune --stale
+    """
+    from clawback.privacy import retention
+
+    here = current_home()
+    settings = config.load(here.config).privacy
+    rules = retention.Rules(days, keep_turns, version, rated, keep_versions, stale)
+    if rules.empty:
+        rules = retention.Rules(
+            days=settings.keep_days or None, rated=rated, keep_versions=settings.keep_versions or None
+        )
+    if rules.empty:
+        raise UsageError(
+            "Name what may go, such as --days 90 or --keep-versions 5, or set [privacy] keep_days and keep_versions."
+        )
+    with open_store() as store:
+        chosen = retention.plan(store, rules)
+        what = f"{len(chosen.turns)} turns and {len(chosen.versions)} versions"
+        if dry_run or not (chosen.turns or chosen.versions):
+            emit(asdict(chosen), f"{what} would go.", as_json)
+            return
+        if not yes:
+            click.confirm(f"Delete {what} for good?", abort=True, err=True)
+        retention.prune(store, here, chosen)
+    emit(asdict(chosen), f"{what} are deleted.", as_json)

@@ -1,0 +1,44 @@
+"""``report``: how it goes, in one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clawback.cli.common import emit, json_option, open_store
+
+
+@click.command()
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("clawback-report.html"),
+    show_default=True,
+    help="The HTML file.",
+)
+@json_option
+def report(output: Path, as_json: bool) -> None:
+    """Write one HTML file: satisfaction over time and by version, gate, surveys, raters, and where ratings lean.
+
+    Nothing of what was said is in it, but names of raters. With --json the figures are printed as well.
+
+    \b
+    clawback report
+    clawback report --output team.html
+    """
+    from clawback.files import replace
+    from clawback.jobs import report as job
+
+    with open_store() as store:
+        found = job.facts(store)
+    replace(output, job.page(found).encode())
+    leaning = [
+        f"{title}: {g.name} ({g.good:.0%} good of {g.count})"
+        for title, of in found.skew.items()
+        for g in of
+        if g.leans
+    ]
+    lines = [f"The report is {output}: {found.ratings} ratings, {found.good:.0%} good."]
+    lines += [f"Ratings lean by {one}" for one in leaning]
+    emit(found.to_dict() | {"output": str(output)}, "\n".join(lines), as_json)

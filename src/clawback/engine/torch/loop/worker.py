@@ -1,0 +1,85 @@
+"""``python -m clawback.engine.torch.loop.worker``: one of the further processes of a run, started by the first (``parallel.py``)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from clawback.engine.torch.loop import parallel
+from clawback.engine.torch.models.policy import Policy, load
+from clawback.engine.torch.scoring.packing import Shared
+from clawback.engine.types import Sampling
+from clawback.errors import ClawbackError, ModelError
+from clawback.rl import algorithms
+
+
+def main() -> int:
+    """Serve gradients until the first process says that it is over, or is gone."""
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    parallel._join(rank, world, os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    policy: Policy | None = None
+    while True:
+        try:
+            told = parallel.receive()
+        except (RuntimeError, ValueError):
+            return 1  # the first process is gone, and with it the run
+        if told["do"] == "end":
+            dist.destroy_process_group()
+            return 0
+        if told["do"] == "begin":
+            policy = loaded(told["policy"])
+        elif policy is not None:
+            step(policy, told, rank)
+
+
+def loaded(about: dict[str, Any]) -> Policy:
+    """The first process's policy, as it described it. Raises ``ModelError`` where this machine has another under that name."""
+    if about["device"] == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    policy = load(about["base"], revision=about["revision"], dtype=about["dtype"], device=about["device"])
+    if policy.info.revision != about["identity"]:
+        raise ModelError(f"{about['base']} is another model here than where the run was begun.")
+    policy.sampling = Sampling(about["temperature"])
+    policy.attach(rank=about["rank"], alpha=about["alpha"], seed=about["seed"])
+    if about["checkpointing"]:
+        policy.checkpoint_layers()
+    policy.scorer.micro_tokens = about["micro_tokens"]
+    return policy
+
+
+def step(policy: Policy, told: dict[str, Any], rank: int) -> None:
+    """This process's share of one step."""
+    adapter = [p for _, p in sorted((n, p) for n, p in policy.model.named_parameters() if p.requires_grad)]
+    with torch.no_grad():
+        for weight, value in zip(adapter, told["weights"], strict=True):
+            weight.copy_(value)
+            weight.grad = None
+    samples, tokens, cover, entropy, mismatch, scale = told["shared"]
+    shared = Shared(samples, tokens, cover, entropy, None, mismatch, scale)
+    name, settings = told["algorithm"]
+    examples = [parallel.from_plain(plain) for plain in told["parts"][rank]]
+    figures = parallel.backward(policy, made(name, settings), examples, shared)
+    dist.reduce(parallel.flattened(adapter), 0)
+    parallel.send(figures, to=0)
+
+
+def made(name: str, settings: dict[str, Any]) -> Any:
+    """The algorithm as the first process has it; ``raft`` is one that no recipe names."""
+    if name == "raft":
+        from clawback.rl.algorithms.raft import Raft
+
+        return Raft(**settings)
+    return algorithms.find(name)(**settings)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ClawbackError as error:
+        print(f"clawback: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,134 @@
+"""A folder that several people share (a synced folder, a repository, a stick): what is agreed, and a file a person and round.
+
+    federation.json                 base, its fingerprint, rank, alpha and seed of A, rule, clip, noise: the same for everybody
+    round-0001/anna.safetensors     Anna's change of B, and how many ratings it comes from
+    round-0001/combined.safetensors B after the round
+    round-0001/combined.json        who took part, with which weight, by which rule, and ε so far
+
+Nothing in it can run code: safetensors and JSON alone. Everything that is read is checked: names, shapes, sizes, finite numbers, the base.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clawback.errors import NotFound, StoreError, UsageError
+from clawback.federated.aggregate import Array, Rule
+from clawback.files import replace
+
+TERMS = "federation.json"
+COMBINED = "combined"
+LARGEST = 512_000_000
+"""Bytes of an update that is read."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all agree on. ``clip`` 0: updates are not clipped, and noise is not possible. ``most``: ratings that one person counts for."""
+
+    base: str
+    base_revision: str
+    rank: int
+    alpha: int
+    seed: int
+    rule: Rule = "mean"
+    clip: float = 0.0
+    noise: float = 0.0
+    most: int = 256
+
+    def __post_init__(self) -> None:
+        if self.noise and (not self.clip or self.rule != "mean"):
+            raise UsageError(
+                "Noise needs a clip and the rule `mean`: of the others nobody knows how far one person moves them."
+            )
+
+
+def begin(folder: Path, terms: Terms) -> None:
+    """Write what is agreed. Raises ``UsageError`` where something else is agreed already."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / TERMS).exists():
+        if read_terms(folder) != terms:
+            raise UsageError(
+                f"{folder / TERMS} says something else already. Take another folder, or keep to it."
+            )
+        return
+    replace(folder / TERMS, (json.dumps(asdict(terms), indent=2) + "\n").encode(), mode=0o644)
+
+
+def read_terms(folder: Path) -> Terms:
+    """Raises ``NotFound``, ``UsageError`` for terms that cannot be read."""
+    try:
+        return Terms(**json.loads((folder / TERMS).read_text("utf-8")))
+    except FileNotFoundError:
+        raise NotFound(f"There is no {TERMS} in {folder}. `clawback federated begin` writes it.") from None
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"{folder / TERMS} cannot be used: {error}.") from error
+
+
+def rounds(folder: Path) -> int:
+    """How many rounds are combined."""
+    number = 0
+    while (folder / f"round-{number + 1:04d}" / f"{COMBINED}.safetensors").exists():
+        number += 1
+    return number
+
+
+def place(folder: Path, number: int) -> Path:
+    return folder / f"round-{number:04d}"
+
+
+def put(folder: Path, number: int, name: str, arrays: Mapping[str, Array], said: Mapping[str, str]) -> Path:
+    """Write one person's update, whole or not at all. Raises ``UsageError`` for a name that is none."""
+    from safetensors.numpy import save
+
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name for an update: letters, digits, - and _.")
+    path = place(folder, number) / f"{name}.safetensors"
+    replace(path, save({n: v.astype(np.float32) for n, v in arrays.items()}, dict(said)), mode=0o644)
+    return path
+
+
+def get(path: Path, like: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, Array], dict[str, str]]:
+    """An update and what is said with it. Raises ``UsageError`` where its arrays are not those of ``like``, finite, and of a sane size."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UsageError(f"{path} is larger than any honest update.")
+        with safe_open(path, framework="numpy") as file:
+            said = dict(file.metadata() or {})
+            found = {name: np.asarray(file.get_tensor(name), dtype=np.float64) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise NotFound(f"There is no update {path}.") from None
+    except (OSError, SafetensorError, ValueError, TypeError) as error:
+        raise StoreError(f"The update {path} cannot be read: {error}.") from error
+    if {n: v.shape for n, v in found.items()} != dict(like):
+        raise UsageError(f"The update {path} was made for another base, or another rank.")
+    if not all(np.isfinite(v).all() for v in found.values()):
+        raise UsageError(f"The update {path} holds numbers that are not finite.")
+    return found, said
+
+
+def names(folder: Path, number: int) -> list[str]:
+    """Who has put an update into a round."""
+    return sorted(
+        p.stem
+        for p in place(folder, number).glob("*.safetensors")
+        if p.stem != COMBINED and _NAME.fullmatch(p.stem)
+    )
+
+
+def note(folder: Path, number: int, said: Mapping[str, Any]) -> None:
+    replace(
+        place(folder, number) / f"{COMBINED}.json",
+        (json.dumps(dict(said), indent=2) + "\n").encode(),
+        mode=0o644,
+    )

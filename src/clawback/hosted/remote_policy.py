@@ -1,0 +1,128 @@
+"""A policy whose weights are elsewhere: its tokenizer and chat template are here, its log-probs are asked for.
+
+It has of ``engine``'s Policy what runs on ratings need, under the same names, so that samples, advantages, teachers and references are made by the same
+code (``sources/ratings.py``). The reference is the model before its first step: a fresh adapter changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from clawback.engine.torch.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
+from clawback.engine.torch.scoring.logprobs import Scored
+from clawback.engine.types import ModelInfo
+from clawback.errors import TrainingError
+from clawback.hosted.types import Datum, Trainer
+
+if TYPE_CHECKING:
+    from clawback.records import Sample
+
+
+class RemotePolicy:
+    """Tokenizer, template and shape of a base model, without its weights. ``connect`` gives it a trainer to ask."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        info: ModelInfo,
+        chat_template_args: Mapping[str, Any] | None = None,
+        thinking: bool = False,
+        system: str = "",
+    ) -> None:
+        self.info, self.tokenizer = info, tokenizer
+        self.chat = Chat(tokenizer, chat_template_args, system)
+        self.trains_thinking = thinking
+        self.max_prompt = min(PROMPT_TOKENS, max(32, info.context * 3 // 4))
+        self.max_response = min(RESPONSE_TOKENS, max(16, info.context - self.max_prompt))
+        self.device = torch.device("cpu")
+        self.moved = False
+        """Whether a step was taken: from then on the base is not to be had any more."""
+        self._scorer: RemoteScorer | None = None
+
+    def connect(self, trainer: Trainer, known: dict[str, list[torch.Tensor]]) -> None:
+        """``known``: what was scored before, by name; it is added to, and asked for no second time."""
+        self._scorer = RemoteScorer(trainer, known)
+
+    @property
+    def scorer(self) -> RemoteScorer:
+        if self._scorer is None:
+            raise TrainingError("This policy has no trainer to ask yet.")
+        return self._scorer
+
+    @contextmanager
+    def base(self) -> Iterator[None]:
+        if self.moved:
+            raise TrainingError(
+                "A hosted trainer has the base model's log-probs before the first step alone. Use reinforce, grpo, mis-po, rloo or dpo."
+            )
+        yield
+
+    def encode(self, sample: Sample) -> Encoded:
+        """A sample as token ids, within this model's context."""
+        return self.chat.encode(
+            sample.messages,
+            sample.response,
+            sample.response_ids,
+            max_prompt=self.max_prompt,
+            max_response=self.max_response,
+            thinking=self.trains_thinking,
+        )
+
+
+@dataclass
+class RemoteScorer:
+    """Log-probs by the trainer's forward pass. Each call has a name, the same in a run that goes on: where in the run it is, and the how-manieth there."""
+
+    trainer: Trainer
+    known: dict[str, list[torch.Tensor]]
+    place: str = field(default="start", init=False)
+    asked: int = field(default=0, init=False)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"), init=False)
+
+    def at(self, place: str) -> None:
+        """What is asked from now on belongs to this place of the run."""
+        if place != self.place:
+            self.place, self.asked = place, 0
+
+    def __call__(self, encoded: Sequence[Encoded]) -> Scored:
+        key, self.asked = f"{self.place}/{self.asked}", self.asked + 1
+        if key not in self.known:
+            self.known[key] = forward(self.trainer, key, encoded)
+        values = self.known[key]
+        return Scored(torch.cat(values or [torch.zeros(0)]), tuple(map(len, values)))
+
+
+def datum(one: Encoded, weights: torch.Tensor | None = None) -> Datum:
+    """A prompt and its response as one sequence. ``weights`` [response tokens]; the prompt's are 0."""
+    ids = (*one.prompt, *one.response)
+    given = [1.0] * len(one.response) if weights is None else weights.tolist()
+    return Datum.of(ids, weights=(*([0.0] * (len(one.prompt) - 1)), *given))
+
+
+def forward(trainer: Trainer, key: str, encoded: Sequence[Encoded]) -> list[torch.Tensor]:
+    """[response tokens] float32 of each."""
+    scores = trainer.forward(key, [datum(one) for one in encoded])
+    return [
+        torch.tensor(values[len(one.prompt) - 1 :], dtype=torch.float32)
+        for one, values in zip(encoded, scores.logprobs, strict=True)
+    ]
+
+
+def light(base: str, revision: str | None = None) -> tuple[Any, ModelInfo]:
+    """The tokenizer of a base model and what it is made of; its weights are not read. Raises ``ModelError``."""
+    from transformers import AutoTokenizer
+
+    from clawback.engine.torch.models.loading import look
+    from clawback.errors import ModelError
+
+    found = look(base, revision)
+    try:
+        return AutoTokenizer.from_pretrained(found.source, **found.options), found.info
+    except Exception as error:  # transformers raises many kinds
+        reason = str(error).strip().split("\n")[0]
+        raise ModelError(f"The tokenizer of {base} cannot be loaded: {reason}") from error

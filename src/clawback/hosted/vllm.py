@@ -1,0 +1,227 @@
+"""Episodes drawn by vLLM: the same three calls as ``Conversations``, over HTTP.
+
+Each time the weights change, the adapter is written to a folder and loaded under a name made of its content: vLLM keys its prefix cache by name, refuses a name
+that it has, and with ``load_inplace`` would read the folder anew on every step, so a name is never used twice for different weights. What is
+under way holds a lease on its adapter; an older one is unloaded when nobody does. An adapter that vLLM has dropped to make room (404) is loaded again.
+
+Token ids go out and come back, with the log-prob of each as vLLM drew it (``--logprobs-mode processed_logprobs``): what is learned from is what was said, and
+the learner holds the log-probs against its own (``sources/episodes.py``: the figure ``gap``, and the run stops where it opens).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import threading
+from collections.abc import Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback.engine.torch.sampling.conversations import Turn
+from clawback.engine.torch.sampling.generate import Sampled, stop_ids
+from clawback.hosted.types import Forgotten, HostedError
+from clawback.hosted.wire import Wire
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.types import Sampling
+
+TOGETHER = 64
+"""Requests under way at once."""
+OLDEST = (0, 25)
+"""Before it, a request could be answered by another's adapter after one was loaded (vLLM #47724)."""
+RELOADS = 3
+START = (
+    "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve BASE --enable-lora --max-lora-rank R "
+    "--logprobs-mode processed_logprobs --generation-config vllm"
+)
+
+
+class VllmConversations:
+    """``draw`` turns, ``refresh`` when the weights have changed, ``forget`` a conversation that is over, ``close``."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        url: str,
+        folder: Path,
+        *,
+        sampling: Sampling,
+        model: str = "",
+        key: str = "",
+        timeout: float = 300.0,
+        pause: float = 1.0,
+    ) -> None:
+        """``folder``: where adapters are written; vLLM must see it under the same path. ``model``: the base's name over there; not set: the only one."""
+        self.policy, self.sampling, self.folder = policy, sampling, folder
+        self.wire = Wire(url.rstrip("/").removesuffix("/v1"), key, timeout, pause)
+        self.stop = sorted(stop_ids(policy.model, policy.chat.end_id))
+        self.base = self._base(model)
+        self.name = ""
+        """Of the adapter as it is now; "" until something is drawn under it."""
+        self.loads, self.reloads = 0, 0
+        self._leases: dict[str, int] = {}
+        self._old: set[str] = set()
+        self._lock = threading.RLock()
+        self._pool = ThreadPoolExecutor(TOGETHER, "vllm")
+
+    # ------------------------------------------------------------------------------------------------- drawing
+
+    def draw(self, turns: Sequence[Turn]) -> list[Sampled]:
+        """One reply each, in order. Raises ``HostedError``."""
+        if not turns:
+            return []
+        name = self._lease()
+        try:
+            return list(self._pool.map(lambda turn: self._one(name, turn), turns))
+        finally:
+            self._release(name)
+
+    def refresh(self) -> None:
+        """The weights have changed: the next reply is drawn by an adapter of another name."""
+        with self._lock:
+            if self.name and self.name != self.base:
+                self._old.add(self.name)
+            self.name = ""
+
+    def forget(self, key: Hashable) -> None:
+        """vLLM's own prefix cache lets go of what is not asked for."""
+
+    def close(self) -> None:
+        """Unload what was loaded."""
+        self.refresh()
+        self._unload()
+        self._pool.shutdown()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _one(self, name: str, turn: Turn) -> Sampled:
+        body: dict[str, Any] = {
+            "model": name,
+            "prompt": list(turn.ids),
+            "max_tokens": turn.max_tokens,
+            "temperature": self.sampling.temperature,
+            "top_p": self.sampling.top_p,
+            "top_k": self.sampling.top_k or -1,
+            "seed": turn.seed & 0x7FFF_FFFF,
+            "stop_token_ids": self.stop,
+            "logprobs": 1,
+            "return_token_ids": True,
+        }
+        for _ in range(RELOADS):
+            try:
+                return self._read(self.wire.post("/v1/completions", body).json(), turn)
+            except Forgotten:
+                self._reload(name)
+        raise HostedError(
+            f"{self.wire.url} drops adapters as fast as they are loaded: give it a higher --max-cpu-loras."
+        )
+
+    def _read(self, said: dict[str, Any], turn: Turn) -> Sampled:
+        try:
+            [choice] = said["choices"]
+            ids = tuple(int(token) for token in choice["token_ids"])
+            logprobs = tuple(float(value) for value in choice["logprobs"]["token_logprobs"])
+            finished = choice["finish_reason"] == "stop"
+        except (KeyError, TypeError, ValueError) as error:
+            raise HostedError(
+                f"{self.wire.url} answers without token ids or log-probs ({error!r}): a vLLM from 0.25 on gives them."
+            ) from None
+        if not ids or len(ids) != len(logprobs) or len(ids) > turn.max_tokens:
+            raise HostedError(f"{self.wire.url} gave {len(ids)} tokens with {len(logprobs)} log-probs.")
+        if finished and ids[-1] not in self.stop:
+            raise HostedError(
+                f"{self.wire.url} ended an answer without its end token: something else stopped it."
+            )
+        return Sampled(ids, logprobs, finished)
+
+    # ------------------------------------------------------------------------------------------------- adapters
+
+    def _lease(self) -> str:
+        """The name to draw under, loaded, and not unloaded before it is released."""
+        with self._lock:
+            if not self.name:
+                self.name = self._load() if self.policy.moved else self.base
+            self._leases[self.name] = self._leases.get(self.name, 0) + 1
+            return self.name
+
+    def _release(self, name: str) -> None:
+        with self._lock:
+            self._leases[name] -= 1
+        self._unload()
+
+    def _load(self) -> str:
+        beside = self.folder / "new"
+        if beside.exists():
+            shutil.rmtree(beside)
+        beside.mkdir(mode=0o755, parents=True)
+        self.policy.save(beside)
+        digest = hashlib.sha256()
+        for path in sorted(beside.iterdir()):
+            digest.update(path.read_bytes())
+        name = f"clawback-{digest.hexdigest()[:16]}"
+        folder = self.folder / name
+        if not folder.exists():
+            beside.rename(folder)
+        self._old.discard(name)
+        self._ask_to_load(name)
+        self.loads += 1
+        return name
+
+    def _ask_to_load(self, name: str) -> None:
+        """Raises ``HostedError``. That it has the name already is no error: the name says what is in it."""
+        body = {"lora_name": name, "lora_path": str((self.folder / name).resolve())}
+        try:
+            self.wire.post("/v1/load_lora_adapter", body)
+        except Forgotten:
+            raise HostedError(f"{self.wire.url} does not load adapters while it runs: {START}.") from None
+        except HostedError as error:
+            if error.status != 400 or "already" not in str(error):
+                raise
+
+    def _reload(self, name: str) -> None:
+        if name == self.base:
+            raise HostedError(f"{self.wire.url} does not know its own model {name} any more.")
+        with self._lock:
+            # It has forgotten the adapter, and may still know the name.
+            with suppress(HostedError):
+                self.wire.post("/v1/unload_lora_adapter", {"lora_name": name})
+            self._ask_to_load(name)
+            self.reloads += 1
+
+    def _unload(self) -> None:
+        """Older adapters that nobody draws under."""
+        with self._lock:
+            free = [name for name in self._old if not self._leases.get(name)]
+            for name in free:
+                with suppress(HostedError):
+                    self.wire.post("/v1/unload_lora_adapter", {"lora_name": name})
+                self._old.discard(name)
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    # ------------------------------------------------------------------------------------------------- the server
+
+    def _base(self, wanted: str) -> str:
+        """The base model's name. Raises ``HostedError`` for a server that is too old or serves another."""
+        version = str(self.wire.get("/version").json().get("version", ""))
+        numbers = re.match(r"(\d+)\.(\d+)", version)
+        if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST:
+            raise HostedError(
+                f"{self.wire.url} is vLLM {version or 'of an unknown version'}: before {OLDEST[0]}.{OLDEST[1]} a request could be "
+                "answered by another adapter than its own. Take a newer one."
+            )
+        listed = self.wire.get("/v1/models").json().get("data")
+        models = [m for m in listed if isinstance(m, dict)] if isinstance(listed, list) else []
+        bases = [str(m.get("id")) for m in models if not m.get("parent")]
+        if wanted in bases:
+            return wanted
+        if wanted or len(bases) != 1:
+            raise HostedError(
+                f"{self.wire.url} serves {', '.join(bases) or 'no model'}, not {wanted or 'one base model'}."
+            )
+        return bases[0]
+
+
+__all__ = ["VllmConversations"]

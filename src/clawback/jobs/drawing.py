@@ -1,0 +1,67 @@
+"""What is to be played, who draws the replies, and a look at a few episodes before anything is learned from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clawback import config, release, store
+from clawback.environments.evaluating import orders
+from clawback.environments.find import find
+from clawback.environments.rollouts import Play, Rollouts
+from clawback.paths import Home
+from clawback.records import Episode
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.environments.rollouts import Drawer
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be played, and how. It is kept with the run."""
+
+    task: str
+    agent: str | None = None
+    episodes: int = 1000
+    groups: int = 32
+    """Groups a round."""
+    size: int = 1
+    """Episodes of a group: the same task and seed."""
+    staleness: int = 0
+    held_out: int = 64
+    """Held-out tasks before and after."""
+    together: int = 32
+    max_turns: int = 40
+    max_tokens: int = 32
+    penalty: float = 0.5
+    draw: str = ""
+    """Address of a vLLM that draws the replies; "": this process does."""
+
+    @property
+    def rounds(self) -> int:
+        return max(1, -(-self.episodes // (self.groups * self.size)))
+
+
+def drawer(home: Home, policy: Policy, wish: Wish, name: str) -> Drawer | None:
+    """The vLLM that the wish names; None: this process draws."""
+    if not wish.draw:
+        return None
+    from clawback.hosted.vllm import VllmConversations
+
+    return VllmConversations(policy, wish.draw, home.root / "vllm" / name, sampling=policy.sampling)
+
+
+def samples(home: Home, wish: Wish, count: int, *, seed: int | None = None) -> list[Episode]:
+    """Play so many training tasks with the live version, to see whether tasks, tools and rewards are as they should be. Nothing is kept."""
+    home.create()
+    settings = config.load(home.config)
+    seed = settings.training.seed if seed is None else seed
+    worlds = find(wish.task, wish.agent, seed=seed)
+    with store.connect(home.database) as db:
+        policy = release.load(home, db.live(), settings)
+    policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)
+    play = Play(wish.together, wish.max_turns, wish.max_tokens, wish.penalty)
+    tasks = list(worlds.tasks("train"))
+    with Rollouts(policy, worlds, play, drawer=drawer(home, policy, wish, "samples")) as rollouts:
+        return rollouts.play(orders(tasks, count, seed, 0))

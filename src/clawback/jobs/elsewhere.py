@@ -1,0 +1,102 @@
+"""Runs that are trained by a hosted trainer: what the settings say of it, and the run on it. Data and gate stay here."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from clawback.config import Config
+from clawback.errors import ConfigError
+from clawback.paths import Home, secret
+from clawback.progress import OnProgress
+from clawback.records import Run, Sample
+
+if TYPE_CHECKING:
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.types import TrainResult
+    from clawback.hosted.training import Where
+
+KEY = "hosted"
+"""Name in a recipe's ``extra`` of the address that it is trained at."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def is_hosted(recipe: Recipe) -> bool:
+    return KEY in recipe.extra
+
+
+def policy(settings: Config, base: str, system: str = "") -> Policy:
+    """The tokenizer and the shape of the base model; its weights are elsewhere. What the gate will need of this machine is looked at first:
+    a version that cannot be judged must not be paid for. Raises ``DoesNotFit``."""
+    from clawback.engine import devices, memory
+    from clawback.hosted.remote_policy import RemotePolicy, light
+
+    model = settings.model
+    tokenizer, info = light(base, model.revision)
+    memory.holds(info, devices.choose(None), model.dtype, model.load_in_4bit)
+    made = RemotePolicy(tokenizer, info, model.chat_template_args, settings.training.thinking, system)
+    # It has what runs on ratings ask of a Policy.
+    return cast("Policy", made)
+
+
+def recipe(home: Home, settings: Config, made: Recipe) -> Recipe:
+    """A recipe as a hosted trainer can keep it. Raises ``UsageError``, and ``ConfigError`` where the trainer's key is missing."""
+    from clawback.hosted.training import recipe_for
+
+    where(home, settings)
+    kept = recipe_for(made)
+    return dataclasses.replace(kept, extra={**kept.extra, KEY: settings.hosted.url})
+
+
+def where(home: Home, settings: Config) -> Where:
+    """The trainer that the settings name. Raises ``ConfigError`` where its key is missing."""
+    from clawback.hosted.journal import Cap
+    from clawback.hosted.training import Where
+    from clawback.hosted.types import Prices
+
+    given = settings.hosted
+    key = os.environ.get(given.key_env, "")
+    if not key and urlsplit(given.url).hostname in LOOPBACK:
+        key = secret(home.root / "token")  # our own stand-in takes it
+    if not key:
+        raise ConfigError(
+            f"{given.key_env} is not set: put the key for {given.url} into it, or name another variable with "
+            "`clawback config set hosted.key_env NAME`."
+        )
+    prices = Prices(given.price_train, given.price_prefill, given.price_sample)
+    return Where(
+        given.url,
+        key,
+        given.model or settings.model.base,
+        given.save_every,
+        given.timeout,
+        cap=Cap(given.max_tokens, given.max_money, prices),
+    )
+
+
+def train(
+    home: Home,
+    settings: Config,
+    policy: Any,
+    samples: Sequence[Sample],
+    run: Run,
+    out: Path,
+    tell: OnProgress,
+) -> TrainResult:
+    """The run, over there; its adapter comes back into ``out``. Raises ``TrainingError``."""
+    from clawback import engine
+    from clawback.hosted import training
+
+    made = engine.recipe_from(run.recipe)
+    place = where(home, settings)
+    if made.extra[KEY] != place.url:
+        raise ConfigError(
+            f"Run {run.id} was begun at {made.extra[KEY]}, and [hosted] url is {place.url or 'empty'} now. Set it back to go on, or "
+            f"`clawback runs stop {run.id}` and begin anew."
+        )
+    return training.train(policy, samples, made, where=place, seed=run.seed, out=out, on_progress=tell)

@@ -1,0 +1,235 @@
+"""A round of a federation on this machine: learn B from one's own ratings, put the change into the shared folder, combine, take what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import secrets
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clawback import config, feedback, release, store
+from clawback.errors import Busy, StoreError, TrainingError, UsageError
+from clawback.federated import exchange, privacy
+from clawback.federated.aggregate import Array, Update, aggregate
+from clawback.federated.exchange import Terms
+from clawback.jobs import checks, inputs
+from clawback.paths import Home
+from clawback.progress import OnProgress
+from clawback.records import Run, Version
+from clawback.release.registry import LOCK_SECONDS
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """What came of a round. ``epsilon``: paid so far by who took part in all rounds (None without noise); ``refused``: whose update, and why."""
+
+    round: int
+    people: tuple[str, ...]
+    weights: tuple[float, ...]
+    norm: float
+    epsilon: float | None
+    refused: tuple[str, ...]
+
+
+def begin(home: Home, folder: Path, *, rank: int, seed: int, rule: str, clip: float, noise: float) -> Terms:
+    """Agree on the base of this home's settings, and on the rest."""
+    settings = config.load(home.config)
+    policy = inputs.policy(settings, settings.model.base)
+    terms = Terms(settings.model.base, policy.info.revision, rank, 2 * rank, seed, rule, clip, noise)  # type: ignore[arg-type]
+    exchange.begin(folder, terms)
+    return terms
+
+
+def contribute(
+    home: Home,
+    folder: Path,
+    name: str,
+    *,
+    algorithm: str = "",
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> Path:
+    """Learn from this home's ratings, from where the federation is, and put the change of B into the next round. No word leaves the home.
+
+    Raises ``UsageError`` where the base is another, ``TrainingError`` without ratings, ``Busy``.
+    """
+    from filelock import FileLock, Timeout
+
+    from clawback import engine
+
+    terms, settings = exchange.read_terms(folder), config.load(home.config)
+    try:
+        with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
+            said = inputs.settled(db, settings)
+            samples = feedback.samples(db, [f.id for f in said], raters=settings.training.raters)
+            train, _ = feedback.split(samples, settings.gate.held_out, before=db.splits())
+            checks.enough(samples)
+            if not train:
+                raise TrainingError("All that was rated is kept for the gate: rate a few more answers.")
+            policy = _policy(settings, terms, folder)
+            before = _b(policy)
+            for parameter, part in _parts(policy):
+                parameter.requires_grad_(part == "b")
+            chosen = algorithm or (
+                "reinforce" if settings.training.algorithm == "auto" else settings.training.algorithm
+            )
+            checks.algorithm(chosen)
+            made = inputs.making(settings) | {"rank": terms.rank, "alpha": terms.alpha}
+            recipe = engine.recipe(policy.info, settings.training.preset, chosen, made)
+            with tempfile.TemporaryDirectory(dir=home.root) as out:
+                engine.train(
+                    policy,
+                    train,
+                    recipe,
+                    seed=seed,
+                    out=Path(out) / "run",
+                    on_progress=on_progress,
+                    resume=False,
+                )
+            change = Update({}, {n: after - before[n] for n, after in _b(policy).items()})
+            if terms.clip:
+                change = privacy.clipped(change, terms.clip)
+    except Timeout:
+        raise Busy("A run is training. `clawback status` shows how far it is.") from None
+    number = exchange.rounds(folder) + 1
+    return exchange.put(
+        folder, number, name, change.b, {"ratings": str(len(train)), "base": terms.base_revision}
+    )
+
+
+def combine(folder: Path, *, rule: str | None = None, least: int = 2) -> Combined:
+    """Put the updates of the next round together. An update that cannot be used is left out and named.
+
+    Raises ``UsageError`` with fewer than ``least``: the mean of one is that one's.
+    """
+    terms, number = exchange.read_terms(folder), exchange.rounds(folder) + 1
+    people, updates, weights, refused = [], [], [], []
+    like: dict[str, tuple[int, ...]] | None = _shapes(folder, number - 1) if number > 1 else None
+    for name in exchange.names(folder, number):
+        path = exchange.place(folder, number) / f"{name}.safetensors"
+        try:
+            arrays, said = exchange.get(path, like or _own_shapes(path))
+            if said.get("base") != terms.base_revision:
+                raise UsageError(f"{name} has another base")
+        except (UsageError, StoreError) as error:
+            refused.append(f"{name}: {error}")
+            continue
+        like = like or {n: v.shape for n, v in arrays.items()}
+        update = Update({n: np.zeros((v.shape[1], 1)) for n, v in arrays.items()}, arrays)
+        # Clients say how much they know: believed up to a limit, and not at all where a person's share must be bounded.
+        ratings = min(float(said["ratings"]) if said.get("ratings", "").isdecimal() else 1.0, terms.most)
+        updates.append(privacy.clipped(update, terms.clip) if terms.clip else update)
+        weights.append(1.0 if terms.noise else max(ratings, 1.0))
+        people.append(name)
+    if len(updates) < least:
+        raise UsageError(
+            f"Round {number} has {len(updates)} usable updates, and {least} are wanted. {' '.join(refused)}".strip()
+        )
+    made = aggregate(updates, weights, rule or terms.rule)  # type: ignore[arg-type]
+    paid = None
+    if terms.noise:
+        made = privacy.noised(
+            made, len(updates), terms.clip, terms.noise, np.random.default_rng(secrets.randbits(128))
+        )
+        paid = privacy.epsilon(terms.noise, number, 1 / (10 * len(updates)))
+    total = {n: v + _so_far(folder, number - 1, like or {}).get(n, 0.0) for n, v in made.b.items()}
+    done = Combined(number, tuple(people), tuple(weights), privacy.size(made.b), paid, tuple(refused))
+    exchange.note(folder, number, dataclasses.asdict(done) | {"rule": rule or terms.rule})
+    exchange.put(folder, number, exchange.COMBINED, total, {"base": terms.base_revision})
+    return done
+
+
+def adopt(home: Home, folder: Path) -> Version:
+    """What the federation has learned as a candidate of this home; `clawback gate` judges it by one's own ratings. Raises ``UsageError``."""
+    from clawback.engine.types import TrainResult
+
+    terms, settings, number = exchange.read_terms(folder), config.load(home.config), exchange.rounds(folder)
+    if not number:
+        raise UsageError(f"No round of {folder} is combined yet: `clawback federated combine`.")
+    policy = _policy(settings, terms, folder)
+    with store.connect(home.database) as db, tempfile.TemporaryDirectory(dir=home.root) as out:
+        run = db.add_ended_run(
+            Run(
+                terms.base,
+                terms.base_revision,
+                "federated",
+                dataclasses.asdict(terms),
+                terms.seed,
+                db.live().number,
+            )
+        )
+        policy.save(Path(out))
+        result = TrainResult(
+            path=out, algorithm="federated", note=f"{number} rounds of {folder.name}", base=terms.base,
+            base_revision=terms.base_revision, seed=terms.seed, steps=number, stopped="", turn_ids=(), baseline=0.0, metrics={}, history=(),
+        )  # fmt: skip
+        made = release.propose(db, home, run, result)
+    del policy
+    gc.collect()
+    return made
+
+
+def _policy(settings: config.Config, terms: Terms, folder: Path) -> Policy:
+    """The base with the agreed A, and B as the federation has it."""
+    import torch
+
+    policy = inputs.policy(settings, terms.base)
+    if policy.info.revision != terms.base_revision:
+        raise UsageError(
+            f"The federation's base is {terms.base} of another revision than yours: its updates would mean something else."
+        )
+    policy.attach(rank=terms.rank, alpha=terms.alpha, seed=terms.seed)
+    like = {n: v.shape for n, v in _b(policy).items()}
+    so_far = _so_far(folder, exchange.rounds(folder), like)
+    named = dict(policy.model.named_parameters())
+    for name, value in so_far.items():
+        named[name].data = torch.from_numpy(value).to(named[name])
+    return policy
+
+
+def _so_far(folder: Path, number: int, like: dict[str, tuple[int, ...]]) -> dict[str, Array]:
+    if number == 0:
+        return {}
+    return exchange.get(exchange.place(folder, number) / f"{exchange.COMBINED}.safetensors", like)[0]
+
+
+def _shapes(folder: Path, number: int) -> dict[str, tuple[int, ...]]:
+    return _own_shapes(exchange.place(folder, number) / f"{exchange.COMBINED}.safetensors")
+
+
+def _own_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"The update {path} cannot be read: {error}.") from error
+
+
+def _parts(policy: Policy) -> Sequence[tuple[Any, str]]:
+    named = policy.model.named_parameters()
+    return [(p, "b" if "lora_B" in n else "a") for n, p in named if "lora_" in n]
+
+
+def _b(policy: Policy) -> dict[str, Array]:
+    named = policy.model.named_parameters()
+    return {n: p.detach().cpu().double().numpy().copy() for n, p in named if "lora_B" in n}
+
+
+def cleared(folder: Path, number: int) -> None:
+    """Remove single updates of a round that is combined: who combines need not keep them."""
+    for name in exchange.names(folder, number):
+        (exchange.place(folder, number) / f"{name}.safetensors").unlink()
+
+
+__all__ = ["Combined", "adopt", "begin", "cleared", "combine", "contribute"]

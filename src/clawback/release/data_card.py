@@ -1,0 +1,306 @@
+"""What a version learned from, and where opinions lean: the data card beside each version, and the figures of ``clawback report``.
+
+A group (a rater, a language, a length, an agent) *leans* where the 95 % Wilson interval of its share of good ratings leaves out the share of all
+others. That says that the ratings differ there, not whose fault it is: long answers may be worse, or one rater stricter.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+FEW = 8
+"""Ratings under which a group is not judged."""
+_COMMON = {
+    "English": [
+        "the",
+        "and",
+        "is",
+        "are",
+        "what",
+        "how",
+        "you",
+        "of",
+        "to",
+        "in",
+        "that",
+        "it",
+        "for",
+        "with",
+        "can",
+        "this",
+        "do",
+    ],
+    "German": [
+        "der",
+        "die",
+        "das",
+        "und",
+        "ist",
+        "ein",
+        "eine",
+        "nicht",
+        "wie",
+        "ich",
+        "mit",
+        "auf",
+        "für",
+        "was",
+        "zu",
+        "den",
+        "sich",
+    ],
+    "French": [
+        "le",
+        "la",
+        "les",
+        "et",
+        "est",
+        "un",
+        "une",
+        "des",
+        "que",
+        "pour",
+        "dans",
+        "pas",
+        "je",
+        "vous",
+        "comment",
+        "qui",
+        "du",
+    ],
+    "Spanish": [
+        "el",
+        "la",
+        "los",
+        "las",
+        "y",
+        "es",
+        "un",
+        "una",
+        "que",
+        "para",
+        "por",
+        "con",
+        "como",
+        "no",
+        "en",
+        "qué",
+        "de",
+    ],
+    "Italian": [
+        "il",
+        "lo",
+        "la",
+        "gli",
+        "e",
+        "è",
+        "un",
+        "una",
+        "che",
+        "per",
+        "con",
+        "come",
+        "non",
+        "di",
+        "sono",
+        "del",
+    ],
+    "Portuguese": [
+        "o",
+        "a",
+        "os",
+        "as",
+        "e",
+        "é",
+        "um",
+        "uma",
+        "que",
+        "para",
+        "por",
+        "com",
+        "como",
+        "não",
+        "em",
+        "do",
+        "da",
+    ],
+    "Dutch": [
+        "de",
+        "het",
+        "een",
+        "en",
+        "is",
+        "niet",
+        "van",
+        "ik",
+        "met",
+        "wat",
+        "hoe",
+        "voor",
+        "dat",
+        "op",
+        "te",
+        "zijn",
+    ],
+}
+_SCRIPTS = (
+    "CYRILLIC",
+    "GREEK",
+    "ARABIC",
+    "HEBREW",
+    "DEVANAGARI",
+    "HANGUL",
+    "HIRAGANA",
+    "KATAKANA",
+    "CJK",
+    "THAI",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """One rating that stands."""
+
+    turn_id: int
+    value: float
+    rater: str
+    agent: str
+    version: int | None
+    words: int
+    language: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A part of the ratings: how many, the share of good ones with its interval, and whether it leans away from the others."""
+
+    name: str
+    count: int
+    good: float
+    low: float
+    high: float
+    leans: bool
+
+
+def opinions(store: Store, feedback_ids: Collection[int] | None = None) -> list[Opinion]:
+    """The newest rating of each rater and turn, oldest first; of this feedback alone where named."""
+    newest = {}
+    for given in store.feedback():
+        if given.kind == "rating" and given.value and (feedback_ids is None or given.id in feedback_ids):
+            newest[given.turn_id, given.source] = given
+    made = []
+    for given in sorted(newest.values(), key=lambda f: (f.created_at, f.id)):
+        turn = store.turn(given.turn_id)
+        words = len(turn.response.split())
+        tongue = language(f"{turn.prompt} {turn.response}")
+        made.append(
+            Opinion(
+                turn.id, given.value, given.source, turn.agent, turn.version, words, tongue, given.created_at
+            )
+        )
+    return made
+
+
+def language(text: str) -> str:
+    """A guess: by script, else by common words of seven languages; "other" where neither tells."""
+    letters = [c for c in text[:2000] if c.isalpha()]
+    if not letters:
+        return "other"
+    scripts = Counter(
+        next((s for s in _SCRIPTS if unicodedata.name(c, "").startswith(s)), "LATIN") for c in letters
+    )
+    script, count = scripts.most_common(1)[0]
+    if script != "LATIN" and count > len(letters) / 2:
+        return "Chinese or Japanese" if script in ("CJK", "HIRAGANA", "KATAKANA") else script.capitalize()
+    words = re.findall(r"[^\W\d_]+", text.lower())[:400]
+    hits = {name: sum(w in common for w in words) for name, common in _COMMON.items()}
+    best = max(hits, key=lambda name: hits[name])
+    return best if hits[best] >= max(1, len(words) // 20) else "other"
+
+
+def length(opinion: Opinion) -> str:
+    """In words, by steps."""
+    for limit, name in ((30, "up to 30 words"), (100, "31 to 100"), (300, "101 to 300")):
+        if opinion.words <= limit:
+            return name
+    return "more than 300"
+
+
+BY: dict[str, Callable[[Opinion], str]] = {
+    "rater": lambda o: o.rater,
+    "language": lambda o: o.language,
+    "length": length,
+    "agent": lambda o: o.agent,
+}
+
+
+def groups(said: Sequence[Opinion], key: Callable[[Opinion], str]) -> list[Group]:
+    """The parts, largest first."""
+    names = Counter(key(one) for one in said)
+    good = Counter(key(one) for one in said if one.value > 0)
+    every, liked = len(said), sum(good.values())
+    made = []
+    for name, count in sorted(names.items(), key=lambda item: (-item[1], item[0])):
+        low, high = wilson(good[name], count)
+        others = (liked - good[name]) / (every - count) if every > count else None
+        leans = count >= FEW and every - count >= FEW and others is not None and not low <= others <= high
+        made.append(Group(name, count, good[name] / count, low, high, leans))
+    return made
+
+
+def wilson(good: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """95 % interval of a share (Wilson 1927)."""
+    if not count:
+        return 0.0, 1.0
+    share, square = good / count, z * z / count
+    middle = (share + square / 2) / (1 + square)
+    half = z * math.sqrt(share * (1 - share) / count + square / (4 * count)) / (1 + square)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def markdown(store: Store, feedback_ids: Collection[int], version: int) -> str:
+    """The data card of a version: numbers alone, nothing that was said."""
+    said = opinions(store, set(feedback_ids))
+    turns = [store.turn(number) for number in sorted({one.turn_id for one in said})]
+    kinds = Counter(str(f.kind) for f in store.feedback() if f.id in set(feedback_ids))
+    lines = [f"# Data of version {version}", ""]
+    lines.append(f"- {len(turns)} rated turns, {len(said)} ratings, {len({o.rater for o in said})} raters")
+    lines.append("- feedback: " + _counted(kinds))
+    lines.append("- consent: " + _counted(Counter(t.consent or "not asked" for t in turns)))
+    lines.append("- licences: " + _counted(Counter(t.licence or "none named" for t in turns)))
+    lines += [
+        "",
+        "Ratings by group; a group that leans differs from all others by more than chance (95 %).",
+        "",
+    ]
+    for title, key in BY.items():
+        lines += [f"| {title} | ratings | good | interval | leans |", "| --- | --- | --- | --- | --- |"]
+        lines += [
+            f"| {_cell(g.name)} | {g.count} | {g.good:.2f} | {g.low:.2f} to {g.high:.2f} | {'yes' if g.leans else ''} |"
+            for g in groups(said, key)
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{_cell(name)} {count}" for name, count in counts.most_common()) or "none"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "/").replace("`", "'").split())[:80]
+
+
+def leaning(said: Sequence[Opinion]) -> Iterable[tuple[str, Group]]:
+    """(which kind, group) of all that lean."""
+    return [(title, g) for title, key in BY.items() for g in groups(said, key) if g.leans]

@@ -1,0 +1,168 @@
+"""Fresh answers of the versions that are compared, to the same prompts, and what the base model makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback.records import Message, Sample, Turn
+
+if TYPE_CHECKING:
+    # Rolling back and asking what is wrong must work without what training needs: nothing heavy is imported here.
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.types import Completion
+    from clawback.rewards.features import Floats
+
+OnProgress = Callable[[Mapping[str, Any]], None]
+Conversation = Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """One version's answers, and what the base model makes of them."""
+
+    completions: list[Completion]
+    hidden: Floats  # [answers, hidden + 1] pooled states of the base
+    base: list[float]
+    """log π_base of each answer, summed over its tokens."""
+    elsewhere: list[float] | None
+    """The same given another of the prompts; None where all ask the same."""
+    kl: float
+    """Σ log π - log π_base over an answer's tokens, mean over answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Answers of the candidate (``ours``), the live version (``before``) and the base to the conversations ``asked``."""
+
+    asked: list[Conversation]
+    ours: Answers
+    before: Answers
+    base: Answers
+    neutral: list[float]
+    """log π of the base's answers under the candidate, each summed over its tokens."""
+    shifts: list[float]
+    """Of the log-prob per token, candidate less live, of each sample that was kept out of training."""
+
+
+def draw(
+    policy: Policy,
+    candidate: Path | None,
+    live: Path | None,
+    held: Sequence[Sample],
+    asked: list[Conversation],
+    limits: dict[str, Any],
+    *,
+    systems: tuple[str, str] = ("", ""),
+    folded: bool = False,
+    tell: OnProgress = lambda _: None,
+) -> Fresh:
+    """Put the adapters on in turn, and let each answer.
+
+    Args:
+        limits: what ``Policy.generate`` takes beside the conversations.
+        systems, folded: as for ``evidence.measure``.
+    """
+    tell({"phase": "gate", "step": 0, "steps": 4})
+    policy.put(live)
+    with speaking(policy, *systems):
+        before = answers(policy, asked, limits)
+        held_before = per_token(policy, held)
+    if systems[0] != systems[1]:
+        before = understood(policy, asked, before.completions)
+    tell({"phase": "gate", "step": 1, "steps": 4})
+    base = before
+    if (candidate != live or folded) and (live is not None or systems[0] != systems[1]):
+        policy.put(None)
+        base = answers(policy, asked, limits)
+    tell({"phase": "gate", "step": 2, "steps": 4})
+    policy.put(candidate)
+    ours = answers(policy, asked, limits)
+    shifts = [after - old for after, old in zip(per_token(policy, held), held_before, strict=True)]
+    neutral = totals(policy, asked, base.completions)
+    tell({"phase": "gate", "step": 3, "steps": 4})
+    return Fresh(asked, ours, before, base, neutral, shifts)
+
+
+@contextmanager
+def speaking(policy: Policy, usual: str, system: str) -> Iterator[None]:
+    """Under another learned prompt for a while."""
+    if system == usual:
+        yield
+        return
+    policy.chat.system = system
+    try:
+        yield
+    finally:
+        policy.chat.system = usual
+
+
+def answers(policy: Policy, asked: Sequence[Conversation], limits: dict[str, Any]) -> Answers:
+    return understood(policy, asked, [c for [c] in policy.generate(asked, **limits)])
+
+
+def understood(policy: Policy, asked: Sequence[Conversation], made: list[Completion]) -> Answers:
+    """What the base makes of answers, under the prompt that the policy has now, if any."""
+    base = totals(policy, asked, made, base=True)
+    # Of its own answers a version's log-probs were recorded when they were drawn.
+    kl = sum(sum(one.logprobs) - total for one, total in zip(made, base, strict=True)) / len(made)
+    return Answers(made, hidden(policy, asked, made), base, elsewhere(policy, asked, made), kl)
+
+
+def hidden(policy: Policy, asked: Sequence[Conversation], made: Sequence[Completion]) -> Floats:
+    """``[n, hidden + 1]`` of the base, the adapter off."""
+    return policy.features(asked, [list(one.ids) for one in made]).double().numpy()
+
+
+def totals(
+    policy: Policy, asked: Sequence[Conversation], made: Sequence[Completion], base: bool = False
+) -> list[float]:
+    """Log-probability of each answer, summed over its tokens."""
+    ids = [list(c.ids) for c in made]
+    if base:
+        with policy.base():
+            values = policy.logprobs(asked, ids)
+    else:
+        values = policy.logprobs(asked, ids)
+    return [float(v.sum()) for v in values]
+
+
+def elsewhere(
+    policy: Policy, asked: Sequence[Conversation], made: Sequence[Completion]
+) -> list[float] | None:
+    """Log-probability of each answer under the base, given another of the conversations, one that asks something else."""
+    others = swapped(asked)
+    return None if others is None else totals(policy, others, made, base=True)
+
+
+def per_token(policy: Policy, samples: Sequence[Sample]) -> list[float]:
+    """Mean log-probability of a response token of each sample."""
+    import torch
+
+    if not samples:
+        return []
+    with torch.no_grad():
+        values = policy.scorer([policy.encode(s) for s in samples]).split()
+    return [float(v.mean()) if len(v) else 0.0 for v in values]
+
+
+def swapped(asked: Sequence[Conversation]) -> list[Conversation] | None:
+    """Another of the conversations for each, one that asks something else; None where all ask the same."""
+    questions = [question(messages) for messages in asked]
+    count = len(asked)
+    others = []
+    for i, own in enumerate(questions):
+        # Half way round first: neighbours are often about the same thing.
+        places = ((i + count // 2 + step) % count for step in range(count))
+        other = next((j for j in places if questions[j] != own), None)
+        if other is None:
+            return None
+        others.append(asked[other])
+    return others
+
+
+def question(messages: Conversation) -> str:
+    return Turn("", tuple(messages), "").prompt

@@ -1,0 +1,68 @@
+"""``/api/episodes``: what was played, newest first, and one episode with its messages and what each step brought."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from clawback import store
+from clawback.errors import UsageError
+from clawback.records import Episode, text_of
+from clawback.serve.endpoints import endpoint
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from clawback.serve.server import Server
+
+MOST_ROWS = 200
+
+
+def routes(server: Server) -> list[Any]:
+    from starlette.routing import Route
+
+    return [
+        Route("/episodes", endpoint(server, episodes), methods=["GET"]),
+        Route("/episodes/{id:int}", endpoint(server, episode), methods=["GET"]),
+    ]
+
+
+def episodes(server: Server, request: Request) -> Any:
+    ask = request.query_params
+    status, split, run = ask.get("status"), ask.get("split"), ask.get("run")
+    if not (run or "0").isdecimal() or not (ask.get("limit") or "0").isdecimal():
+        raise UsageError("run and limit are numbers.")
+    with store.connect(server.home.database) as db:
+        found = db.episodes(
+            min(int(ask.get("limit") or 50), MOST_ROWS),
+            run=int(run) if run else None,
+            status=status or None,
+            split=split or None,
+        )
+    return [_row(one) for one in found]
+
+
+def episode(server: Server, request: Request) -> Any:
+    with store.connect(server.home.database) as db:
+        found = db.episode(request.path_params["id"])
+    messages = [
+        {"role": str(m.get("role", "")), "text": text_of(m.get("content")).strip()} for m in found.messages
+    ]
+    return _row(found) | {"messages": messages, "steps": [asdict(step) for step in found.steps]}
+
+
+def _row(one: Episode) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "environment": one.environment,
+        "task": one.task,
+        "seed": one.seed,
+        "run": one.run_id,
+        "split": one.split,
+        "status": one.status,
+        "stop_reason": one.stop_reason,
+        "return": one.total,
+        "turns": len(one.steps),
+        "unparsable": one.unparsable,
+        "created_at": one.created_at,
+    }

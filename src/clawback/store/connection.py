@@ -1,0 +1,98 @@
+"""One way to open a database file, encrypted or not, whose rows are read by name.
+
+SQLite and SQLCipher are two libraries in one process, and POSIX drops *all* locks that a process has on a file when it closes the file once.
+So nobody looks into a database file by opening it, and the two never hold the same file at a time: the record beside it says which one it is,
+and the other is tried only where that fails.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from clawback.errors import MissingExtra
+from clawback.store import keys
+
+
+def connect(path: Path, *, name: str | None = None, **options: Any) -> tuple[sqlite3.Connection, int]:
+    """A connection, and the version of the schema. ``name``: an URI that stands for the path.
+
+    Raises ``sqlite3.Error``, ``StoreError`` where the key is not there, ``MissingExtra``.
+    """
+    encrypted = keys.encrypted(path)
+    try:
+        return _opened(path, bool(encrypted), name, options)
+    except sqlite3.DatabaseError as error:
+        if encrypted is None or "not a database" not in str(error):
+            raise
+        try:
+            found = _opened(path, not encrypted, name, options)
+        except sqlite3.DatabaseError:
+            raise error from None
+    keys.note(path, not encrypted)  # it was killed between the two
+    return found
+
+
+def _opened(
+    path: Path, encrypted: bool, name: str | None, options: dict[str, Any]
+) -> tuple[sqlite3.Connection, int]:
+    if encrypted:
+        db = open_encrypted(path, keys.load(path), name=name, **options)
+    else:
+        db = sqlite3.connect(name or path, **options)
+        db.row_factory = sqlite3.Row
+    try:
+        return db, int(db.execute("PRAGMA user_version").fetchone()[0])
+    except BaseException:
+        db.close()
+        raise
+
+
+def open_encrypted(
+    path: Path, key: bytes | None, *, name: str | None = None, **options: Any
+) -> sqlite3.Connection:
+    """A connection through SQLCipher; without a key to a plain database. Raises ``MissingExtra``."""
+    try:
+        from clawback.store import cipher
+    except ImportError:
+        raise MissingExtra(
+            f"The database {path} is encrypted, and what reads it is not installed. Run: pip install 'clawback[crypt]'"
+        ) from None
+    return cipher.connect(name or path, key, **options)
+
+
+def copy(db: sqlite3.Connection, of: Path, path: Path) -> None:
+    """All of a database, while others go on using it, into an empty file; with the same key where it has one."""
+    plain = isinstance(db, sqlite3.Connection)
+    with closing(sqlite3.connect(path) if plain else open_encrypted(path, keys.load(of))) as target:
+        db.backup(target)
+
+
+def copy_plain(db: sqlite3.Connection, path: Path) -> None:
+    """All of a database into an empty file, without a key."""
+    if isinstance(db, sqlite3.Connection):
+        with closing(sqlite3.connect(path)) as target:
+            db.backup(target)
+        return
+    export(db, path, None)  # type: ignore[unreachable]
+
+
+def export(db: sqlite3.Connection, path: Path, key: bytes | None) -> None:
+    """All of a database that SQLCipher has open, into an empty file with another key, or none."""
+    db.execute("ATTACH DATABASE ? AS part KEY ?", (str(path), f"x'{key.hex()}'" if key else ""))
+    try:
+        db.execute("SELECT sqlcipher_export('part')")
+        # These two are not exported: without the first, migrations would run once more.
+        for name in ("user_version", "application_id"):
+            value = db.execute(f"PRAGMA main.{name}").fetchone()[0]
+            db.execute(f"PRAGMA part.{name} = {int(value)}")
+    finally:
+        db.execute("DETACH DATABASE part")
+
+
+def identity(path: Path) -> int:
+    """Which file stands under that name: another one once it has been replaced."""
+    return os.stat(path).st_ino  # noqa: PTH116

@@ -1,0 +1,84 @@
+"""`clawback train` with a trainer elsewhere: the version comes back, is judged here, and goes live or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clawback import config, engine, jobs, store
+from clawback.errors import ConfigError, UsageError
+from clawback.hosted.stand_in.around import Faults
+from clawback.hosted.types import CapReached
+from clawback.paths import Home
+from tests.conftest import rate_some
+from tests.hosted.conftest import KEY, Running
+
+
+@pytest.fixture
+def away(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Home, Running]:
+    """A home with ratings whose trainer is on loopback, and has a bad day."""
+    rate_some(home)
+    server = Running(engine.load("embedded", dtype="float32"), tmp_path / "service", Faults(0.2, 3))
+    config.save(home.config, {"hosted": {"url": server.url, "model": "embedded", "save_every": 1}})
+    monkeypatch.setenv("TINKER_API_KEY", KEY)
+    server.service.base = "embedded"
+    yield home, server
+    server.close()
+
+
+def test_a_run_elsewhere_gives_a_version_that_the_gate_judges(away: tuple[Home, Running]) -> None:
+    home, server = away
+    told: list[dict[str, object]] = []
+    outcome = jobs.train_once(home, on_progress=lambda p: told.append(dict(p)))
+    assert outcome.version.number == 1
+    assert outcome.version.status in ("live", "rejected", "candidate")
+    assert outcome.report.reasons
+    folder = Path(outcome.version.path)
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert server.url in provenance["algorithm_note"]
+    assert provenance["recipe"]["extra"]["hosted"] == server.url
+    assert provenance["recipe"]["alpha"] == 32
+    assert provenance["metrics"]["tokens"] == server.service.bill.tokens > 0
+    assert any(p.get("phase") == "estimate" and "tokens at" in str(p.get("text")) for p in told)
+    assert not server.service.models  # given back
+    with store.connect(home.database) as db:
+        assert db.run(outcome.run.id).status == "done"
+        assert db.steps(outcome.run.id)
+
+
+def test_without_a_key_nothing_is_begun(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    rate_some(home)
+    config.save(home.config, {"hosted": {"url": "https://trainer.invalid"}})
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="TINKER_API_KEY is not set"):
+        jobs.train_once(home)
+    with store.connect(home.database) as db:
+        assert not db.runs()
+
+
+def test_an_algorithm_that_cannot_be_hosted_is_refused_before_a_run(home: Home) -> None:
+    rate_some(home)
+    config.save(home.config, {"hosted": {"url": "http://127.0.0.1:9"}})
+    with pytest.raises(UsageError, match="hosted trainer"):
+        jobs.train_once(home, algorithm="ppo")
+    with store.connect(home.database) as db:
+        assert not db.runs()
+
+
+def test_a_limit_stops_a_run_that_can_be_gone_on_with(away: tuple[Home, Running]) -> None:
+    home, server = away
+    config.save(home.config, {"hosted": {"max_tokens": 1500}})
+    with pytest.raises(CapReached):
+        jobs.train_once(home)
+    with store.connect(home.database) as db:
+        [run] = db.runs()
+        assert (run.status, db.stop_wanted(run.id)) == ("stopped", False)
+        assert "max_tokens" in run.error
+    spent = server.service.bill
+    config.save(home.config, {"hosted": {"max_tokens": 0}})
+    outcome = jobs.train_once(home, resume=run.id)
+    assert outcome.run.id == run.id
+    assert outcome.run.status == "done"
+    assert server.service.bill.tokens > spent.tokens

@@ -1,0 +1,126 @@
+"""Two people and a shared folder: one adapter comes of it, and nothing that anybody said is in the folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from clawback import store
+from clawback.cli import main
+from clawback.errors import UsageError
+from clawback.federated import exchange
+from clawback.federated.exchange import Terms
+from clawback.jobs import federating
+from clawback.paths import Home
+from tests.conftest import rate_some
+
+
+@pytest.mark.slow
+def test_two_people_make_one_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared, homes = tmp_path / "shared", [Home(tmp_path / name) for name in ("anna", "ben")]
+    for home in homes:
+        rate_some(home)
+
+    def run(home: Home, *arguments: str) -> int:
+        monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+        return main(["federated", *arguments])
+
+    assert run(homes[0], "begin", str(shared), "--rank", "4") == 0
+    assert run(homes[0], "combine", str(shared)) == 2
+    for home in homes:
+        assert (
+            run(
+                home, "contribute", str(shared), "--name", home.root.name, "--seed", home.root.name[0] and "1"
+            )
+            == 0
+        )
+    assert run(homes[1], "combine", str(shared)) == 0
+    assert "2 updates (anna, ben)" in capsys.readouterr().out
+    one, two, made = (
+        load_file(shared / "round-0001" / f"{n}.safetensors") for n in ("anna", "ben", "combined")
+    )
+    assert all(np.allclose(made[n], (one[n] + two[n]) / 2, atol=1e-6) for n in made)
+    assert any(np.abs(v).max() > 0 for v in made.values())
+    assert all("lora_B" in n for n in made)  # A is frozen and never sent
+    with store.connect(homes[0].database) as db:
+        words = [t.response for t in db.turns()]
+    raw = b"".join(p.read_bytes() for p in shared.rglob("*") if p.is_file())
+    assert not any(word[:40].encode() in raw for word in words)
+
+    assert run(homes[0], "adopt", str(shared)) == 0
+    with store.connect(homes[0].database) as db:
+        version = db.version(1)
+        assert (version.status, db.live().number, db.run(version.run_id or 0).algorithm) == (
+            "candidate",
+            0,
+            "federated",
+        )
+    adapter = load_file(Path(version.path) / "adapter_model.safetensors")
+    named = {n.replace(".default", ""): v for n, v in made.items()}
+    shown = {n: v for n, v in adapter.items() if "lora_B" in n}
+    assert shown
+    assert all(np.allclose(shown[n], named[n]) for n in shown)
+    # The next round goes on from there.
+    assert run(homes[0], "contribute", str(shared), "--name", "anna") == 0
+    assert (shared / "round-0002" / "anna.safetensors").exists()
+
+
+def folder_with(tmp_path: Path, **terms: object) -> Path:
+    given: dict[str, object] = {"base": "embedded", "base_revision": "r", "rank": 2, "alpha": 4, "seed": 0}
+    exchange.begin(tmp_path, Terms(**(given | terms)))  # type: ignore[arg-type]
+    return tmp_path
+
+
+def test_an_update_that_cannot_be_used_is_left_out_and_named(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    for name in ("anna", "ben", "carl"):
+        exchange.put(folder, 1, name, {"b": np.ones((3, 2))}, {"ratings": "10", "base": "r"})
+    exchange.put(folder, 1, "dora", {"b": np.full((3, 2), np.nan)}, {"ratings": "10", "base": "r"})
+    exchange.put(folder, 1, "emil", {"b": np.ones((3, 2))}, {"ratings": "10", "base": "another"})
+    exchange.put(folder, 1, "fred", {"c": np.ones((9, 9))}, {"ratings": "10", "base": "r"})
+    (folder / "round-0001" / "gerd.safetensors").write_bytes(b"\x80\x04pickle")
+    done = federating.combine(folder)
+    assert done.people == ("anna", "ben", "carl")
+    assert [why.split(":")[0] for why in done.refused] == ["dora", "emil", "fred", "gerd"]
+    with pytest.raises(UsageError):
+        exchange.put(folder, 1, "../evil", {}, {})
+
+
+def test_nobody_counts_for_more_than_agreed(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, most=20)
+    exchange.put(folder, 1, "anna", {"b": np.zeros((1, 1))}, {"ratings": "20", "base": "r"})
+    exchange.put(folder, 1, "liar", {"b": np.ones((1, 1))}, {"ratings": "99999999", "base": "r"})
+    assert federating.combine(folder).weights == (20.0, 20.0)
+    assert load_file(folder / "round-0001" / "combined.safetensors")["b"] == pytest.approx(0.5)
+
+
+def test_noise_is_paid_for_and_said(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, clip=1.0, noise=4.0)
+    for number in (1, 2):
+        for name in ("anna", "ben", "carl", "dora", "emil"):
+            exchange.put(folder, number, name, {"b": 9 * np.ones((30, 30))}, {"ratings": "200", "base": "r"})
+        done = federating.combine(folder)
+        assert done.weights == (1.0,) * 5  # a person's share is bounded
+        federating.cleared(folder, number)
+    said = json.loads((folder / "round-0002" / "combined.json").read_text())
+    assert said["epsilon"] == pytest.approx(0.46, abs=0.001)  # μ = √2/4, δ = 1/50
+    assert exchange.names(folder, 1) == []
+    total = load_file(folder / "round-0002" / "combined.safetensors")["b"]
+    # Two rounds of clipped means (norm 1 each: 1/30 a coordinate) and noise of 4/5 each.
+    assert total.std() == pytest.approx(0.8 * 2**0.5, rel=0.1)
+    with pytest.raises(UsageError, match="Noise"):
+        Terms("embedded", "r", 2, 4, 0, rule="median", clip=1.0, noise=1.0)
+
+
+def test_terms_cannot_be_changed_under_way(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    with pytest.raises(UsageError, match="says something else"):
+        folder_with(folder, rank=8)
+    folder_with(folder)
+    save_file({"b": np.ones((1, 1))}, tmp_path / "x.safetensors")
