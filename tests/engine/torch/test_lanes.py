@@ -58,8 +58,8 @@ def test_a_model_of_the_kind_is_answered_from_by_the_lean_decoder(policy):
 def test_prompts_of_every_length_are_read_in_few_widths(policy, monkeypatch):
     """For each new one oneDNN compiles its products, and keeps them: megabytes and a third of a second."""
     for tokens in range(1, 5000):
-        assert tokens <= lanes._wide(tokens) <= max(tokens + 7, 1.25 * tokens + 1)
-    assert len({lanes._wide(tokens) for tokens in range(1, 2049)}) <= 36
+        assert tokens <= lanes.wide(tokens) <= max(tokens + 7, 1.25 * tokens + 1)
+    assert len({lanes.wide(tokens) for tokens in range(1, 2049)}) <= 36
     asked: list[int] = []
     plain = lanes.Decoder.read
     monkeypatch.setattr(lanes.Decoder, "read", lambda *given: (asked.append(given[4]), plain(*given))[1])

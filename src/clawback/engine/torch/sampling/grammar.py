@@ -19,7 +19,7 @@ from clawback.errors import UsageError
 
 MOST_BYTES = 64 * 1024
 """Of a schema, as JSON."""
-_COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_COMPACT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """A model that may put in blanks wherever JSON allows them can go on doing so for ever."""
 _MISSING = "needs llguidance here, which is not installed. Run: pip install 'clawback[json]', or leave the schema out and ask for text."
 
