@@ -66,3 +66,11 @@ def test_prompts_of_every_length_are_read_in_few_widths(policy, monkeypatch):
     for tokens in (65, 70, 79):
         lanes.Lean(policy).read([[5] * tokens])
     assert asked == [80, 80, 80]
+
+
+@torch.no_grad()
+def test_a_text_of_a_width_that_is_padded_has_the_same_vector(policy):
+    ids = [(7 * i) % 300 for i in range(67)]
+    states = policy.model.model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+    wanted = torch.nn.functional.normalize(states.mean(0), dim=0)
+    assert torch.allclose(torch.tensor(policy.embedding(ids)), wanted, atol=1e-5)
