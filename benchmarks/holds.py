@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
 
     for piece in PIECES:
         text = (piece * (SIZE // len(piece) + 1))[:SIZE]
-        messages = [{"role": "user", "content": text}]
+        messages = wire.parsed(dumps({"messages": [{"role": "user", "content": text}]}), "")["messages"]
         look("read a body", piece, lambda m=messages: wire.parsed(dumps({"messages": m}), ""))  # type: ignore[misc]
         look("take secrets out", piece, lambda t=text: redact(t))  # type: ignore[misc]
         look("find the session", piece, lambda m=messages: places(m))  # type: ignore[misc]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -123,6 +124,24 @@ def test_where_nobody_watches_a_long_phase_says_how_far_it_is(monkeypatch: pytes
         "the reward fell",
         "gate …",
     ]
+
+
+def test_on_a_narrow_terminal_no_count_and_no_clock_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    written = Terminal()
+    monkeypatch.setattr("sys.stderr", written)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    figures = {"loss": 0.112, "reward": 2.21, "kl": 0.0935}
+    with progress_bar() as follow:
+        follow({"phase": "prepare"})
+        follow({"phase": "train", "step": 160, "steps": 256, "seconds_left": 41.0, **figures})
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue())
+    assert "160 of 256 0:00:00" in shown
+    assert "…" not in shown
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ ASK: Any = [{"role": "user", "content": "Tell me about the otter."}]
 
 
 @pytest.fixture
-def server(trained: Home, running: Callable[[Any], Running]) -> Running:
-    return running(serving.make(trained))
+def server(home: Home, running: Callable[[Any], Running]) -> Running:
+    return running(serving.make(home))
 
 
 @pytest.fixture
@@ -33,7 +33,9 @@ def client(server: Running) -> openai.OpenAI:
     return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
 
 
-def test_one_model_a_text_to_go_on_from_and_vectors(client: openai.OpenAI, trained: Home) -> None:
+def test_one_model_a_text_to_go_on_from_and_vectors(trained: Home, running: Callable[[Any], Running]) -> None:
+    served = running(serving.make(trained))
+    client = openai.OpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0)
     assert client.models.retrieve("clawback-v1").id == "clawback-v1"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("clawback-v99")
@@ -52,11 +54,11 @@ def test_one_model_a_text_to_go_on_from_and_vectors(client: openai.OpenAI, train
     assert plain.data[0].embedding == pytest.approx(one, abs=1e-5)
 
 
-def test_log_probs_are_told_and_are_those_that_are_kept(client: openai.OpenAI, trained: Home) -> None:
+def test_log_probs_are_told_and_are_those_that_are_kept(client: openai.OpenAI, home: Home) -> None:
     said = client.chat.completions.create(model="clawback", messages=ASK, seed=2, logprobs=True).choices[0]
     assert said.logprobs
     assert said.logprobs.content
-    with store.connect(trained.database) as db:
+    with store.connect(home.database) as db:
         kept = db.turns(limit=1)[0]
     assert [t.logprob for t in said.logprobs.content] == pytest.approx(kept.response_logprobs)
     told: list[float] = []
@@ -97,7 +99,7 @@ TITLE = {
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_agents_errand_gets_its_title_in_json_and_is_not_trained_on(
-    server: Running, trained: Home, stream: bool
+    server: Running, home: Home, stream: bool
 ) -> None:
     layout = {"type": "json_schema", "name": "x", "schema": TITLE}
     asks: dict[str, Any] = {
@@ -116,7 +118,7 @@ def test_an_agents_errand_gets_its_title_in_json_and_is_not_trained_on(
         made = json.loads(said.text)
         jsonschema.validate(made, TITLE)
         assert 'finish_reason": "length' not in answer.text
-        with store.connect(trained.database) as db:
+        with store.connect(home.database) as db:
             kept = db.turns(limit=1)[0]
         assert (kept.kind, kept.response) == ("side", said.text)
 

@@ -58,11 +58,19 @@ def test_a_model_of_the_kind_is_answered_from_by_the_lean_decoder(policy):
 def test_prompts_of_every_length_are_read_in_few_widths(policy, monkeypatch):
     """For each new one oneDNN compiles its products, and keeps them: megabytes and a third of a second."""
     for tokens in range(1, 5000):
-        assert tokens <= lanes._wide(tokens) <= max(tokens + 7, 1.25 * tokens + 1)
-    assert len({lanes._wide(tokens) for tokens in range(1, 2049)}) <= 36
+        assert tokens <= lanes.wide(tokens) <= max(tokens + 7, 1.25 * tokens + 1)
+    assert len({lanes.wide(tokens) for tokens in range(1, 2049)}) <= 36
     asked: list[int] = []
     plain = lanes.Decoder.read
     monkeypatch.setattr(lanes.Decoder, "read", lambda *given: (asked.append(given[4]), plain(*given))[1])
     for tokens in (65, 70, 79):
         lanes.Lean(policy).read([[5] * tokens])
     assert asked == [80, 80, 80]
+
+
+@torch.no_grad()
+def test_a_text_of_a_width_that_is_padded_has_the_same_vector(policy):
+    ids = [(7 * i) % 300 for i in range(67)]
+    states = policy.model.model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+    wanted = torch.nn.functional.normalize(states.mean(0), dim=0)
+    assert torch.allclose(torch.tensor(policy.embedding(ids)), wanted, atol=1e-5)

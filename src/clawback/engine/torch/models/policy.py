@@ -215,12 +215,17 @@ class Policy:
     @torch.no_grad()
     def embedding(self, ids: Sequence[int]) -> list[float]:
         """The mean of the base model's last hidden states over a text, as a vector ``[hidden]`` of length one."""
+        from clawback.engine.torch.sampling.lanes import wide
+
         inner: Any = self.model
         causal = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
         with self.base():
             body = getattr(causal, causal.base_model_prefix)
-            states = body(input_ids=torch.tensor([list(ids)], device=self.device)).last_hidden_state
-        mean = states[0].float().mean(0)
+            # Padding on the right, which no token before it sees: each new length would be compiled for.
+            spare = min(wide(len(ids)), max(self.info.context, len(ids))) - len(ids)
+            padded = torch.tensor([[*ids, *[ids[-1]] * spare]], device=self.device)
+            states = body(input_ids=padded).last_hidden_state
+        mean = states[0, : len(ids)].float().mean(0)
         unit: list[float] = torch.nn.functional.normalize(mean, dim=0).tolist()
         return unit
 

@@ -87,7 +87,7 @@ class Lean:
                     break
                 some.append(prompt)
             slots = torch.arange(first + done, first + done + len(some), device=self.decoder.device)
-            parts.append(self.decoder.read(some, self.cache, slots, _wide(max(map(len, some)))))
+            parts.append(self.decoder.read(some, self.cache, slots, wide(max(map(len, some)))))
             done += len(some)
         self.position += [len(prompt) - 1 for prompt in prompts]
         return torch.cat(parts)
@@ -122,7 +122,7 @@ def _even(rows: int) -> int:
     return rows if rows <= 2 else 4 if rows <= 4 else rows + -rows % 8
 
 
-def _wide(tokens: int) -> int:
+def wide(tokens: int) -> int:
     """Four widths an octave: each new one costs oneDNN a compilation and some megabytes that it keeps."""
     step = max(8, 1 << max(0, tokens.bit_length() - 3))
     return tokens + -tokens % step
