@@ -8,50 +8,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
-from clawback.progress import OnProgress
-from clawback.prompts.guards import Screen, objections
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.rules import distance
-from clawback.prompts.search.budget import Budget
 from clawback.prompts.search.candidates import Candidate
 from clawback.prompts.search.genome import PromptGenome, crossover_genomes
-from clawback.prompts.search.journal import Journal
-from clawback.prompts.search.ledger import Ledger, Over
-from clawback.prompts.search.optimize import Result, Run, Settings
-from clawback.prompts.types import Evaluate, Example, Propose, Request
+from clawback.prompts.search.optimize import Optimizer, Run, Settings
+from clawback.prompts.search.optimize import optimize as search
+from clawback.prompts.types import Example, Request
 
 SIZE, ELITE = 8, 3
 """Children a generation, and parents that they are made from."""
 
 
-def optimize(
-    prompt: Prompt,
-    examples: Sequence[Example],
-    evaluate: Evaluate,
-    propose: Propose,
-    budget: Budget,
-    *,
-    journal: Journal | None = None,
-    remarks: Sequence[str] = (),
-    seed: int = 0,
-    on_progress: OnProgress | None = None,
-    screen: Screen = objections,
-    settings: Settings | None = None,
-) -> Result:
-    """As ``search.optimize``."""
-    run = _Generations(prompt, examples, Ledger(evaluate, propose, budget, journal), settings or Settings(merge=False), tuple(remarks), seed, screen)  # fmt: skip
-    tell = on_progress or (lambda _: None)
-    try:
-        while not (stopped := run.generation()):
-            tell({"phase": "generation", "step": run.ledger.spent.calls, "steps": budget.calls or run.ledger.spent.calls})  # fmt: skip
-    except Over as over:
-        stopped = str(over)
-    return run.finish(stopped)
+class Generations(Run):
+    phase = "generation"
 
-
-class _Generations(Run):
-    def generation(self) -> str:
+    def step(self) -> str:
         """One generation: ``SIZE`` children of the elite. Why the search is over, or ""."""
         elite = [one for _, one in self.pool.ranked(self.train)][:ELITE]
         for _ in range(SIZE):
@@ -88,3 +62,7 @@ class _Generations(Run):
             Request(prompt, cases, self.remarks, lost=tuple(one.lost[-12:]), number=self.number)
         )
         return made.prompt and one.prompt.with_refinement(made.prompt.text, **made.prompt.metadata)
+
+
+optimize: Optimizer = partial(search, settings=Settings(merge=False), strategy=Generations)
+"""As ``search.optimize``."""

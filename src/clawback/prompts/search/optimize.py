@@ -20,7 +20,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from clawback.progress import OnProgress
 from clawback.prompts.guards import Screen, objections
@@ -135,6 +135,7 @@ def optimize(
     on_progress: OnProgress | None = None,
     screen: Screen = objections,
     settings: Settings | None = None,
+    strategy: type[Run] | None = None,
 ) -> Result:
     """Search for a prompt that does better on the examples.
 
@@ -148,18 +149,19 @@ def optimize(
         remarks: what the person said that belongs to no one example.
         seed: the same seed and the same outcomes of calls give the same search.
         screen: looks at each proposal before anything is paid for it.
+        strategy: how the search goes about it; None: by reflection.
 
     Raises:
         UsageError: no examples, or two with one id.
     """
     settings = settings or Settings()
-    run = Run(
+    run = (strategy or Run)(
         prompt, examples, Ledger(evaluate, propose, budget, journal), settings, tuple(remarks), seed, screen
     )
     tell = on_progress or (lambda _: None)
     try:
         while not (stopped := run.step()):
-            tell({"phase": "search", "step": run.ledger.spent.calls, "steps": budget.calls or run.ledger.spent.calls, "proposals": run.ledger.spent.proposals, "candidates": len(run.pool.all)})  # fmt: skip
+            tell({"phase": run.phase, "step": run.ledger.spent.calls, "steps": budget.calls or run.ledger.spent.calls, "proposals": run.ledger.spent.proposals, "candidates": len(run.pool.all)})  # fmt: skip
     except Over as over:
         stopped = str(over)
     return run.finish(stopped)
@@ -169,6 +171,7 @@ def optimize(
 class Run:
     """One search under way."""
 
+    phase: ClassVar[str] = "search"
     prompt: Prompt
     examples: Sequence[Example]
     ledger: Ledger
