@@ -8,7 +8,7 @@ from clawback.environments.verifying import EnvironmentVerifier
 from clawback.errors import NotFound, UsageError
 from clawback.rewards import verifiers
 
-PARITY = '''
+PARITY = """
 from clawback.environments.core import EnvironmentFailure, Observation, Step, Task
 
 class Parity:
@@ -32,7 +32,7 @@ class Question:
         return Step((), 3.0 if said == "much" else -1.0 if said == "none" else float(said == ("odd" if self.n % 2 else "even")), True)
     async def close(self):
         pass
-'''
+"""
 
 
 @pytest.fixture
