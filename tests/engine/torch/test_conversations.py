@@ -86,3 +86,20 @@ def test_models_that_the_decoder_does_not_know_are_drawn_from_all_the_same(folde
     for prompt, one in said[1]:
         [values] = policy.scorer([Encoded(tuple(prompt), one.ids)]).split()
         torch.testing.assert_close(torch.tensor(one.logprobs), values.detach(), atol=1e-3, rtol=1e-3)
+
+
+def test_what_new_conversations_begin_with_alike_is_read_once(folders):
+    policy = engine.load(str(folders("llama")))
+    rules = list(range(5, 45))
+    turns = [Turn(i, [*rules, 60 + i], i, 4) for i in range(6)]
+    drawer = Conversations(policy, sampling=Sampling(1.0))
+    together = drawer.draw(turns)
+    assert (drawer.read, drawer.reused) == (40 + 6, 5 * 40)
+    alone = [Conversations(policy, sampling=Sampling(1.0)).draw([one])[0] for one in turns]
+    assert [one.ids for one in together] == [one.ids for one in alone]
+    # One that begins while others are under way takes it over from them.
+    late = Turn("late", [*rules, 99], 7, 4)
+    goes_on = Turn(0, [*turns[0].ids, *together[0].ids, 70], 8, 4)
+    [_, drawn] = drawer.draw([goes_on, late])
+    assert drawer.read - 46 <= 3
+    assert drawn.ids == Conversations(policy, sampling=Sampling(1.0)).draw([late])[0].ids

@@ -61,7 +61,7 @@ class Settings:
     """The file to keep checkpoints in, and to go on from where it exists."""
     fingerprint: str = ""
     """What the run is made of. A checkpoint of another run is not gone on with."""
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    checkpoint_seconds: float = field(default_factory=lambda: CHECKPOINT_SECONDS)
 
 
 @dataclass
