@@ -37,6 +37,8 @@ def check(home: Home) -> list[Finding]:
         _model,
         _lock,
         _background,
+        _ratings,
+        _diverged,
         _taps,
         _disk,
         _private,
@@ -224,6 +226,43 @@ def _background(home: Home) -> Iterator[Finding]:
         }
     else:
         yield _well("training in the background has not failed")
+
+
+LOPSIDED = 0.05
+"""Share of good (or bad) ratings under which there is next to nothing to learn from."""
+ENOUGH = 32
+"""Ratings under which their share says little."""
+
+
+def _ratings(home: Home) -> Iterator[Finding]:
+    """Training that stalls, and rewards that are always low: what the ratings themselves show."""
+    with store.connect(home.database) as db:
+        good, bad = db.count_ratings()
+    share = good / (good + bad) if good + bad else 0.5
+    if good + bad >= ENOUGH and not LOPSIDED <= share <= 1 - LOPSIDED:
+        which = "good" if share > 0.5 else "bad"
+        fix = "Rate some of the others as well (`clawback inbox` shows what tells most): a reward that is always the same teaches nothing."
+        yield {"ok": False, "what": f"{max(good, bad)} of {good + bad} ratings are {which}", "fix": fix}
+    else:
+        yield _well(
+            f"ratings are of both kinds ({good} good, {bad} bad)" if good and bad else "few ratings so far"
+        )
+
+
+def _diverged(home: Home) -> Iterator[Finding]:
+    """Whether the last runs ended because the policy drifted away or the reward fell."""
+    with store.connect(home.database) as db:
+        rejected = [v for v in db.versions()[-3:] if v.status == "rejected"]
+    drifted = [v for v in rejected if any("drift" in str(r) for r in (v.report or {}).get("reasons", ()))]
+    if len(drifted) >= 2:
+        fix = "Learn more carefully: `clawback config set training.preset careful`, or a lower training.overrides.learning_rate."
+        yield {
+            "ok": False,
+            "what": f"versions {', '.join(str(v.number) for v in drifted)} drifted too far from the base",
+            "fix": fix,
+        }
+    else:
+        yield _well("the last versions have not drifted away")
 
 
 def _taps(home: Home) -> Iterator[Finding]:

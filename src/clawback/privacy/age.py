@@ -42,7 +42,7 @@ def unlock(path: Path, *, identity: Path | None = None, passphrase: str = "") ->
     data = path.read_bytes()
     try:
         if passphrase:
-            return bytes(pyrage.passphrase.decrypt(data, passphrase))
+            return _by_passphrase(pyrage, data, passphrase)
         if identity is None:
             raise UsageError(
                 f"{path} is encrypted: name your key with --identity FILE, or give --passphrase."
@@ -52,6 +52,17 @@ def unlock(path: Path, *, identity: Path | None = None, passphrase: str = "") ->
         raise UsageError(
             f"{path} does not open with that {'passphrase' if passphrase else 'key'}: {error}."
         ) from None
+
+
+def _by_passphrase(pyrage: Any, data: bytes, passphrase: str) -> bytes:
+    """age measures what a passphrase may cost on this machine each time, and refuses one that seems too dear: on a busy machine, for a moment."""
+    for _ in range(4):
+        try:
+            return bytes(pyrage.passphrase.decrypt(data, passphrase))
+        except pyrage.DecryptError as error:
+            if "xcessive work" not in str(error):
+                raise
+    return bytes(pyrage.passphrase.decrypt(data, passphrase))
 
 
 def _recipients(pyrage: Any, text: str) -> list[Any]:
