@@ -186,7 +186,8 @@ def evidence(
     """What the gate would see: ``ratings [n]`` of the answers ``rated``, of which the candidate has learned all but those ``held``."""
     ensemble = read(here, rated, ratings)
     nine = BEST + 1
-    contrast = ensemble.contrast(here.seen[asked * nine + picked], here.seen[asked * nine + BEST], SHARE)
+    sides = (here.seen[asked * nine + chosen] for chosen in (picked, BEST))
+    contrast = ensemble.contrast(*sides, SHARE, paired=True)
     scores = promise[rated]
     share = ((scores[:, 1:] < scores[:, :1]).sum(1) + 0.5) / (BEST + 1)
     shift = DAMPED * (best - 1) * np.log(share) / here.tokens[rated, 0]

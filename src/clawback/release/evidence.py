@@ -106,7 +106,7 @@ def weigh(
     theirs = seen(asked, before, both)
     if folded:
         theirs = halfway(theirs, seen(asked, base, ground[: len(both)]))
-    contrast = compare(ensemble, seen(asked, ours, both), theirs)
+    contrast = compare(ensemble, seen(asked, ours, both), theirs, paired=not folded)
     tokens = sum(len(c.ids) for c in base.completions)
     return Evidence(
         good=sum(s.reward > 0 for s in samples),
@@ -196,13 +196,15 @@ def read(
     return learn(base, rated, rewards, remarks, ridge=settings.ridge, shares=settings.shares, seed=seed)
 
 
-def compare(ensemble: RewardEnsemble, ours: views.Answers, before: views.Answers) -> Contrast:
-    """What the reader makes of two versions' answers to the same prompts."""
+def compare(
+    ensemble: RewardEnsemble, ours: views.Answers, before: views.Answers, *, paired: bool = True
+) -> Contrast:
+    """What the reader makes of two versions' answers; ``paired``: to the same prompts in the same order."""
     from clawback.rewards.reward_ensemble import Contrast
 
     if len(ours.texts) < LEAST_KNOWN:
         return Contrast(0.0, 1.0, 0.5)  # nothing can be told apart
-    return ensemble.contrast(ensemble.views.view(ours), ensemble.views.view(before), RULES)
+    return ensemble.contrast(ensemble.views.view(ours), ensemble.views.view(before), RULES, paired=paired)
 
 
 def sampled(

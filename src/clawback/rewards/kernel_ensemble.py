@@ -94,11 +94,12 @@ class KernelEnsemble:
         return first, np.sqrt(np.maximum(second - first**2, 0.0))
 
     def contrast(
-        self, ours: Mapping[str, Floats], before: Mapping[str, Floats]
+        self, ours: Mapping[str, Floats], before: Mapping[str, Floats], *, paired: bool = False
     ) -> tuple[Floats, Floats, Floats]:
         """By how much the mean of what is expected of ``ours`` exceeds that of ``before``, model by model: weights (sum 1), means, variances.
 
-        A variance is that of the function along the difference of both means, plus that of having drawn so many answers.
+        A variance is that of the function along the difference of both means, plus that of having drawn so many answers; ``paired``: they answer the
+        same prompts in the same order, and what a prompt does to both answers to it is no noise.
         """
         sides = [
             np.array([k(side, self.rated) for k in self.kernels]) for side in (ours, before)
@@ -117,7 +118,11 @@ class KernelEnsemble:
             cross = cross - cross.mean()
             left = max(float(mix @ own - cross @ self.inverses[model, i] @ cross), 0.0)
             made = [np.tensordot(mix, side, 1) @ alpha for side in sides]
-            drawn = sum(float(np.var(x, ddof=1)) / len(x) for x in made if len(x) > 1)
+            drawn = sum(
+                float(np.var(x, ddof=1)) / len(x)
+                for x in ([made[0] - made[1]] if paired else made)
+                if len(x) > 1
+            )
             rows.append((self.weights[model, i], cross @ alpha, self.scales[model, i] * left + drawn))
         weights, means, variances = np.array(rows, dtype=np.float64).T
         return weights / weights.sum(), means, variances

@@ -75,12 +75,14 @@ class RewardEnsemble:
         mean, sd = self.kernels.predict(seen.views)
         return np.asarray(rules + (1 - share) * (mean - pessimism * sd), dtype=np.float64)
 
-    def contrast(self, ours: Viewed, before: Viewed, share: float) -> Contrast:
-        """``ours`` against ``before``, by everything that the ratings may be about."""
+    def contrast(self, ours: Viewed, before: Viewed, share: float, *, paired: bool = False) -> Contrast:
+        """``ours`` against ``before``, by everything that the ratings may be about; ``paired``: row by row they answer the same prompts."""
         share = self.share(share)
-        parts = [(share, self.conjunctions.contrast(ours.signs, before.signs))] if share > 0.0 else []
+        parts = []
+        if share > 0.0:
+            parts.append((share, self.conjunctions.contrast(ours.signs, before.signs, paired=paired)))
         if share < 1.0:
-            parts.append((1 - share, self.kernels.contrast(ours.views, before.views)))
+            parts.append((1 - share, self.kernels.contrast(ours.views, before.views, paired=paired)))
         weights = np.concatenate([part * of[0] for part, of in parts])
         means, variances = (np.concatenate([of[i] for _, of in parts]) for i in (1, 2))
         gain = float(weights @ means)

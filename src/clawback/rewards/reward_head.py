@@ -88,18 +88,6 @@ class Head:
         spread = (x @ x.T - (along * self.shrink) @ along.T) / self.ridge
         return x @ self.weights + self.bias, self.noise * (spread + 1.0 / len(self.ratings))
 
-    def contrast(self, ours: ArrayLike, theirs: ArrayLike) -> tuple[float, float]:
-        """By how much the mean rating of answers ``ours [n, d]`` exceeds that of ``theirs [m, d]``: mean and variance.
-
-        The variance is that of the weights along the difference of the means, plus that of having drawn n and m answers.
-        """
-        a, b = self._standardise(ours), self._standardise(theirs)
-        apart = a.mean(axis=0) - b.mean(axis=0)  # [d]
-        along = self.basis @ apart
-        weights = (float(apart @ apart) - float(np.sum(along * along * self.shrink))) / self.ridge
-        drawn = sum(float(np.var(x @ self.weights, ddof=1)) / len(x) for x in (a, b) if len(x) > 1)
-        return float(apart @ self.weights), self.noise * max(weights, 0.0) + drawn
-
     def reward(self, features: ArrayLike, pessimism: float = 0.0) -> Floats:
         """``[m]``: the prediction, less ``pessimism`` standard deviations of it."""
         mean, variance = self.predict(features)

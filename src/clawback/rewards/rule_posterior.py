@@ -159,10 +159,18 @@ class RulePosterior:
         mean = 2 * (self.met(signs) @ self.weights) - 1
         return mean, np.sqrt(np.maximum(1 - mean**2, 0.0))
 
-    def contrast(self, ours: ArrayLike, before: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    def contrast(
+        self, ours: ArrayLike, before: ArrayLike, *, paired: bool = False
+    ) -> tuple[Floats, Floats, Floats]:
         """By how much more of the answers with signs ``ours [n, m]`` are what is wanted than of ``before [n', m]``, in units of a rating, rule by
-        rule: weights (sum 1), means and variances of having drawn so many."""
+        rule: weights (sum 1), means and variances of having drawn so many. ``paired``: row by row they answer the same prompts."""
         one, other = self.met(ours), self.met(before)
+        if paired:
+            count = len(one)
+            gained, lost = (one & ~other).sum(axis=0), (~one & other).sum(axis=0)
+            mean = (gained - lost) / (count + 1)
+            # Half a prompt that changed is added: of 96 that did not, one may still.
+            return self.weights, 2 * mean, 4 * ((gained + lost + 0.5) / (count + 1) - mean**2) / count
         # Of n answers in which k were met, (k + ½) / (n + 1): none in 96 is no proof of never.
         a, b = ((m.sum(axis=0) + 0.5) / (len(m) + 1) for m in (one, other))
         return self.weights, 2 * (a - b), 4 * (a * (1 - a) / len(one) + b * (1 - b) / len(other))
