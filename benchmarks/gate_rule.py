@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from clawback.config import Gate
 from clawback.feedback import hold_out
 from clawback.release.rule import MOST_LOOKS, Evidence, Sampled, decide
+from clawback.rewards.reward_ensemble import RIDGE, RULES
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -36,7 +37,7 @@ Rated = tuple[Ints, Floats, Bools]
 """Numbers of the prompts whose first answer was rated, in order; the ratings; which of them are kept for the gate."""
 
 RATED, CAPTURED, FRESH, NOISE, HELD, BEST = 32, 4, 96, 0.1, Gate().held_out, 8
-DAMPED, RIDGE, SHARE, PESSIMISM = 0.35, 0.8, 0.5, 0.5
+DAMPED, PESSIMISM = 0.35, 0.5
 IMPROVED = 0.10
 KINDS = ("learned", "shuffled", "random", "noise")
 TAPPED_GOOD = (0.15, 0.3, 0.5, 0.7)
@@ -150,7 +151,7 @@ def case(
         )
     else:
         ensemble = read(here, rated[train], learned)
-        promise = ensemble.score(here.seen, SHARE, PESSIMISM).reshape(here.tokens.shape)
+        promise = ensemble.score(here.seen, RULES, PESSIMISM).reshape(here.tokens.shape)
     best = 2 if kind == "random" else BEST
     picked = promise[asked, :best].argmax(1)
     decisions = []
@@ -187,7 +188,7 @@ def evidence(
     ensemble = read(here, rated, ratings)
     nine = BEST + 1
     sides = (here.seen[asked * nine + chosen] for chosen in (picked, BEST))
-    contrast = ensemble.contrast(*sides, SHARE, paired=True)
+    contrast = ensemble.contrast(*sides, RULES, paired=True)
     scores = promise[rated]
     share = ((scores[:, 1:] < scores[:, :1]).sum(1) + 0.5) / (BEST + 1)
     shift = DAMPED * (best - 1) * np.log(share) / here.tokens[rated, 0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -249,3 +251,22 @@ def test_what_is_asked_has_a_price_that_can_be_told() -> None:
     assert len(kept) <= prompt_gate.MOST_MESSAGES + 1
     assert not any(m["role"] == "tool" or "tool_calls" in m for m in kept)
     assert prompt_gate.recent([long, *said]) == kept[1:]
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # importing it fails
+from clawback.records import Sample
+from clawback.release import prompt_gate
+lists, prose = "- One.\\n- Two.\\n- Three.", "One and two and three, in a row."
+asked = [({"role": "user", "content": f"Question {i}?"},) for i in range(16)]
+samples = [Sample(i, asked[i], (lists, prose)[i % 2], (1.0, -1.0)[i % 2]) for i in range(16)]
+found = prompt_gate.measure(samples, asked, [lists] * 16, [prose] * 16, [lists, prose] * 8)
+assert found.better > 0.9, found.better
+"""
+
+
+def test_a_prompt_is_judged_where_there_is_no_torch() -> None:
+    """A light install, for models whose weights are elsewhere."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

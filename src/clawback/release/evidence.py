@@ -24,8 +24,6 @@ ANSWERS = 96
 """Fresh answers from each version, unless the run was sized to less."""
 LEAST_KNOWN = 8
 """Of fewer answers that can be compared nothing is told."""
-RULES = 0.5
-"""A priori share of the rules in what is read, as in a run (``GradingSettings.conjunctions``)."""
 MOST_LIKED = 48
 """Of the answers that were rated good, the newest are looked at;"""
 FEWEST_LIKED = 4
@@ -182,8 +180,8 @@ def read(
     """The reader of a run, fitted on all ratings and on what was said about the answers."""
     import numpy as np
 
-    from clawback.engine.torch.sources.graded import GradingSettings
-    from clawback.rewards.reward_ensemble import learn
+    from clawback.rewards.features import SHARES
+    from clawback.rewards.reward_ensemble import RIDGE, learn
 
     remarks = [
         (ids, s.response, hint)
@@ -191,16 +189,15 @@ def read(
         for hint in s.hints
         if not hint.startswith(BETTER)
     ]
-    settings = GradingSettings()
     rewards = np.array([s.reward for s in samples])
-    return learn(base, rated, rewards, remarks, ridge=settings.ridge, shares=settings.shares, seed=seed)
+    return learn(base, rated, rewards, remarks, ridge=RIDGE, shares=SHARES, seed=seed)
 
 
 def compare(
     ensemble: RewardEnsemble, ours: views.Answers, before: views.Answers, *, paired: bool = True
 ) -> Contrast:
     """What the reader makes of two versions' answers; ``paired``: to the same prompts in the same order."""
-    from clawback.rewards.reward_ensemble import Contrast
+    from clawback.rewards.reward_ensemble import RULES, Contrast
 
     if len(ours.texts) < LEAST_KNOWN:
         return Contrast(0.0, 1.0, 0.5)  # nothing can be told apart

@@ -67,10 +67,11 @@ class TextReward:
         import numpy as np
 
         from clawback.rewards import guards
+        from clawback.rewards.reward_ensemble import RULES
 
         if not pairs:
             return []
-        raw = self.ensemble.reward(answers(self.vocabulary, pairs), 0.5, 0.0)
+        raw = self.ensemble.reward(answers(self.vocabulary, pairs), RULES, 0.0)
         scores = 0.5 + 0.5 * np.tanh((raw - self.usual) / (2 * self.scale))
         return [
             0.0 if not text.strip() or guards.repeats(text) else float(s)
@@ -94,6 +95,7 @@ def learn(samples: Sequence[Sample], seen: Sequence[tuple[str, str]] = (), seed:
     import numpy as np
 
     from clawback.rewards.features import SHARES
+    from clawback.rewards.reward_ensemble import RIDGE, RULES
     from clawback.rewards.reward_ensemble import learn as fit
 
     vocabulary = Vocabulary()
@@ -107,9 +109,8 @@ def learn(samples: Sequence[Sample], seen: Sequence[tuple[str, str]] = (), seed:
         for hint in s.hints
         if not hint.startswith(BETTER)
     ]
-    style, tokens, hidden = SHARES
     made = fit(
-        ground, answers(vocabulary, pairs), rewards, remarks, ridge=0.8, shares=(style, tokens, hidden), seed=seed
+        ground, answers(vocabulary, pairs), rewards, remarks, ridge=RIDGE, shares=SHARES, seed=seed
     )  # fmt: skip
-    raw = made.reward(ground, 0.5, 0.0)
+    raw = made.reward(ground, RULES, 0.0)
     return TextReward(made, vocabulary, float(raw.mean()), max(float(raw.std()), 0.05))

@@ -27,6 +27,10 @@ __all__ = ["Answers", "Contrast", "RewardEnsemble", "fit", "learn"]
 
 NORMAL = NormalDist()
 
+RIDGE = 0.8
+"""λ of the kernels, where an average answer has features of squared length 1."""
+RULES = 0.5
+"""A priori share of the rules in what is expected; the rest is the kernels'."""
 PHRASES = 16
 """Quoted texts that are looked for, those most spoken of: with the hypotheses it goes as the third power of the signs."""
 

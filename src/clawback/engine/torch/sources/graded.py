@@ -19,7 +19,7 @@ from clawback.engine.torch.scoring.pooling import pooled
 from clawback.errors import TrainingError
 from clawback.rewards.features import SHARES, Floats
 from clawback.rewards.guards import repeats
-from clawback.rewards.reward_ensemble import Answers, RewardEnsemble, learn
+from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, RewardEnsemble, learn
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
@@ -64,9 +64,9 @@ class GradingSettings:
 
     grounding: int = 256
     """Answers of the base that show how answers vary."""
-    ridge: float = 0.8
+    ridge: float = RIDGE
     """λ of the head, where an average answer has features of squared length 1."""
-    conjunctions: float = 0.5
+    conjunctions: float = RULES
     """Share of the rule posterior in what is expected of an answer; the rest is the ridge's."""
     pessimism: float = 0.5
     """Standard deviations of its prediction that each takes off."""
