@@ -22,6 +22,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DATA = HERE.parent.parent / "shared" / "data" / "alpaca-eval-rated.jsonl"
+SUMS = DATA.with_name("gsm8k-test.json")
 RESULTS = HERE.parent / "bench-results" / "real"
 OWN, HELD_OUT, LONGEST_PROMPT = 160, 64, 200
 ROOM = 128
@@ -76,6 +77,8 @@ class World:
         others = [one for one in lines if one["prompt"] in set(prompts[OWN + HELD_OUT :])]
         self.neutral = [(one["prompt"], one["response"][:600]) for one in others[:32]]
         """Other models' answers to prompts that nobody rated."""
+        self.sums = sums(SUMS)
+        """Sums in words (GSM8K's questions): text that has no manner that a person could have rated."""
         self.policy = engine.load(options.model, dtype=options.dtype)
         self.captured = self._captured()
         self.of_base: tuple[list[Any], dict[str, Any]] | None = None
@@ -192,19 +195,36 @@ class World:
             "relevance": mean(float((a - b).mean()) for a, b in zip(base, odd, strict=True) if len(a)),
             "kl_a_token": mean(sum(one.logprobs) - float(b.sum()) for one, b in zip(made, base, strict=True))
             / max(1.0, mean(len(i) for i in ids)),
-            "perplexity": self._perplexity(),
+            "perplexity": self._perplexity(self.neutral),
+            "sums": self._perplexity(self.sums),
         }
 
-    def _perplexity(self) -> float:
-        """Of other models' answers, over that under the base."""
+    def _perplexity(self, texts: list[tuple[str, str]]) -> float:
+        """Of answers to prompts, over that under the base; at temperature 1, whatever the policy draws at."""
         import math
 
-        asked, texts = [user(p) for p, _ in self.neutral], [t for _, t in self.neutral]
-        ours = self.policy.logprobs(asked, texts)
-        with self.policy.base():
-            base = self.policy.logprobs(asked, texts)
+        from clawback.engine.types import Sampling
+
+        if not texts:
+            return math.nan
+        drawn_at, self.policy.sampling = self.policy.sampling, Sampling(1.0)
+        try:
+            asked, answers = [user(p) for p, _ in texts], [t for _, t in texts]
+            ours = self.policy.logprobs(asked, answers)
+            with self.policy.base():
+                base = self.policy.logprobs(asked, answers)
+        finally:
+            self.policy.sampling = drawn_at
         tokens = sum(map(len, ours))
         return math.exp(sum(float((b - a).sum()) for a, b in zip(ours, base, strict=True)) / tokens)
+
+
+def sums(path: Path) -> list[tuple[str, str]]:
+    """32 sums in words, as answers; none where there is no such file."""
+    if not path.is_file():
+        return []
+    asked = "Write a sum in words, of several steps."
+    return [(asked, one["question"]) for one in json.loads(path.read_text("utf-8"))[:32]]
 
 
 def user(text: str) -> tuple[dict[str, str], ...]:
@@ -228,7 +248,7 @@ def mean(values: Any) -> float:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Means over persons, by taste and recipe."""
-    columns = ("liked", "words", "ended", "relevance", "kl_a_token", "perplexity", "cpu_seconds")
+    columns = ("liked", "words", "ended", "relevance", "kl_a_token", "perplexity", "sums", "cpu_seconds")
     lines = ["| taste | recipe | " + " | ".join(columns) + " | gate |", "| --- " * (len(columns) + 3) + "|"]
     for key in dict.fromkeys((row["taste"], row["recipe"]) for row in rows):
         same = [row for row in rows if (row["taste"], row["recipe"]) == key]

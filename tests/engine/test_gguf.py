@@ -19,6 +19,7 @@ from clawback.engine import gguf_file, local_models
 from clawback.engine.local_models import Source
 from clawback.engine.torch.models import gguf
 from clawback.engine.torch.models.loading import resolve
+from clawback.engine.types import Sampling
 from clawback.errors import ModelError, NotFound
 from tests.engine import gguf_files
 from tests.engine.conftest import TEMPLATE, tokenizer
@@ -308,7 +309,7 @@ def test_the_real_wheel_answers() -> None:
     policy = engine.load("smollm2")
     assert policy.info.total_parameters == 134_515_008
     asked = [[{"role": "user", "content": "What is the capital of France? Answer in one word."}]]
-    [[answer]] = policy.generate(asked, temperature=0.01, max_tokens=12)
+    [[answer]] = policy.generate(asked, sampling=Sampling(0.01), max_tokens=12)
     assert "Paris" in answer.text
 
 
