@@ -22,7 +22,6 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DATA = HERE.parent.parent / "shared" / "data" / "alpaca-eval-rated.jsonl"
-SUMS = DATA.with_name("gsm8k-test.json")
 RESULTS = HERE.parent / "bench-results" / "real"
 OWN, HELD_OUT, LONGEST_PROMPT = 160, 64, 200
 ROOM = 128
@@ -77,7 +76,7 @@ class World:
         others = [one for one in lines if one["prompt"] in set(prompts[OWN + HELD_OUT :])]
         self.neutral = [(one["prompt"], one["response"][:600]) for one in others[:32]]
         """Other models' answers to prompts that nobody rated."""
-        self.sums = sums(SUMS)
+        self.sums = sums(options.prompts.with_name("gsm8k-test.json"))
         """Sums in words (GSM8K's questions): text that has no manner that a person could have rated."""
         self.policy = engine.load(options.model, dtype=options.dtype)
         self.captured = self._captured()
@@ -220,7 +219,7 @@ class World:
 
 
 def sums(path: Path) -> list[tuple[str, str]]:
-    """32 sums in words, as answers; none where there is no such file."""
+    """32 sums in words, as answers; none where no such file lies beside the prompts."""
     if not path.is_file():
         return []
     asked = "Write a sum in words, of several steps."
