@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import tempfile
@@ -138,6 +139,7 @@ class World:
     ) -> dict[str, Any]:
         from clawback import engine
         from clawback.config import Gate
+        from clawback.engine import budget
         from clawback.release.evidence import measure
         from clawback.release.rule import decide
 
@@ -150,8 +152,12 @@ class World:
         train = [one for one in samples if one not in held]
         rated = {one.turn_id for one in held}
         prompts = [user(p) for i, p in enumerate(self.own, 1) if i not in rated]
+        _, forecast = budget.fit(self.policy, chosen, train, prompts, math.inf)
+        began = time.perf_counter()
         result = engine.train(self.policy, train, chosen, seed=seed, out=out, prompts=prompts)
         found: dict[str, Any] = {
+            "expected_seconds": round(sum(s for phase, s in forecast.phases if phase != "gate")),
+            "seconds": round(time.perf_counter() - began),
             "algorithm": result.algorithm,
             "instruction": result.instruction,
             "steps": result.steps,
@@ -200,8 +206,6 @@ class World:
 
     def _perplexity(self, texts: list[tuple[str, str]]) -> float:
         """Of answers to prompts, over that under the base; at temperature 1, whatever the policy draws at."""
-        import math
-
         from clawback.engine.types import Sampling
 
         if not texts:
