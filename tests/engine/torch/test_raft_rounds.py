@@ -1,5 +1,7 @@
 """After the first best answers come the best of the policy's own, round by round, until nothing is left to choose."""
 
+import math
+
 import pytest
 
 from clawback import engine
@@ -34,13 +36,14 @@ def samples(policy):
     return rated(policy)
 
 
-def rounds(policy, samples, settings=SETTINGS):
+def rounds(policy, samples, settings=SETTINGS, known=None):
     grader = Likes()
     run = TrainingRun(policy, samples, engine.recipe(policy.info, algorithm="distil"), seed=3, grader=grader)
     grading = Grading(run, GradingSettings(grounding=48), 64)
-    grading.ground(list({policy.encode(s).prompt for s in samples}))
-    good = distilled.chosen(grading, grading.base_graded, settings)
-    return RaftRounds(grading, good, settings), grader
+    asked = list(dict.fromkeys(policy.encode(s).prompt for s in samples))
+    grading.ground(asked)
+    good = distilled.chosen(grading, grading.base_graded, settings)[:known]
+    return RaftRounds(grading, good, settings, asked), grader
 
 
 def shown(examples):
@@ -54,7 +57,7 @@ def test_a_round_learns_answers_no_worse_than_those_known_before(policy, samples
     learned = [e for step in range(first + 1) for e in source.examples(step)]
     assert source.number == 1
     assert any(e.advantage == 1.0 for e in learned)
-    assert all(one.reward >= known[one.encoded.asked] for one in source.round)
+    assert all(one.reward >= known.get(one.encoded.asked, -math.inf) for one in source.round)
     assert source.steps > first
 
 
@@ -65,6 +68,21 @@ def test_a_run_taken_up_again_goes_on_with_the_same_examples(policy, samples):
     again, _ = rounds(policy, samples)
     again.restore(source.state())
     assert shown(again.examples(steps[-1])) == seen[-1]
+
+
+def test_rounds_ask_what_no_good_answer_is_known_to_and_then_the_rest(policy, samples, monkeypatch):
+    source, _ = rounds(policy, samples, known=3)
+    learned, asked = set(source.known), []
+    draw = source.grading.draw
+    monkeypatch.setattr(
+        source.grading, "draw", lambda prompts, *a: (asked.append(set(prompts)), draw(prompts, *a))[1]
+    )
+    first, second = source._drawn(1), source._drawn(2)
+    assert len(asked[0]) == SETTINGS.refine_prompts
+    assert not learned & asked[0]
+    assert not asked[0] & asked[1] or len(source.prompts) < 2 * SETTINGS.refine_prompts
+    assert {one.encoded.asked for one in first + second} <= asked[0] | asked[1]
+    assert set(source.prompts[-3:]) == learned
 
 
 def test_it_ends_where_its_own_answers_are_as_good(policy, samples):

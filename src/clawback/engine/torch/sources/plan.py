@@ -167,7 +167,7 @@ def distil(
     )
     return Plan(
         Raft(kl=settings.hold_kl),
-        RaftRounds(grading, good, settings, run.tell),
+        RaftRounds(grading, good, settings, list(conversations.messages), run.tell),
         DISTIL,
         f"{len(good)} answers {why}",
         rate=settings.rate(grading.policy.info.total_parameters),
@@ -186,7 +186,7 @@ def fold(grading: Grading, conversations: Conversations, prompt: str, run: Train
         return None
     return Plan(
         Raft(kl=settings.hold_kl),
-        RaftRounds(grading, good, dataclasses.replace(settings, refine_rounds=0), run.tell),
+        RaftRounds(grading, good, dataclasses.replace(settings, refine_rounds=0), tell=run.tell),
         DISTIL,
         f"{len(good)} answers drawn under the learned prompt, which is folded into the adapter",
         rate=settings.rate(grading.policy.info.total_parameters),

@@ -4,6 +4,9 @@ A sentence that a small model follows now and then, or a taste that no sentence 
 show more of what is liked than the policy gives by itself, and once it has learned them, the best of its own show more again (iterated RAFT:
 Dong et al. 2023, arXiv:2304.06767; expert iteration: Anthony et al. 2017, arXiv:1705.08439). It ends where the policy's own answers are graded
 as well as what it learned from: nothing is left to choose.
+
+Each round asks other prompts, first those of which no good answer is known. To those that it has learned a policy gives its answer by heart: it
+looks as if it had the taste (78 % of its lists liked), which at new prompts it has not (28 %).
 """
 
 from __future__ import annotations
@@ -31,12 +34,20 @@ class RaftRounds:
     critic = None
 
     def __init__(
-        self, grading: Grading, first: Sequence[Graded], settings: DistilSettings, tell: Tell = lambda _: None
+        self,
+        grading: Grading,
+        first: Sequence[Graded],
+        settings: DistilSettings,
+        prompts: Sequence[Prompt] = (),
+        tell: Tell = lambda _: None,
     ) -> None:
+        """``prompts``: all that may be asked in the rounds."""
         self.grading, self.settings, self.tell = grading, settings, tell
         self.known: dict[Prompt, Graded] = {one.encoded.asked: one for one in first}
         """The best answer to each prompt so far."""
-        self.prompts = list(self.known)
+        new = [prompt for prompt in prompts if prompt not in self.known]
+        self.prompts = [*self._shuffled(new), *self._shuffled(list(self.known))]
+        """In the order in which they are asked."""
         self.number = 0
         self.round = list(first)
         self.begun, self.dealt = 0, self._dealt()
@@ -54,18 +65,23 @@ class RaftRounds:
     def _drawn(self, number: int) -> list[Graded]:
         """The best answers of a round to learn from; none where they are hardly better than the policy's usual ones."""
         grading, settings = self.grading, self.settings
-        order = torch.randperm(len(self.prompts), generator=grading.generator(number, 2))
-        some = [self.prompts[int(i)] for i in order[: settings.refine_prompts]]
+        count = min(settings.refine_prompts, len(self.prompts))
+        some = [self.prompts[((number - 1) * count + i) % len(self.prompts)] for i in range(count)]
         self.tell({"phase": "draw", "step": number, "steps": settings.refine_rounds})
         drawn = grading.draw(some, settings.refine_samples, grading.generator(number, 3))
         ours = grading.judged(drawn.answers, grading.look(drawn.answers), drawn.ended)
-        best = chosen(grading, ours + [self.known[prompt] for prompt in some], settings)
+        before = [self.known[prompt] for prompt in some if prompt in self.known]
+        best = chosen(grading, ours + before, settings)
         for one in best:
             self.known[one.encoded.asked] = one
         left = np.mean([one.reward for one in best] or [-np.inf]) - np.mean(
             [one.reward for one in ours if one.whole] or [grading.typical]
         )
         return best if left > LEFT * grading.spread and len(best) >= settings.distil_batch else []
+
+    def _shuffled(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        order = torch.randperm(len(prompts), generator=self.grading.generator(0, 2)).tolist()
+        return [prompts[i] for i in order]
 
     def _dealt(self) -> Ratings:
         """The round's answers with some of the base's, each ``passes`` times, shuffled."""
@@ -95,7 +111,6 @@ class RaftRounds:
         self.number, self.begun = int(state["number"]), int(state["begun"])
         self.round = [_graded(one) for one in state["round"]]
         self.known = {one.encoded.asked: one for one in map(_graded, state["known"])}
-        self.prompts = list(self.known)
         self.dealt = self._dealt()
 
 
