@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ import pytest
 from clawback import store
 from clawback.capture import hook
 from clawback.paths import Home
-from clawback.records import Turn
+from clawback.records import Turn, text_of
 
 RECORDED = Path(__file__).with_name("recorded")
 
 
-def replay(home: Home, folder: Path, name: str, *, record: bool = True) -> list[str]:
-    """Bring every event, with the agent's record as it was at that moment; what the person was told."""
+def replay(
+    home: Home, folder: Path, name: str, *, record: bool = True, lost: Callable[[Any], bool] = lambda _: False
+) -> list[str]:
+    """Bring every event but the lost ones, with the agent's record as it was at that moment; what the person was told."""
     home.config.write_text("[training]\nbackground = false\n")
     path, told = folder / "session.jsonl", []
     path.touch()
@@ -32,6 +35,8 @@ def replay(home: Home, folder: Path, name: str, *, record: bool = True) -> list[
                 file.write(json.dumps(step["record"], separators=(",", ":")) + "\n")
             continue
         event = step["event"]
+        if lost(event):
+            continue
         if record and "transcript_path" in event:
             event["transcript_path"] = str(path)
         try:
@@ -173,6 +178,36 @@ def test_what_comes_of_a_sub_agent_in_the_background_is_rated(
         mine = [turn for turn in reversed(db.turns()) if turn.kind == "main"]
         assert [len(turn.messages) for turn in mine] == [1, 3]
         assert [f.turn_id for f in db.feedback()] == [mine[-1].id], "what the person saw last"
+
+
+def test_a_request_that_had_no_answer_of_its_own_stands_before_what_came_of_it(
+    home: Home, tmp_path: Path
+) -> None:
+    """The agent went to work in the background without a word, and said something only when that was done."""
+    seen: list[Any] = []
+
+    def first_stop(event: Any) -> bool:
+        seen.extend([event] if event["hook_event_name"] == "Stop" else [])
+        return event["hook_event_name"] == "Stop" and len(seen) == 1
+
+    replay(home, tmp_path, "claude-code-in-the-background", record=False, lost=first_stop)
+    assert [(prompt, value) for prompt, _, value in rated(home)] == [("SUBAGENT do it", -1.0)]
+    with store.connect(home.database) as db:
+        [turn] = [turn for turn in db.turns() if turn.kind == "main"]
+        assert [text_of(m["content"])[:19] for m in turn.messages] == [
+            "SUBAGENT do it",
+            "<task-notification>",
+        ]
+
+
+def test_a_notice_that_the_record_alone_tells_of(home: Home, tmp_path: Path) -> None:
+    def notice(event: Any) -> bool:
+        return "<task-notification>" in event.get("prompt", "")
+
+    replay(home, tmp_path, "claude-code-in-the-background", lost=notice)
+    assert [(prompt, value) for prompt, _, value in rated(home)] == [("SUBAGENT do it", -1.0)]
+    with store.connect(home.database) as db:
+        assert [len(t.messages) for t in reversed(db.turns()) if t.kind == "main"] == [1, 3]
 
 
 def test_a_sub_agents_answer_that_our_server_recorded_is_not_stored_again(home: Home, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -183,8 +184,11 @@ def test_where_clawback_is_gone_the_agent_goes_on_and_its_person_is_told_once_a_
     assert script.trouble(odd) == ""
     script.path(odd).write_text(made.replace(f"python={sys.executable}", "python=/nowhere/python"))
     assert script.trouble(odd) == "the hooks run /nowhere/python, which is gone"
-    code, said = run(odd, "claude-code", prompt("/rl good"))
-    assert (code, json.loads(said)["decision"]) == (0, "block"), "a command does not go to the model"
+    for typed in ("/rl good", "rl: good"):
+        for separators in ((",", ":"), (", ", ": ")):
+            event = json.dumps(prompt(typed), separators=separators).encode()
+            code, said = run(odd, "claude-code", event)
+            assert (code, json.loads(said)["decision"]) == (0, "block"), "a command does not go to the model"
     assert run(odd, "status-line", b"{}") == (0, "clawback is gone")
 
 
@@ -226,9 +230,13 @@ def test_a_server_that_hangs_is_left_alone_for_a_minute(odd: Home) -> None:
         silent.listen(5)
         silent.settimeout(5)
         script.announce(odd, silent.getsockname()[1])
+        took = []
         for number in range(3):
+            began = time.monotonic()
             code, said = run(odd, "claude-code", prompt("/rl status", f"p{number}"))
+            took.append(time.monotonic() - began)
             assert (code, json.loads(said)["decision"]) == (0, "block")
+        assert took[0] - max(took[1:]) < 4, "a quarter of a second, not five"
         silent.accept()[0].close()
         silent.settimeout(0.01)
         with pytest.raises(TimeoutError):

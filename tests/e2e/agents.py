@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-CLAUDE_CODE = "2.1.329"
+CLAUDE_CODE = "2.1.330"
 CODEX = "0.169.0"
 GEMINI_CLI = "0.61.0"
 OPENCLAW = "2026.9.6"

@@ -137,6 +137,15 @@ def test_nothing_found_says_what_to_install_and_what_the_embedded_model_is(
         assert config.DEMONSTRATION in " ".join(capsys.readouterr().out.split())
 
 
+def test_the_embedded_model_is_named_for_what_it_is_where_a_better_one_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(local_models, "smollm2", lambda: tmp_path)
+    _, note = model_choice.check("embedded", [])
+    assert note.startswith(config.DEMONSTRATION)
+    assert note.endswith("clawback init --model smollm2")
+
+
 def test_what_init_writes_it_says_before(alone: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "--dry-run", "--agent", "claude-code"]) == 0
     assert "the status line" in " ".join(capsys.readouterr().out.split())

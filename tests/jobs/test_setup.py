@@ -15,7 +15,7 @@ from clawback import config, store
 from clawback.capture import script, status_line
 from clawback.cli import main
 from clawback.engine import local_models
-from clawback.jobs import health, remote_commands, service
+from clawback.jobs import health, remote_commands, service, setup
 from clawback.paths import Home
 from clawback.records import Run, Turn
 
@@ -83,6 +83,26 @@ def test_settings_that_cannot_be_read_stop_it_before_anything_is_changed(alone: 
 def test_an_agent_that_nobody_knows_is_wrong_usage(alone: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "--yes", "--agent", "emacs"]) == 2
     assert "there are: claude-code" in capsys.readouterr().err
+    assert main(["init", "--yes", "--agent", "claude-cod"]) == 2
+    assert "Did you mean claude-code?" in capsys.readouterr().err
+
+
+def test_every_file_is_named_before_it_is_written_and_then_what_to_do_next(
+    alone: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "person" / ".claude").mkdir(parents=True)
+    with_service = setup.Proposal(
+        ["claude-code"], "embedded", "balanced", "http://127.0.0.1:1/v1", service=True
+    )
+    monkeypatch.setattr(service.sys, "platform", "linux")
+    would = "\n".join(setup.plan(alone, with_service))
+    for named in ("config.toml: model embedded", "upstream http", "settings.json", "rl.md", service.UNIT):
+        assert named in would
+    assert "clawback serve" not in [command for command, _ in setup.next_steps(with_service)]
+    assert main(["init", "--yes", "--agent", "claude-code", "--model", "embedded"]) == 0
+    out = capsys.readouterr().out
+    for command in ("clawback doctor", "clawback serve", "clawback chat", "clawback good", "clawback status"):
+        assert command in out
 
 
 def test_an_upstream_that_is_no_address_is_refused(alone: Home, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,13 +34,14 @@ def turns(home: Home) -> list[Any]:
 
 @pytest.mark.parametrize("name", ["authorization", "x-api-key", "x-goog-api-key", "x-clawback-token"])
 @pytest.mark.parametrize("which", ["token", "hook-token"])
+@pytest.mark.parametrize("path", ["/v1/models", "/v1beta/models", "/api/tags"])
 def test_our_tokens_never_reach_the_upstream(
-    home: Home, proxy: Running, upstream: Upstream, name: str, which: str
+    home: Home, proxy: Running, upstream: Upstream, name: str, which: str, path: str
 ) -> None:
     token = paths.secret(home.root / which)
     upstream.says(b"{}")
     value = f"Bearer {token}" if name == "authorization" else token
-    assert httpx.get(f"{proxy.url}/v1/models", headers={name: value, "x-other": "kept"}).status_code == 200
+    assert httpx.get(f"{proxy.url}{path}", headers={name: value, "x-other": "kept"}).status_code == 200
     [(_, _, headers, _)] = upstream.got
     assert headers["x-other"] == "kept"
     assert token not in str(headers)

@@ -13,7 +13,7 @@ import pytest
 
 from clawback import config, feedback, paths, store
 from clawback.paths import Home
-from clawback.records import Run, Turn, Version
+from clawback.records import Branch, Episode, EpisodeStep, Run, Turn, Version
 from clawback.release import prompted
 from clawback.serve import app as serving
 
@@ -280,6 +280,53 @@ def test_a_run_under_way_can_be_watched_and_stopped(page: Any, home: Home) -> No
     page.wait_for_selector(f"button:has-text('Go on with run {run.id}')")
     with store.connect(home.database) as db:
         assert db.run(run.id).status == "stopped", "nobody worked on it"
+
+
+def fits(page: Any) -> bool:
+    """Nothing sticks out sideways, no word of a button is broken, and no field sticks out of its card."""
+    return bool(
+        page.evaluate(
+            """() => document.documentElement.scrollWidth <= innerWidth
+            && [...document.querySelectorAll("main button:not(.rowbutton)")].every((b) => b.scrollWidth <= b.clientWidth + 1 && b.offsetHeight < 56)
+            && [...document.querySelectorAll(".card input, .card p")].every((f) => f.getBoundingClientRect().right <= f.closest(".card").getBoundingClientRect().right)"""
+        )
+    )
+
+
+def test_each_view_fits_with_something_open_in_it(page: Any, home: Home) -> None:
+    said = (user("SFFF"), {"role": "assistant", "content": "right"})
+    tokens = Branch((1, 2), (False, True), (0.0, -0.1))
+    played = Episode(
+        "lake", "lake/3", 3, said, (tokens,), (EpisodeStep(0, 1, 2, -1.0),), "completed", "fell in"
+    )
+    with store.connect(home.database) as db:
+        db.add_episodes([played])
+        prompted.propose(db, "Be brief.", parent=db.version(1), origin={"author": "hand"})
+    for view in ("rate", "turns", "learning", "versions", "prompts", "health", "episodes"):
+        page.evaluate("view => { location.hash = view; }", view)
+        page.wait_for_selector(f"#view[data-view={view}]")
+        if view in ("turns", "episodes"):
+            page.locator(".rowbutton").first.click()
+            page.wait_for_selector(".detail h2")
+        assert fits(page), view
+        if view == "versions":
+            assert "A prompt, written by hand today" in page.inner_text("#view"), "and not trained"
+    assert [one.inner_text() for one in page.locator(".messages .role").all()] == ["Environment", "Model"]
+    page.keyboard.press("?")
+    assert page.locator("dialog kbd").first.is_visible(), "a telephone may have a keyboard"
+
+
+def test_who_comes_without_a_token_is_asked_for_it(home: Home, proxy: Running, chromium: Any) -> None:
+    context = chromium.new_context(viewport={"width": 400, "height": 800})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(proxy.url)
+    page.wait_for_selector("#token")
+    assert fits(page)
+    page.fill("#token", paths.secret(home.root / "token"))
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=Nothing waits for a rating")
+    context.close()
 
 
 def test_every_control_has_a_name_and_a_view_its_heading(page: Any) -> None:

@@ -14,7 +14,7 @@ export function textOf(content) {
 
 /** One message of a conversation. */
 export function message(role, text, calls = []) {
-  const name = { user: "You", assistant: "Model", system: "System", tool: "Tool" }[role] ?? role;
+  const name = { user: "You", assistant: "Model", system: "System", tool: "Tool", environment: "Environment" }[role] ?? role;
   const body = role === "assistant" ? markdown(text) : el("p", { class: "said" }, text);
   return el("div", { class: `message ${role}` }, el("span", { class: "role" }, name), text ? body : null, calls.map(call));
 }

@@ -11,6 +11,9 @@ export function el(name, attributes = {}, ...children) {
   return made;
 }
 
+/** A sentence whose commands stand between backticks. */
+export const sentence = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
+
 export const kbd = (...keys) => keys.map((key) => el("kbd", { "aria-hidden": "true" }, key));
 
 /** A button with the key that does the same. */

@@ -1,10 +1,11 @@
 // What was played: the newest episodes, and one of them with what was said and what each reply brought.
 import { message } from "./answer.js";
-import { attempt, button, count, el, when } from "./dom.js";
+import { attempt, button, count, el, sentence, when } from "./dom.js";
 import { api } from "./server.js";
 
 const PAGE = 100;
 const sign = (one) => (one.status === "failed" ? "bad" : one.return > 0 ? "good" : one.return < 0 ? "bad" : "quiet");
+const SPEAKERS = { user: "environment" };
 const number = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Number(Math.abs(value).toFixed(3))}`;
 
 export const episodes = {
@@ -24,14 +25,14 @@ export const episodes = {
         el("span", { class: "quiet meta" }, `${one.id} · ${when(one.created_at)}${one.run ? ` · run ${one.run}` : ""}`),
         el("span", { class: `mark ${sign(one)}` }, one.status === "failed" ? "failed" : number(one.return)),
         el("span", { class: "clip ask" }, one.task),
-        el("span", { class: "clip quiet" }, `${count(one.turns, "turn")}, ${one.stop_reason}${one.unparsable ? `, ${one.unparsable} unread` : ""}`)))) : [el("li", { class: "empty" }, "No episodes yet. `clawback gym TASK` plays some.")]));
+        el("span", { class: "clip quiet" }, `${count(one.turns, "turn")}, ${one.stop_reason}${one.unparsable ? `, ${one.unparsable} unread` : ""}`)))) : [el("li", { class: "empty" }, sentence("No episodes yet. `clawback gym TASK` plays some."))]));
     });
     const inspect = attempt(async (id) => {
       const one = await api(`episodes/${id}`), steps = [...one.steps];
       detail.replaceChildren(el("section", { class: "card" },
         el("div", { class: "row" }, el("h2", {}, `Episode ${one.id}`), el("span", { class: "grow" }), button("Close", () => detail.replaceChildren())),
         el("p", { class: "quiet" }, `${one.environment} · ${one.task} · seed ${one.seed} · ${one.split === "test" ? "held out" : "to learn from"}`),
-        el("div", { class: "messages" }, one.messages.map((m) => [message(m.role, m.text), m.role === "assistant" && steps.length ? paid(steps.shift()) : null])),
+        el("div", { class: "messages" }, one.messages.map((m) => [message(SPEAKERS[m.role] ?? m.role, m.text), m.role === "assistant" && steps.length ? paid(steps.shift()) : null])),
         el("p", {}, el("strong", { class: sign(one) }, `Return ${number(one.return)}`), ` in ${count(one.turns, "turn")}: ${one.status}, ${one.stop_reason}`)));
       detail.focus();
       detail.scrollIntoView({ block: "start" });

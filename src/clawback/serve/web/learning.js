@@ -67,7 +67,7 @@ export const learning = {
       rows = text;
       listed.replaceChildren(...(data.runs.length ? data.runs.map((r) => el("li", {}, el("button", { type: "button", class: "rowbutton", "data-run": r.id, "aria-pressed": String(r.id === chosen), onclick: attempt(async () => { chosen = r.id; await showRun(r.id); await draw(); }) },
         el("span", {}, `Run ${r.id}`), el("span", { class: `mark ${r.status === "failed" ? "bad" : r.status === "done" ? "good" : "quiet"}` }, ENDS[r.status]),
-        el("span", { class: "quiet clip" }, `${when(r.created_at)} · ${r.algorithm} · ${count(r.ratings, "piece")} of feedback`),
+        el("span", { class: "quiet clip" }, [when(r.created_at), r.algorithm, ...(r.ratings ? [`${count(r.ratings, "piece")} of feedback`] : [])].join(" · ")),
         el("span", { class: "quiet clip" }, r.version ? `made ${who(r.version)}` : r.error || (r.status === "running" ? r.text : ""))))) : [el("li", { class: "empty" }, "No runs yet.")]));
       if (focus) listed.querySelector(`[data-run="${focus}"]`)?.focus();
     }

@@ -1,13 +1,13 @@
 // The prompts that were learned or written: the live one, what each changed, going back, and a yes to new sentences.
 import { changes } from "./changes.js";
-import { attempt, button, count, day, el, say } from "./dom.js";
+import { attempt, button, count, day, el, say, sentence } from "./dom.js";
 import { capital, who } from "./names.js";
 import { api } from "./server.js";
 
 const PHASES = {
   initialisation: "Rate some more answers: a first search needs a few dozen ratings.",
   online: "The live prompt answers and is rated.",
-  refinement: "There are ratings enough for a search: clawback prompts optimize looks for a better prompt.",
+  refinement: "There are ratings enough for a search: `clawback prompts optimize` looks for a better prompt.",
 };
 const AUTHORS = { search: "found by a search", hand: "written by hand", run: "read from ratings by a training run" };
 
@@ -28,7 +28,7 @@ export const prompts = {
       v.prompt || v.before ? changes(v.before, v.prompt) : null,
       v.unseen.length ? el("div", {}, el("h3", { class: "bad" }, "New, and accepted by nobody yet"), el("ul", {}, v.unseen.map((one) => el("li", {}, one)))) : null,
       v.reasons.length ? el("details", { class: "fold" }, el("summary", {}, capital(v.reasons[0])), el("ul", {}, v.reasons.slice(1).map((r) => el("li", {}, r)))) : null,
-      el("div", { class: "row" },
+      el("div", { class: "row buttons" },
         v.status === "live" && v.number !== 0 ? button("Roll back", act(() => api("rollback", {}), "Rolled back.")) : null,
         v.prompt && v.status !== "live" ? button(v.unseen.length ? `Accept ${count(v.unseen.length, "sentence")} and use it` : v.accepted || v.status === "retired" ? "Use it" : "Use it all the same", use(v)) : null));
     const cards = found.versions.map(card);
@@ -40,7 +40,7 @@ export const prompts = {
       cards[at < 0 ? (step > 0 ? 0 : cards.length - 1) : Math.min(cards.length - 1, Math.max(0, at + step))].focus();
       return true;
     };
-    return { key, parts: [el("h1", {}, "Prompts"), el("p", { class: "quiet" }, `${capital(who(found.live))} is live. ${PHASES[found.phase]}`), live,
-      cards.length ? el("div", { class: "stack" }, cards) : el("p", { class: "empty" }, "No prompt was learned yet.")] };
+    return { key, parts: [el("h1", {}, "Prompts"), el("p", { class: "quiet" }, sentence(`${capital(who(found.live))} is live. ${PHASES[found.phase]}`)), cards.length ? live : null,
+      cards.length ? el("div", { class: "stack" }, cards) : el("p", { class: "card empty" }, "No prompt was learned or written yet.")] };
   },
 };

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clawback.engine.torch.models import templates
 from clawback.errors import ModelError
 from clawback.records import Message, split_thinking, text_of
 from clawback.system_prompt import under
@@ -57,6 +58,8 @@ class Chat:
         template = str(getattr(tokenizer, "chat_template", None) or "")
         usual = {"enable_thinking": False} if "enable_thinking" in template else {}
         self.template_args: dict[str, Any] = usual | dict(template_args or {})
+        for one in _templates(tokenizer):
+            templates.check(one, self.template_args)
         added = getattr(tokenizer, "added_tokens_decoder", {}).values()
         known = (template, *(str(token) for token in added))
         self.thinks = any(mark in text for mark in _OPENINGS for text in known)
@@ -182,35 +185,22 @@ class Chat:
         plain = [_plain(message) for message in messages]
         if not getattr(self.tokenizer, "chat_template", None):
             return _as_text(plain)
-        failure: Exception | None = None
-        for form in _FORMS:
-            try:
-                return str(
-                    self.tokenizer.apply_chat_template(
-                        form(plain), add_generation_prompt=True, tokenize=False, **self.template_args
-                    )
-                )
-            except Exception as error:  # templates raise whatever they like
-                failure = error
-        raise ModelError(
-            f"The chat template of this model takes no conversation at all: {failure}."
-        ) from failure
+        return str(self._written(plain, tokenize=False))
 
     def _render(self, messages: list[Plain]) -> list[int]:
         """The first form of the conversation that the template takes. Without a template: plain labelled text."""
         if not getattr(self.tokenizer, "chat_template", None):
             return [int(token) for token in self.tokenizer.encode(_as_text(messages))]
+        return [int(token) for token in self._written(messages, tokenize=True, return_dict=False)]
+
+    def _written(self, messages: list[Plain], **how: Any) -> Any:
+        """By the template, in the first form that it takes."""
         failure: Exception | None = None
         for form in _FORMS:
             try:
-                ids = self.tokenizer.apply_chat_template(
-                    form(messages),
-                    add_generation_prompt=True,
-                    tokenize=True,
-                    return_dict=False,
-                    **self.template_args,
+                return self.tokenizer.apply_chat_template(
+                    form(messages), add_generation_prompt=True, **how, **self.template_args
                 )
-                return [int(token) for token in ids]
             except Exception as error:  # templates raise whatever they like
                 failure = error
         raise ModelError(
@@ -301,6 +291,12 @@ _FORMS: tuple[Callable[[list[Plain]], list[Plain]], ...] = (
 def _as_text(messages: Iterable[Plain], answer: bool = True) -> str:
     lines = [f"{m['role'].capitalize()}: {m['content']}" for m in messages]
     return "\n\n".join([*lines, "Assistant:"] if answer else lines)
+
+
+def _templates(tokenizer: Any) -> list[str]:
+    """A tokenizer may have several by name."""
+    found = getattr(tokenizer, "chat_template", None) or ""
+    return [str(one) for one in found.values()] if isinstance(found, dict) else [str(found)]
 
 
 def _end_of_turn(tokenizer: Any) -> int:
