@@ -28,6 +28,9 @@ RATE = 3.0
 KL = 0.002
 WARM_UP = 20
 """Optimizer steps."""
+ACTIVATIONS = 128 << 20
+"""Bytes that those of one piece may take on a CPU, where the model is so small that pieces of ``CPU_MICRO_TOKENS`` take less."""
+MOST_AT_ONCE = 4096
 MAX_DRIFT = 6.0
 """Nats a token. An action that was one of several and is now the only one has moved far, and should have."""
 
@@ -90,6 +93,8 @@ def train_episodes(
     from clawback.engine.memory import prepare
 
     prepare(policy, recipe)
+    if policy.device.type == "cpu" and not recipe.micro_tokens:
+        policy.scorer.micro_tokens = at_once(policy.info)
     source: Source = Episodes(policy, collect, EpisodeSettings.of(recipe), seed)
     if ratings:
         source = _beside(source, ratings, prompts, recipe, tell)
@@ -127,6 +132,16 @@ def train_episodes(
     tell({"phase": "save"})
     write(policy, out, result, identity)
     return result
+
+
+def at_once(info: ModelInfo) -> int:
+    """Tokens that go through a model at once on a CPU. A tiny one is all overhead in pieces of a few hundred: as many as keep its activations small."""
+    from clawback.engine.memory import CPU_MICRO_TOKENS, need
+
+    some, none = (
+        need(info, bits=32, rank=1, micro_tokens=n, checkpointing=False, on_cpu=True) for n in (1024, 0)
+    )
+    return min(MOST_AT_ONCE, max(CPU_MICRO_TOKENS, ACTIVATIONS * 1024 // (some - none)))
 
 
 def _beside(

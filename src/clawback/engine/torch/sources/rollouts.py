@@ -82,7 +82,9 @@ class Rollouts:
         order = torch.randperm(len(self.round), generator=self.grading.generator(number, 1))
         steps = self.settings.round_steps
         parts = order.chunk(steps)
-        if len(parts) < steps:  # of few answers, chunks of one size do not come out as many as there are steps
+        if (
+            len(parts) < steps
+        ):  # of few answers, chunks of one size do not come out as many as there are steps
             parts = order.tensor_split(steps)
         return [self.round[int(i)] for i in parts[place]] or self.round[:1]
 
