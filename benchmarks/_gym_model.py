@@ -11,7 +11,7 @@ at a norm of 0.64, where squares were 1.2 apart), and hardly any policy can be l
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,18 @@ TEMPLATE = (
 )
 
 
+Action = str | Sequence[str]
+"""Words, or tokens as they are (with what a word cannot hold: spaces, ends of lines)."""
+
+
 def tokenizer(words: Sequence[str]) -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    names = [*SPECIAL, *dict.fromkeys(words)]
+    names = [
+        *SPECIAL,
+        *dict.fromkeys(words),
+    ]  # a token with a space in it is written, but never read: text is split at spaces
     core = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=SPECIAL[4]))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
@@ -43,22 +50,32 @@ def tokenizer(words: Sequence[str]) -> Any:
 def make(
     folder: Path,
     seen: Sequence[str],
-    actions: Sequence[str],
+    actions: Sequence[Action],
     *,
+    shown: Callable[[str], str] = str,
+    before: str = "",
     hidden: int = 64,
     layers: int = 2,
     steps: int = 300,
     turns: int = 8,
     seed: int = 0,
 ) -> Path:
-    """A Llama of some 0.1 million parameters in ``folder``."""
+    """A Llama of some 0.1 million parameters in ``folder``.
+
+    ``shown``: what is to be seen → the message that it stands in; ``before``: the system message, which is unknown words to it.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     if (folder / "config.json").exists():
         return folder
     rng = random.Random(seed)
-    words = tokenizer([word for text in (*seen, *actions) for word in text.split()])
+    written = [action.split() if isinstance(action, str) else list(action) for action in actions]
+    words = tokenizer(
+        [*(word for text in seen for word in text.split()), *(word for action in written for word in action)]
+    )
+    replies = [words.convert_tokens_to_ids(action) for action in written]
+    first = [*words.encode(before, add_special_tokens=False), 1] if before else []
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -83,13 +100,14 @@ def make(
             group["lr"] = 3e-3 * (1 - step / steps)
         rows, targets = [], []
         for _ in range(16):
-            ids: list[int] = []
-            said: list[bool] = []
+            ids: list[int] = list(first)
+            said: list[bool] = [False] * len(first)
             for _ in range(turns):
-                sight = words.encode(rng.choice(seen), add_special_tokens=False)
-                reply = [*sight, *words.encode(rng.choice(actions), add_special_tokens=False), 1]
-                ids += [2, *sight, 3, *reply]
-                said += [False] * (len(sight) + 2) + [True] * len(reply)
+                sight = rng.choice(seen)
+                asked = words.encode(shown(sight), add_special_tokens=False)
+                reply = [*words.encode(sight, add_special_tokens=False), *rng.choice(replies), 1]
+                ids += [2, *asked, 3, *reply]
+                said += [False] * (len(asked) + 2) + [True] * len(reply)
             rows.append(ids)
             targets.append([t if s else -100 for t, s in zip(ids, said, strict=True)])
         longest = max(map(len, rows))

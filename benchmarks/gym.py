@@ -7,6 +7,7 @@ anew. Held-out tasks are played before and after; ``optimum`` is what the best p
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import statistics
 import sys
@@ -14,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from benchmarks import _gym_tasks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "agents"))
 RESULTS = Path("bench-results")
@@ -44,8 +47,27 @@ GAMES: dict[str, dict[str, Any]] = {
         "env": "Blackjack-v1", "agent": "hands:HandsAgent", "optimum": -0.045, "seen": HANDS, "acts": ("stand", "hit"),
         "rounds": 60, "groups": 256, "turns": 12, "tokens": 4, "held_out": 2000,
     },
+    "terminal": {
+        "env": "terminal:{folder}?turns=1", "folder": _gym_tasks.terminal, "optimum": 1.0, "seen": _gym_tasks.terminal_seen(),
+        "acts": _gym_tasks.terminal_actions(), "shown": _gym_tasks.terminal_shown, "rounds": 24, "groups": 32, "turns": 1, "tokens": 8, "held_out": 32,
+    },
+    "repository": {
+        "env": "repository:{folder}/rows.jsonl?repositories={folder}/clones&turns=1", "folder": _gym_tasks.repository, "optimum": 1.0,
+        "seen": _gym_tasks.repository_seen(), "acts": _gym_tasks.repository_actions(), "shown": _gym_tasks.repository_shown,
+        "rounds": 16, "groups": 24, "turns": 1, "tokens": 8, "held_out": 24,
+    },
 }  # fmt: skip
-"""``seen``, ``acts``: the words of a tiny model of the game's own; without them it is the embedded model as it ships."""
+"""``seen``, ``acts``: the words of a tiny model of the game's own; without them it is the embedded model as it ships. ``folder``: writes the game's
+tasks there."""
+
+
+def environment(name: str) -> str:
+    """The name of the world that a game is played in; where it has tasks of its own, they are written."""
+    game = GAMES[name]
+    if "folder" not in game:
+        return str(game["env"])
+    RESULTS.mkdir(exist_ok=True)
+    return str(game["env"]).format(folder=game["folder"](RESULTS.resolve() / f"gym-tasks-{name}"))
 
 
 def model(name: str) -> str:
@@ -56,7 +78,29 @@ def model(name: str) -> str:
     if "seen" not in game:
         return "embedded"
     RESULTS.mkdir(exist_ok=True)
-    return str(_gym_model.make(RESULTS / f"gym-model-{name}", game["seen"], game["acts"]))
+    folder = RESULTS / f"gym-model-{name}"
+    if "folder" not in game:
+        return str(_gym_model.make(folder, game["seen"], game["acts"]))
+    before = opening(environment(name))
+    return str(
+        _gym_model.make(folder, game["seen"], game["acts"], shown=game["shown"], before=before, turns=1)
+    )
+
+
+def opening(name: str) -> str:
+    """The system message of a world, with its tools in words: the same in all of its tasks."""
+    from clawback.environments.find import find
+    from clawback.environments.tools.calls import in_words
+    from clawback.records import text_of
+
+    async def first() -> str:
+        worlds = find(name)
+        world = worlds.make()
+        said = await world.reset(worlds.tasks("test")[0], 0)
+        await world.close()
+        return text_of(in_words(said.messages, said.tools)[0]["content"])
+
+    return asyncio.run(first())
 
 
 def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +116,7 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
     game = GAMES[name]
     policy = engine.load(model(name))
     policy.sampling = Sampling(1.0)
-    worlds = find(game["env"], game["agent"], seed=seed)
+    worlds = find(environment(name), game.get("agent"), seed=seed)
     play = Play(together=64, max_turns=game["turns"], max_tokens=game["tokens"])
     made = {k: v for k, v in overrides.items() if k in ("learning_rate", "kl")}
     rest = {k: v for k, v in overrides.items() if k not in made}

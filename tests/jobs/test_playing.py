@@ -11,7 +11,7 @@ import pytest
 from clawback import jobs, release, store
 from clawback.environments.core import EnvironmentFailure
 from clawback.environments.rollouts import Rollouts
-from clawback.errors import Busy, TrainingError, UsageError
+from clawback.errors import Busy, Stopped, TrainingError, UsageError
 from clawback.jobs import playing
 from tests.environments.worlds import Worlds
 
@@ -154,3 +154,46 @@ def test_the_same_command_goes_on_with_a_run_that_was_stopped(quiet, monkeypatch
     monkeypatch.setattr(Rollouts, "wave", real)
     made = playing.learn(quiet, WISH, worlds=Worlds(turns=2), resume=2)
     assert (made.run.id, made.run.recipe["kl"], made.run.seed) == (2, 0.5, 1)
+
+
+@pytest.mark.parametrize("phase", ["before", "after"])
+def test_a_wish_to_stop_is_heard_in_held_out_play_too(quiet, phase):
+    def asking(told):
+        if told["phase"] == phase:
+            with store.connect(quiet.database) as db:
+                db.update_run(1, stop_at=1.0)
+
+    with pytest.raises(Stopped, match="gym --resume 1"):
+        learn(quiet, on_progress=asking)
+    with store.connect(quiet.database) as db:
+        assert db.run(1).status == "stopped"
+        before = len(db.episodes(100))
+    worlds = Worlds(turns=2)
+    made = learn(quiet, worlds, resume=1)
+    assert made.run.id == 1
+    assert made.counts == {"completed": 20}
+    assert len(worlds.resets) == 20 - before
+
+
+def test_ratings_are_learned_from_in_the_same_run_and_have_a_say_in_it(rated):
+    small = {"grounding": 32, "prompts": 2, "samples": 2}
+    wish = dataclasses.replace(WISH, episodes=8, ratings=True)
+    made = learn(rated, wish=wish, overrides=small)
+    assert made.run.train_ids
+    assert made.run.held_out_ids
+    provenance = json.loads((Path(made.version.path) / "provenance.json").read_text())
+    assert provenance["feedback"] == list(made.run.train_ids)
+    assert provenance["episodes"]["environment"] == "rows"
+    report = made.version.report
+    assert report["kind"] == "episodes"
+    assert report["rated"]["evidence"]
+    assert any("by ratings" in reason for reason in report["reasons"])
+    with store.connect(rated.database) as db:
+        assert all({"return", "rated"} <= s.keys() for s in db.steps(made.run.id) if s["phase"] == "train")
+
+
+def test_ratings_that_the_gate_could_not_go_by_are_refused_before_anything_is_played(quiet):
+    worlds = Worlds(turns=2)
+    with pytest.raises(TrainingError, match="nothing to learn from yet"):
+        learn(quiet, worlds, wish=dataclasses.replace(WISH, ratings=True))
+    assert not worlds.resets

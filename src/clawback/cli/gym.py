@@ -65,6 +65,9 @@ if TYPE_CHECKING:
     type=click.FloatRange(0),
     help="What an unparsable reply costs.",
 )
+@click.option(
+    "--ratings", is_flag=True, help="Learn from your ratings in the same run, and be judged by both."
+)
 @click.option("--draw", default="", metavar="URL", help="A vLLM that draws the replies (docs/hosted.md).")
 @click.option(
     "--set",
@@ -106,6 +109,7 @@ def gym(
     clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000
     clawback gym tools:shop --group 8 --set estimator=group
     clawback gym my_tasks:Colours
+    clawback gym tools:shop --ratings
     clawback gym tools:shop --num-samples 10
     clawback gym tools:shop --draw http://127.0.0.1:8000
     clawback gym --resume 7
@@ -144,6 +148,8 @@ def _samples(episodes: Sequence[Episode]) -> str:
         said = next(
             (text_of(m.get("content")) for m in reversed(one.messages) if m.get("role") == "assistant"), ""
         )
+        if one.status == "failed":  # the world's fault, so there is nothing that the policy said
+            said = one.stop_reason
         lines.append(columns(f"{one.total:+6.2f}  {len(one.steps):3d} turns  {one.status:<9}", said))
     mean = sum(one.total for one in episodes) / len(episodes)
     odd = sum(step.unparsable for one in episodes for step in one.steps)

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.engine.recipe import Recipe, changed, recipe
-from clawback.engine.run import OnProgress, adapter_hash, ignore
+from clawback.engine.run import OnProgress, TrainingRun, adapter_hash, ignore
 from clawback.engine.training import CHECKPOINT, finished, last, write
 from clawback.engine.types import ModelInfo, TrainResult
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
-    from clawback.records import Episode
+    from clawback.engine.torch.sources.examples import Source
+    from clawback.records import Episode, Message, Sample
 
 ALGORITHMS = ("grpo", "ppo", "reinforce")
 """Those whose loss takes an advantage for each token, or one for each answer that is the same for all of its tokens."""
@@ -27,6 +28,9 @@ RATE = 3.0
 KL = 0.002
 WARM_UP = 20
 """Optimizer steps."""
+ACTIVATIONS = 128 << 20
+"""Bytes that those of one piece may take on a CPU, where the model is so small that pieces of ``CPU_MICRO_TOKENS`` take less."""
+MOST_AT_ONCE = 4096
 MAX_DRIFT = 6.0
 """Nats a token. An action that was one of several and is now the only one has moved far, and should have."""
 
@@ -51,6 +55,8 @@ def train_episodes(
     seed: int = 0,
     out: Path,
     about: Mapping[str, Any],
+    ratings: Sequence[Sample] = (),
+    prompts: Sequence[Sequence[Message]] = (),
     on_progress: OnProgress | None = None,
 ) -> TrainResult:
     """Train an adapter on episodes that ``collect`` brings round by round.
@@ -61,9 +67,11 @@ def train_episodes(
         recipe: from ``episode_recipe``.
         out: a folder for this run alone: its checkpoint, and in the end ``adapter/``. A run that was interrupted goes on from it.
         about: what is played, by name: part of the run's identity, and of the version's provenance.
+        ratings: what was said about answers, to be learned from in the same steps (``sources/beside.py``).
+        prompts: the person's own conversations up to their question, to draw fresh answers to beside the rated ones.
 
     Raises:
-        TrainingError: nothing was played, or what answers is not what learns (``sources/episodes.py``).
+        TrainingError: nothing was played, what answers is not what learns (``sources/episodes.py``), or the ratings are all the same.
     """
     from clawback.engine.torch.loop.trainer import Settings, fit
     from clawback.engine.torch.sources.episodes import Episodes, EpisodeSettings
@@ -76,7 +84,7 @@ def train_episodes(
     tell, started = on_progress or ignore, time.perf_counter()
     if not policy.has_adapter:
         policy.attach(rank=recipe.rank, alpha=recipe.alpha, seed=seed)
-    identity = _identity(policy, recipe, seed, about)
+    identity = _identity(policy, recipe, seed, about, ratings, prompts)
     out.mkdir(parents=True, exist_ok=True)
     done = finished(out, identity)
     if done is not None:
@@ -85,7 +93,11 @@ def train_episodes(
     from clawback.engine.memory import prepare
 
     prepare(policy, recipe)
-    source = Episodes(policy, collect, EpisodeSettings.of(recipe), seed)
+    if policy.device.type == "cpu" and not recipe.micro_tokens:
+        policy.scorer.micro_tokens = at_once(policy.info)
+    source: Source = Episodes(policy, collect, EpisodeSettings.of(recipe), seed)
+    if ratings:
+        source = _beside(source, ratings, prompts, recipe, tell)
     tell({"phase": "plan", "algorithm": recipe.algorithm, "note": str(about.get("environment", ""))})
     settings = Settings(
         learning_rate=recipe.learning_rate,
@@ -111,7 +123,7 @@ def train_episodes(
         seed=seed,
         steps=fitted.steps,
         stopped=fitted.stopped,
-        turn_ids=(),
+        turn_ids=tuple(sample.turn_id for sample in ratings),
         baseline=0.0,
         metrics={**last(fitted.history), "seconds": seconds, "tokens": float(fitted.tokens)},
         history=tuple(fitted.history),
@@ -122,7 +134,50 @@ def train_episodes(
     return result
 
 
-def _identity(policy: Policy, recipe: Recipe, seed: int, about: Mapping[str, Any]) -> str:
+def at_once(info: ModelInfo) -> int:
+    """Tokens that go through a model at once on a CPU. A tiny one is all overhead in pieces of a few hundred: as many as keep its activations small."""
+    from clawback.engine.memory import CPU_MICRO_TOKENS, need
+
+    some, none = (
+        need(info, bits=32, rank=1, micro_tokens=n, checkpointing=False, on_cpu=True) for n in (1024, 0)
+    )
+    return min(MOST_AT_ONCE, max(CPU_MICRO_TOKENS, ACTIVATIONS * 1024 // (some - none)))
+
+
+def _beside(
+    episodes: Any,
+    ratings: Sequence[Sample],
+    prompts: Sequence[Sequence[Message]],
+    recipe: Recipe,
+    tell: OnProgress,
+) -> Source:
+    """The same steps with graded fresh answers beside the episodes. Raises ``TrainingError`` where the ratings cannot grade any."""
+    from clawback.engine.torch.sources.beside import EpisodesBeside
+    from clawback.engine.torch.sources.plan import NAME, plan
+
+    if recipe.algorithm != "grpo":
+        raise UsageError(f"Ratings beside episodes are for grpo, not for {recipe.algorithm}.")
+    run = TrainingRun(
+        episodes.policy,
+        tuple(ratings),
+        dataclasses.replace(recipe, algorithm=NAME),
+        seed=episodes.seed,
+        prompts=prompts,
+        tell=tell,
+    )
+    made = plan(run)
+    tell({"phase": "plan", "algorithm": NAME, "note": made.note})
+    return EpisodesBeside(episodes, made.source, recipe.kl)  # type: ignore[arg-type]
+
+
+def _identity(
+    policy: Policy,
+    recipe: Recipe,
+    seed: int,
+    about: Mapping[str, Any],
+    ratings: Sequence[Sample],
+    prompts: Sequence[Sequence[Message]],
+) -> str:
     import torch
 
     inputs = {
@@ -135,4 +190,7 @@ def _identity(policy: Policy, recipe: Recipe, seed: int, about: Mapping[str, Any
         "seed": seed,
         "about": dict(about),
     }
+    if ratings:
+        inputs["ratings"] = [dataclasses.asdict(sample) for sample in ratings]
+        inputs["prompts"] = [list(map(dict, prompt)) for prompt in prompts]
     return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()

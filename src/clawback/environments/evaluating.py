@@ -36,6 +36,8 @@ class Verdict:
     unparsable_after: float
     again_at: int = 0
     kind: str = "episodes"
+    rated: Mapping[str, Any] | None = None
+    """What the gate found by ratings, where the run learned from those too: the version has to be better by both."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -21,6 +22,7 @@ from clawback.environments.core import EnvironmentSet
 from clawback.errors import ClawbackError, NotFound, UsageError
 
 GROUP = "clawback.environments"
+_GYMNASIUM_ID = re.compile(r"[A-Z]\w*-v\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,5 +140,7 @@ def _built(found: Any, rest: str, settings: Mapping[str, Any], name: str) -> Env
 
 def _unknown(name: str) -> NotFound:
     near = get_close_matches(name.lower(), names(), n=1, cutoff=0.6)
+    if _GYMNASIUM_ID.fullmatch(name):
+        near = [f"gymnasium:{name}"]
     hint = f" Did you mean `{near[0]}`?" if near else ""
     return NotFound(f"There is no environment `{name}`.{hint} `clawback env list` shows what there is.")

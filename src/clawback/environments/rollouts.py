@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -32,7 +32,7 @@ from clawback.environments.core import (
 )
 from clawback.environments.tools.calls import in_words
 from clawback.environments.worlds import mixed
-from clawback.errors import ClawbackError
+from clawback.errors import ClawbackError, MissingExtra
 from clawback.records import Episode, EpisodeStatus, EpisodeStep
 
 if TYPE_CHECKING:
@@ -224,6 +224,8 @@ class Rollouts:
 
         try:
             said = live.answer.result()
+        except MissingExtra:  # no world of this set will ever open here, however often it is tried
+            raise
         except Exception as error:
             return self._again(live, error)
         if isinstance(said, Observation):
@@ -312,8 +314,6 @@ class Rollouts:
 
 def scored(step: EpisodeStep, said: Step, penalty: float) -> EpisodeStep:
     """A reply with what its world made of it."""
-    from dataclasses import replace
-
     unparsable = bool(said.info.get("unparsable"))
     return replace(
         step, reward=said.reward, unparsable=unparsable, penalty=-abs(penalty) if unparsable else 0.0

@@ -13,7 +13,7 @@ from typing import Any
 from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Observation, Solvable, Step, Task
 from clawback.environments.play import SOLVED, Player, View, episode, let_go
 from clawback.environments.policies import Solution
-from clawback.errors import NotFound
+from clawback.errors import MissingExtra, NotFound
 from clawback.records import Message
 
 REPLIES = ("", "What can I do here?", "Action: 1")
@@ -37,12 +37,15 @@ async def validate(
     seed: int = 0,
     on_check: Callable[[Check, int, int], None] | None = None,
 ) -> list[Check]:
-    """One check a task, in order. Whatever an environment raises is a problem of the task's, and stops nothing."""
+    """One check a task, in order. Whatever an environment raises is a problem of the task's, and stops nothing; but for what is not
+    installed, which is said once (``MissingExtra``)."""
     made: list[Check] = []
     try:
         for number, task in enumerate(tasks, 1):
             try:
                 check = await _check(environments, task, seed)
+            except MissingExtra:
+                raise
             except EnvironmentFailure as error:
                 check = Check(task.id, None, f"the world broke: {error}")
             except NotImplementedError as error:

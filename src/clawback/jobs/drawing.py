@@ -37,6 +37,8 @@ class Wish:
     penalty: float = 0.5
     draw: str = ""
     """Address of a vLLM that draws the replies; "": this process does."""
+    ratings: bool = False
+    """Learn from the person's ratings in the same steps, and be judged by them too."""
 
     @property
     def rounds(self) -> int:

@@ -1,4 +1,5 @@
-"""Learning from an environment: held-out tasks before, rounds of episodes, held-out tasks after, a version with all that made it.
+"""Learning from an environment, and from ratings in the same steps where it is wished: held-out tasks before, rounds of episodes, held-out tasks after,
+a version with all that made it.
 
 Every episode is in the store when it is over. A run that was killed is gone on with from its checkpoint, and what had been played since is
 not played again.
@@ -11,18 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clawback import release, store
+from clawback import feedback, release, store
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import Verdict, compare, evaluate, orders
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import Busy, NotFound, Stopped, UsageError
+from clawback.jobs import checks, inputs
 from clawback.jobs.drawing import Wish, drawer
 from clawback.jobs.run_job import EPISODES, RunJob
 from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
-from clawback.records import Episode, Run, Version
+from clawback.records import Episode, Run, Sample, Version
 from clawback.release.registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ class _Job(RunJob):
     kept = "Its episodes are kept."
     again = "clawback gym --resume {id}"
     stopped_by = (Stopped, KeyboardInterrupt)
-    stops_in = frozenset({"train"})
+    stops_in = frozenset({"before", "train", "after"})
 
     def go(
         self,
@@ -119,6 +121,7 @@ class _Job(RunJob):
                 against=run.parent,
                 confidence=self.settings.gate.confidence,
             )
+            verdict = self.by_ratings(run, version, verdict)
             self.db.set_report(version.number, verdict.to_dict())
         if live and verdict.accepted:
             release.promote(self.db, self.home, version.number)
@@ -168,6 +171,7 @@ class _Job(RunJob):
             if dead.parent != self.db.live().number:
                 policy = self.policy(self.db.live())
                 parent = self.db.live()
+        learned, kept = self.ratings(wish)
         run = Run(
             base=policy.info.base if not parent.base else parent.base,
             base_revision=policy.info.revision,
@@ -175,10 +179,22 @@ class _Job(RunJob):
             recipe=asdict(made),
             seed=seed,
             parent=parent.number,
+            train_ids=learned,
+            held_out_ids=kept,
             pid=os.getpid(),
             progress={"phase": "start"},
         )
         return self.db.start_run(run), policy
+
+    def ratings(self, wish: Wish) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Feedback to learn from beside the episodes, and what is kept for the gate; none where the wish has none of it."""
+        if not wish.ratings:
+            return (), ()
+        said = inputs.settled(self.db, self.settings)
+        samples = feedback.samples(self.db, [f.id for f in said], raters=self.settings.training.raters)
+        checks.enough(samples)
+        train, held = feedback.split(samples, self.settings.gate.held_out, before=self.db.splits())
+        return inputs.feedback_of(train, said), inputs.feedback_of(held, said)
 
     def left_behind(self, wish: Wish, seed: int) -> Run | None:
         """The run that a dead process left, or the newest, where it is this very one and was stopped."""
@@ -232,6 +248,10 @@ class _Job(RunJob):
                 seed=run.seed,
                 out=self.folder(run),
                 about=about,
+                ratings=self.rated(run),
+                prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at)
+                if run.train_ids
+                else (),
                 on_progress=lambda p: self.enter(run, p),
             )
             rollouts.refreshed(wish.rounds)
@@ -242,6 +262,31 @@ class _Job(RunJob):
             counts=self.db.count_episodes(run.id),
         )
         return release.propose(self.db, self.home, run, result), before, after
+
+    def rated(self, run: Run) -> Sequence[Sample]:
+        """What the run learns from beside its episodes: the same however often it is asked."""
+        if not run.train_ids:
+            return ()
+        raters = self.settings.training.raters
+        return feedback.samples(self.db, run.train_ids, raters=raters, until=run.created_at)
+
+    def by_ratings(self, run: Run, version: Version, verdict: Verdict) -> Verdict:
+        """The gate's word beside that of the held-out tasks, where the run learned from ratings: both have to accept."""
+        if not run.train_ids:
+            return verdict
+        report = release.gate(
+            self.db,
+            self.home,
+            version.number,
+            settings=self.settings,
+            on_progress=lambda p: self.enter(run, p),
+        )
+        return replace(
+            verdict,
+            accepted=verdict.accepted and report.accepted,
+            reasons=(*verdict.reasons, f"by ratings {report.verdict}: {report.reasons[0]}"),
+            rated=report.to_dict(),
+        )
 
     @staticmethod
     def playing(told: Progress, run: Run) -> Progress:
@@ -283,7 +328,9 @@ def newest(home: Home) -> Run:
 
 
 def _episode_settings() -> set[str]:
-    return {"round_steps", "passes", "estimator", "gamma", "lam", "ridge", "memory", "calm", "max_gap"}
+    """Of ``EpisodeSettings``; and of how ratings beside them are graded."""
+    own = {"round_steps", "passes", "estimator", "gamma", "lam", "ridge", "memory", "calm", "max_gap"}
+    return own | {"grounding", "prompts", "samples", "exact_kl", "replay"}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

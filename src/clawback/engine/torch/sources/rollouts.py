@@ -80,7 +80,13 @@ class Rollouts:
         if place == 0 or not self.round:
             self.round = self._draw_round(number)
         order = torch.randperm(len(self.round), generator=self.grading.generator(number, 1))
-        return [self.round[int(i)] for i in order.chunk(self.settings.round_steps)[place]]
+        steps = self.settings.round_steps
+        parts = order.chunk(steps)
+        if (
+            len(parts) < steps
+        ):  # of few answers, chunks of one size do not come out as many as there are steps
+            parts = order.tensor_split(steps)
+        return [self.round[int(i)] for i in parts[place]] or self.round[:1]
 
     def _draw_round(self, number: int) -> list[Example]:
         prompts = self._next(self.asked, self.settings.prompts, number, 2)

@@ -1,0 +1,204 @@
+"""Tasks of the terminal and repository agents in numbers, for a model that knows a dozen commands: what is to be done to what.
+
+A task names an operation and a file. Each operation and each file comes in training, but held-out tasks are pairs of them that training has not, with
+contents of their own: they are solved by whoever has learned what each word asks for, and by nobody who has learned pairs by heart.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+TERMINAL = {"Sort": "sort", "Reverse": "tac", "Number": "nl", "Shorten": "head -n 2"}
+"""What an instruction begins with → the command."""
+FILES = ("names.txt", "towns.txt", "birds.txt", "trees.txt")
+REPAIRS = {
+    "sign": ("a - b", "a + b"),
+    "order": ("x > y", "x < y"),
+    "limit": ("n + 1", "n"),
+}
+"""What a report says is wrong → the mistake, and what stands there once it is mended."""
+MODULES = ("area.py", "cost.py", "mean.py", "step.py")
+WORDS = [
+    "ash",
+    "bay",
+    "cob",
+    "dew",
+    "elm",
+    "fir",
+    "gum",
+    "hop",
+    "ivy",
+    "jay",
+    "kit",
+    "lea",
+    "moss",
+    "nut",
+    "oak",
+    "pea",
+    "rye",
+    "sea",
+    "tea",
+    "urn",
+    "vow",
+    "wax",
+    "yew",
+    "zinc",
+]
+
+
+def held_out(first: int, second: int) -> bool:
+    """Of the pairs one in four, along a diagonal: each operation and each file is in one of them, and in three of training."""
+    return first % 4 == second % 4
+
+
+# ---- terminal: Harbor folders
+
+
+def terminal_seen() -> list[str]:
+    return [f"{verb} {file}" for verb in TERMINAL for file in FILES]
+
+
+def terminal_shown(seen: str) -> str:
+    return f"{seen} into answer.txt"
+
+
+def terminal_actions() -> list[tuple[str, ...]]:
+    """Replies, in tokens: each is a fence with one command."""
+    commands = [(command, file) for command in TERMINAL.values() for file in FILES]
+    return [("\n```bash\n", command, f"< {file}", "> answer.txt\n```") for command, file in commands]
+
+
+def terminal(root: Path, train: int = 4, test: int = 8) -> Path:
+    """Folders of tasks: ``train`` contents of each pair that is learned from, ``test`` of each that is held out."""
+    if root.is_dir():
+        return root
+    rng = random.Random(1)
+    beside = root.with_name(root.name + ".new")
+    for i, verb in enumerate(TERMINAL):
+        for j, file in enumerate(FILES):
+            split = "test" if held_out(i, j) else "train"
+            for n in range(test if split == "test" else train):
+                _harbor(beside / f"{verb}-{Path(file).stem}-{n}".lower(), verb, file, split, rng)
+    beside.rename(root)
+    return root
+
+
+def _harbor(folder: Path, verb: str, file: str, split: str, rng: random.Random) -> None:
+    texts = {name: rng.sample(WORDS, 6) for name in FILES}
+    wanted = subprocess.run(
+        TERMINAL[verb], shell=True, input="".join(f"{w}\n" for w in texts[file]), capture_output=True, text=True, check=True
+    ).stdout  # fmt: skip
+    told = {
+        "task.toml": f'schema_version = "1.4"\n[task]\nname = "bench/{folder.name}"\n[metadata]\nsplit = "{split}"\n[environment]\nnetwork_mode = "no-network"\n',
+        "instruction.md": terminal_shown(f"{verb} {file}"),
+        "environment/Dockerfile": "FROM python:3.11-slim\nWORKDIR /app\nCOPY files .\n",
+        **{f"environment/files/{name}": "".join(f"{w}\n" for w in words) for name, words in texts.items()},
+        "tests/wanted.txt": wanted,
+        "tests/test.sh": "#!/bin/bash\nmkdir -p /logs/verifier\nif cmp -s answer.txt /tests/wanted.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n",
+        "solution/solve.sh": f"#!/bin/bash\n{TERMINAL[verb]} < {file} > answer.txt\n",
+    }
+    for name, text in told.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+# ---- repository: rows of SWE-bench over one repository
+
+
+def repository_seen() -> list[str]:
+    return [f"{what} {module}" for what in REPAIRS for module in MODULES]
+
+
+def repository_shown(seen: str) -> str:
+    what, module = seen.split()
+    return f"The {what} is wrong in {module} since the last release."
+
+
+def repository_actions() -> list[tuple[str, ...]]:
+    made = [(wrong, right, module) for wrong, right in REPAIRS.values() for module in MODULES]
+    return [("\n```bash\nsed -i", f"'s/return {wrong}/return {right}/'", f"kit/{module}\n```") for wrong, right, module in made]  # fmt: skip
+
+
+def repository(root: Path) -> Path:
+    """``rows.jsonl`` and ``clones`` with one repository, in which a branch has one mistake each."""
+    if root.is_dir():
+        return root
+    beside = root.with_name(root.name + ".new")
+    clone = beside / "clones" / "bench__kit"
+    clone.mkdir(parents=True)
+    _git(clone, "init", "--quiet", "--initial-branch=main")
+    for module in MODULES:
+        _put(clone, f"kit/{module}", _module())
+        _put(clone, f"tests/test_{module}", _tests(module, "begin"))
+    _put(clone, "kit/__init__.py", "")
+    _commit(clone, "Begin")
+    rows = list(_rows(clone))
+    (beside / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    beside.rename(root)
+    return root
+
+
+def _rows(clone: Path) -> Iterator[dict[str, object]]:
+    for i, (what, (wrong, right)) in enumerate(REPAIRS.items()):
+        for j, module in enumerate(MODULES):
+            _git(clone, "checkout", "--quiet", "-b", f"{what}-{module[:-3]}", "main")
+            code = (clone / "kit" / module).read_text()
+            _put(clone, f"kit/{module}", code.replace(f"return {right}\n", f"return {wrong}\n"))
+            _commit(clone, f"Change {module}")
+            base = _git(clone, "rev-parse", "HEAD").strip()
+            _put(clone, f"kit/{module}", code)
+            patch = _git(clone, "diff", "--", "kit")
+            _put(clone, f"tests/test_{module}", _tests(module, what))
+            test_patch = _git(clone, "diff", "--", "tests")
+            _commit(clone, f"Mend {module}")
+            yield {
+                "instance_id": f"bench__kit-{what}-{module[:-3]}", "repo": "bench/kit", "base_commit": base, "patch": patch,
+                "test_patch": test_patch, "problem_statement": repository_shown(f"{what} {module}"), "split": "test" if held_out(i, j) else "train",
+                "FAIL_TO_PASS": [f"tests/test_{module}::test_{what}"],
+                "PASS_TO_PASS": [f"tests/test_{other}::test_begin" for other in MODULES],
+            }  # fmt: skip
+
+
+def _module() -> str:
+    return "def sign(a, b):\n    return a + b\n\n\ndef order(x, y):\n    return x < y\n\n\ndef limit(n):\n    return n\n"
+
+
+def _tests(module: str, what: str) -> str:
+    checks = {
+        "begin": "callable(kit.sign)",
+        "sign": "kit.sign(2, 3) == 5",
+        "order": "kit.order(1, 2)",
+        "limit": "kit.limit(4) == 4",
+    }
+    names = ["begin"] if what == "begin" else ["begin", what]
+    tests = "".join(f"\n\ndef test_{name}():\n    assert {checks[name]}\n" for name in names)
+    return f"from kit import {module[:-3]} as kit\n{tests}"
+
+
+def _put(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text)
+
+
+def _commit(root: Path, words: str) -> None:
+    _git(root, "add", "--all")
+    _git(
+        root,
+        "-c",
+        "user.name=bench",
+        "-c",
+        "user.email=bench@clawback.invalid",
+        "commit",
+        "--quiet",
+        "-m",
+        words,
+    )
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout

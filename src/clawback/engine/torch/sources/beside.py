@@ -1,0 +1,58 @@
+"""Episodes and ratings in one run: each optimizer step has its share of both.
+
+Ratings take part as they do in a run of their own (``plan.py``): a reward ensemble is fitted on them, and grades fresh answers of the policy to the person's
+own prompts. So both halves of a step are what the policy itself says now, one graded by a world and one by what the person rated, and neither can be
+unlearned for the other without its reward saying so. The KL that holds the fresh answers has the weight that it has in a run on ratings (``exact_kl``), on the tokens
+that were drawn in place of the whole vocabulary, since a world's replies are held by another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import nn
+
+from clawback.engine.torch.sources.episodes import Episodes
+from clawback.engine.torch.sources.examples import Example
+from clawback.engine.torch.sources.rollouts import Rollouts
+
+
+class EpisodesBeside:
+    """A source of examples: a round of episodes and a round of graded answers, dealt out to the same steps."""
+
+    fresh = True
+    critic: nn.Module | None = None
+
+    def __init__(self, episodes: Episodes, rated: Rollouts, kl: float) -> None:
+        """``kl``: the weight that the algorithm gives to the KL of all tokens."""
+        self.episodes, self.rated, self.kl = episodes, rated, kl
+        self.steps = episodes.steps
+
+    @property
+    def figures(self) -> dict[str, float]:
+        graded = [one.reward for one in self.rated.round]
+        return {**self.episodes.figures, "rated": sum(graded) / max(1, len(graded))}
+
+    def examples(self, step: int) -> list[Example]:
+        played = self.episodes.examples(step)
+        return [*played, *map(self._as_episode, self.rated.examples(step))]
+
+    def _as_episode(self, one: Example) -> Example:
+        """A graded answer in the form of an episode's reply: an advantage for each token, and a KL that is estimated on the tokens."""
+        share = self.rated.settings.exact_kl / max(self.kl, 1e-9)
+        weight = one.kl_weight if one.kl_weight is not None else torch.ones_like(one.old)
+        return dataclasses.replace(
+            one,
+            base=None,
+            kl_weight=weight * share,
+            token_advantages=torch.full_like(one.old, one.advantage),
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {"episodes": self.episodes.state(), "rated": self.rated.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.episodes.restore(state["episodes"])
+        self.rated.restore(state["rated"])

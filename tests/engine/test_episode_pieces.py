@@ -1,0 +1,21 @@
+"""How much of a round of episodes goes through a model at once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from clawback import engine
+from clawback.engine import episodes
+from clawback.engine.memory import CPU_MICRO_TOKENS, need
+
+
+def test_tiny_models_take_more_at_once_and_no_model_less_or_more_than_its_memory():
+    info = engine.load("embedded").info
+    tiny = dataclasses.replace(info, hidden=64, intermediate=160, layers=2)
+    large = dataclasses.replace(info, hidden=2048, intermediate=8192, layers=16)
+    assert CPU_MICRO_TOKENS < episodes.at_once(info) < episodes.at_once(tiny) <= episodes.MOST_AT_ONCE
+    assert episodes.at_once(large) == CPU_MICRO_TOKENS
+    for one in (info, tiny):
+        count = episodes.at_once(one)
+        with_, without = (need(one, bits=32, rank=8, micro_tokens=n, checkpointing=False) for n in (count, 0))
+        assert with_ - without <= episodes.ACTIVATIONS
