@@ -57,7 +57,7 @@ RANK = 16
 BOOST = 10.0
 DELTA = 1 / (10 * PEOPLE)
 DEFAULT = (
-    "mean,central,median+liar,trimmed+liar,krum+liar,mean+liar,apart,z=4,median,trimmed,krum,z=1,"
+    "mean,central,median+liar,trimmed+liar,mean+liar,apart,z=4,krum+liar,krum,z=0.01,median,trimmed,"
     "mean+flipped,trimmed+flipped,alone"
 )
 
