@@ -46,17 +46,8 @@ def begin(
     """Agree on the base of this home's settings, and on the rest."""
     settings = config.load(home.config)
     policy = inputs.policy(settings, settings.model.base)
-    terms = Terms(
-        settings.model.base,
-        policy.info.revision,
-        rank,
-        2 * rank,
-        seed,
-        rule,
-        clip,
-        noise,
-        step=step,  # type: ignore[arg-type]
-    )
+    base, revision = settings.model.base, policy.info.revision
+    terms = Terms(base, revision, rank, 2 * rank, seed, rule, clip, noise, step=step)  # type: ignore[arg-type]
     exchange.begin(folder, terms)
     return terms
 
