@@ -9,11 +9,14 @@ REFERENCE := .reference
 WORLDS := .worlds
 # One thread a process: two test processes share the cores, and CPU results stay the same bit for bit.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
+# MLX for Linux, and Flower with all that it needs: beside the environment, too.
+MLX := .mlx
+FLOWER := .flower
 
 # What builds releases and checks them, beside the environment as well.
 DISTRIBUTION := .distribution
 
-.PHONY: dist demo test test-reference test-environments test-slow check bench docs format constraints clean
+.PHONY: dist demo test test-reference test-environments test-mlx test-flower test-slow check bench docs format constraints clean
 
 MODEL := embedded
 
@@ -28,6 +31,12 @@ test-reference: $(INSTALLED) $(REFERENCE)/.installed  ## losses and gradients eq
 
 test-environments: $(INSTALLED) $(WORLDS)/.installed  ## adapters against TextArena, reasoning-gym and skyrl-gym
 	PYTHONPATH=$(WORLDS) $(TEST_ENV) $(BIN)/pytest tests/environments
+
+test-mlx: $(INSTALLED) $(MLX)/.installed  ## the engine on MLX against the torch engine
+	PYTHONPATH=$(MLX) $(TEST_ENV) $(BIN)/pytest tests/engine/mlx
+
+test-flower: $(INSTALLED) $(FLOWER)/.installed  ## federated rounds through Flower's SuperLink and SuperNodes on loopback
+	CLAWBACK_FLOWER=$(FLOWER)/bin/python $(TEST_ENV) $(BIN)/pytest -m "slow or not slow" tests/federated
 
 test-slow: $(INSTALLED)  ## the long ones: real agents, kill -9, whole trainings
 	$(TEST_ENV) $(BIN)/pytest -m slow
@@ -59,7 +68,7 @@ constraints: $(INSTALLED)  ## renew constraints.txt from what is installed
 	mv constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) $(REFERENCE) $(WORLDS) $(DISTRIBUTION) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
+	rm -rf $(VENV) $(REFERENCE) $(WORLDS) $(MLX) $(FLOWER) $(DISTRIBUTION) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
 
 $(REFERENCE)/.installed: tests/rl/reference.txt $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(REFERENCE) -r $<
@@ -71,6 +80,15 @@ $(DISTRIBUTION)/.installed: $(INSTALLED)
 
 $(WORLDS)/.installed: tests/environments/worlds.txt $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(WORLDS) -r $<
+	@touch $@
+
+$(MLX)/.installed: tests/engine/mlx/requirements.txt $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(MLX) -r $<
+	@touch $@
+
+$(FLOWER)/.installed: tests/federated/requirements.txt
+	@$(PYTHON) -m venv $(FLOWER)
+	@$(FLOWER)/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt

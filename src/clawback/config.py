@@ -41,11 +41,18 @@ class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Commit, branch or tag of a hub id."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the weights. ``auto`` chooses by the device and the memory there is."""
+    engine: Literal["torch", "mlx"] = "torch"
+    """What trains, and answers in the gate and in `clawback ask`: ``mlx`` on Apple's MLX (docs/mlx.md). The server is torch's."""
     load_in_4bit: bool | None = None
     """Not set: 8 or 4 bits where 16 do not fit (CUDA only); true: 4 bits; false: never quantised."""
     chat_template_args: dict[str, Any] = {}
     """Given to the model's chat template everywhere, such as ``{enable_thinking = true}``. A template that knows ``enable_thinking`` gets
     false unless it is set here."""
+
+    @property
+    def device(self) -> str | None:
+        """What ``engine.load`` is asked for; None: the best that torch has."""
+        return "mlx" if self.engine == "mlx" else None
 
 
 class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -164,3 +169,27 @@ def test_noise_has_the_size_that_was_paid_for() -> None:
     zero = Update({"x": np.zeros((4, 1))}, {"x": np.zeros((500, 40))})
     made = privacy.noised(zero, 8, 2.0, 4.0, np.random.default_rng(0))
     assert made.b["x"].std() == pytest.approx(4.0 * 2.0 / 8, rel=0.02)
+
+
+ASK = """
+import json, sys
+import dp_accounting
+from dp_accounting.pld import PLDAccountant
+made = []
+for noise, rounds, delta in json.loads(sys.argv[1]):
+    accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant.compose(dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(noise), rounds))
+    made.append(accountant.get_epsilon(delta))
+print(json.dumps(made))
+"""
+
+
+def test_epsilon_is_what_dp_accounting_reckons_here_and_now() -> None:
+    """Where it is installed (`make test-flower`), it is asked, and figures that were not chosen are held against it."""
+    python = os.environ.get("CLAWBACK_FLOWER", sys.executable)
+    cases = [(1.5, 3, 1e-2), (3.0, 7, 2e-3), (6.0, 25, 1e-4)]
+    done = subprocess.run([python, "-c", ASK, json.dumps(cases)], capture_output=True, text=True, check=False)
+    if "No module named 'dp_accounting'" in done.stderr:
+        pytest.skip("dp-accounting is not installed: make test-flower brings it")
+    for (noise, rounds, delta), theirs in zip(cases, json.loads(done.stdout), strict=True):
+        assert theirs * 0.995 - 1e-3 <= privacy.epsilon(noise, rounds, delta) <= theirs + 1e-3

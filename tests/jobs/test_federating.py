@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from clawback import store
+from clawback import engine, store
 from clawback.cli import main
 from clawback.errors import UsageError
 from clawback.federated import exchange
@@ -66,6 +66,11 @@ def test_two_people_make_one_version(
     shown = {n: v for n, v in adapter.items() if "lora_B" in n}
     assert shown
     assert all(np.allclose(shown[n], named[n]) for n in shown)
+    # A is as it was drawn: it is frozen, for nobody would be sent what it had learned.
+    fresh = engine.load("embedded")
+    fresh.attach(rank=4, alpha=8, seed=0)
+    drawn = {n.replace(".default", ""): p for n, p in fresh.model.named_parameters() if "lora_A" in n}
+    assert all(np.array_equal(adapter[n], p.detach().numpy()) for n, p in drawn.items())
     # The next round goes on from there.
     assert run(homes[0], "contribute", str(shared), "--name", "anna") == 0
     assert (shared / "round-0002" / "anna.safetensors").exists()
@@ -98,6 +103,19 @@ def test_nobody_counts_for_more_than_agreed(tmp_path: Path) -> None:
     exchange.put(folder, 1, "liar", {"b": np.ones((1, 1))}, {"ratings": "99999999", "base": "r"})
     assert federating.combine(folder).weights == (20.0, 20.0)
     assert load_file(folder / "round-0001" / "combined.safetensors")["b"] == pytest.approx(0.5)
+
+
+def test_the_combined_change_is_followed_as_far_as_agreed(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, step=3.0)
+    for number in (1, 2):
+        for name in ("anna", "ben"):
+            exchange.put(folder, number, name, {"b": np.ones((2, 2))}, {"ratings": "9", "base": "r"})
+        federating.combine(folder)
+    assert np.allclose(load_file(folder / "round-0002" / "combined.safetensors")["b"], 6.0)
+    with pytest.raises(UsageError, match="step"):
+        Terms("embedded", "r", 2, 4, 0, step=0.0)
+    with pytest.raises(UsageError, match="Krum"):
+        Terms("embedded", "r", 2, 4, 0, rule="krum", step=2.0)
 
 
 def test_noise_is_paid_for_and_said(tmp_path: Path) -> None:

@@ -47,18 +47,29 @@ def federated() -> None:
     default=0.0,
     help="Noise in clips, for differential privacy (default: none).",
 )
+@click.option(
+    "--step",
+    type=click.FloatRange(min=0, min_open=True, max=32),
+    default=1.0,
+    show_default=True,
+    help="How far the combined change is followed; the square root of the number of people where they agree in little.",
+)
 @json_option
-def begin(folder: Path, rank: int, seed: int, rule: str, clip: float, noise: float, as_json: bool) -> None:
-    """Write down what all agree on: your base model, rank, rule, clip and noise.
+def begin(
+    folder: Path, rank: int, seed: int, rule: str, clip: float, noise: float, step: float, as_json: bool
+) -> None:
+    """Write down what all agree on: your base model, rank, rule, clip, noise and step.
 
     \b
-    clawback federated begin ~/shared/team --rule median
+    clawback federated begin ~/shared/team --rule median --step 3
     clawback federated begin ~/shared/team --clip 1 --noise 4
     """
     needs("torch")
     from clawback.jobs import federating
 
-    terms = federating.begin(current_home(), folder, rank=rank, seed=seed, rule=rule, clip=clip, noise=noise)
+    terms = federating.begin(
+        current_home(), folder, rank=rank, seed=seed, rule=rule, clip=clip, noise=noise, step=step
+    )
     emit(asdict(terms), f"Agreed on in {folder}: {terms.base}, rank {rank}, {rule}.", as_json)
 
 
@@ -137,5 +148,34 @@ def adopt(folder: Path, as_json: bool) -> None:
     emit(
         asdict(made),
         f"It is version {made.number}, a candidate: `clawback gate {made.number}` judges it.",
+        as_json,
+    )
+
+
+@federated.command()
+@FOLDER
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="A new folder for the app.")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option(
+    "--people",
+    type=click.IntRange(1, 10_000),
+    default=2,
+    show_default=True,
+    help="SuperNodes that a round waits for, and updates that it needs.",
+)
+@json_option
+def flower(folder: Path, output: Path, rounds: int, people: int, as_json: bool) -> None:
+    """Write a Flower app that plays rounds of this federation over a SuperLink and SuperNodes, in place of a shared folder.
+
+    \b
+    clawback federated flower ~/team --output ~/team-app --rounds 5 --people 10
+    flwr run ~/team-app
+    """
+    from clawback.jobs import flower as carrier
+
+    made = carrier.write_app(folder, output, rounds=rounds, people=people)
+    emit(
+        {"path": str(made)},
+        f"The app is in {made}: `flwr run {made}` starts it (docs/federated.md).",
         as_json,
     )

@@ -36,6 +36,10 @@ __all__ = [
 ]
 
 
+MLX = "mlx"
+"""The device of the engine on MLX."""
+
+
 def load(
     base: str,
     *,
@@ -53,7 +57,7 @@ def load(
         adapter: a folder written by ``train`` (or any PEFT LoRA folder that fits the base).
         dtype: ``auto`` (by the device and the memory that is free on it, see ``memory.holds``), ``float32`` or ``bfloat16``.
         load_in_4bit: None: 8 or 4 bits where 16 do not fit (CUDA only); True: 4 bits; False: never quantised.
-        device: ``cpu``, ``cuda``, ``mps``; None takes the best there is.
+        device: ``cpu``, ``cuda``, ``mps``; None takes the best there is. ``mlx``: the engine on Apple's MLX (docs/mlx.md).
 
     Raises:
         ModelError: missing, damaged or unsafe folders, and an adapter made for another base.
@@ -69,10 +73,14 @@ def load(
     # Read once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
+        if device == MLX:
+            from clawback.engine.mlx import policy as mlx
+
+            return mlx.load(base, revision=revision, adapter=adapter, dtype=dtype, load_in_4bit=load_in_4bit)
         from clawback.engine.torch.models.policy import load as load_policy
     except ImportError as error:
         raise MissingExtra(
-            f"This needs a part that is not installed ({error.name}). Run: pip install 'clawback[train]'"
+            f"This needs a part that is not installed ({error.name}). Run: pip install 'clawback[{MLX if device == MLX else 'train'}]'"
         ) from error
     return load_policy(
         base, revision=revision, adapter=adapter, dtype=dtype, load_in_4bit=load_in_4bit, device=device

@@ -91,12 +91,11 @@ def measure(policy: Policy, prompts: Sequence[Sequence[int]]) -> Speed:
     import torch
 
     from clawback.engine.torch.models.chat import Encoded
-    from clawback.engine.torch.sampling.generate import sample
 
     some = [list(prompts[i % len(prompts)])[-_TAIL:] for i in range(_ROWS)]
 
     def draw(tokens: int) -> None:
-        sample(policy.model, some, max_tokens=tokens, sampling=policy.sampling, rows=_ROWS)
+        policy.sample(some, max_tokens=tokens, rows=_ROWS, stop=())
 
     with torch.no_grad():
         reading = _seconds(lambda: draw(1))

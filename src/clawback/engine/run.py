@@ -60,7 +60,7 @@ class TrainingRun:
         inputs = {
             "base": policy.info.revision,
             "dtype": str(next(policy.model.parameters()).dtype),
-            "device": policy.device.type,
+            "device": policy.engine if policy.engine != "torch" else policy.device.type,
             "adapter": adapter_hash(policy),
             "threads": torch.get_num_threads(),
             "samples": [dataclasses.asdict(sample) for sample in self.samples],

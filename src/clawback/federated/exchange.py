@@ -27,12 +27,14 @@ TERMS = "federation.json"
 COMBINED = "combined"
 LARGEST = 512_000_000
 """Bytes of an update that is read."""
+MOST_STEP = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What all agree on. ``clip`` 0: updates are not clipped, and noise is not possible. ``most``: ratings that one person counts for."""
+    """What all agree on. ``clip`` 0: updates are not clipped, and noise is not possible. ``most``: ratings that one person counts for; ``step``: how
+    far the combined change is followed (the server's learning rate of FedOpt, arXiv:2003.00295)."""
 
     base: str
     base_revision: str
@@ -43,8 +45,13 @@ class Terms:
     clip: float = 0.0
     noise: float = 0.0
     most: int = 256
+    step: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 < self.step <= MOST_STEP:
+            raise UsageError(f"A step is a number above 0, and at most {MOST_STEP}.")
+        if self.rule == "krum" and self.step != 1:
+            raise UsageError("Krum takes one person's change as it is: leave the step at 1.")
         if self.noise and (not self.clip or self.rule != "mean"):
             raise UsageError(
                 "Noise needs a clip and the rule `mean`: of the others nobody knows how far one person moves them."

@@ -40,11 +40,14 @@ class Combined:
     refused: tuple[str, ...]
 
 
-def begin(home: Home, folder: Path, *, rank: int, seed: int, rule: str, clip: float, noise: float) -> Terms:
+def begin(
+    home: Home, folder: Path, *, rank: int, seed: int, rule: str, clip: float, noise: float, step: float = 1.0
+) -> Terms:
     """Agree on the base of this home's settings, and on the rest."""
     settings = config.load(home.config)
     policy = inputs.policy(settings, settings.model.base)
-    terms = Terms(settings.model.base, policy.info.revision, rank, 2 * rank, seed, rule, clip, noise)  # type: ignore[arg-type]
+    base, revision = settings.model.base, policy.info.revision
+    terms = Terms(base, revision, rank, 2 * rank, seed, rule, clip, noise, step=step)  # type: ignore[arg-type]
     exchange.begin(folder, terms)
     return terms
 
@@ -117,7 +120,7 @@ def combine(folder: Path, *, rule: str | None = None, least: int = 2) -> Combine
     for name in exchange.names(folder, number):
         path = exchange.place(folder, number) / f"{name}.safetensors"
         try:
-            arrays, said = exchange.get(path, like or _own_shapes(path))
+            arrays, said = exchange.get(path, like or own_shapes(path))
             if said.get("base") != terms.base_revision:
                 raise UsageError(f"{name} has another base")
         except (UsageError, StoreError) as error:
@@ -141,7 +144,8 @@ def combine(folder: Path, *, rule: str | None = None, least: int = 2) -> Combine
             made, len(updates), terms.clip, terms.noise, np.random.default_rng(secrets.randbits(128))
         )
         paid = privacy.epsilon(terms.noise, number, 1 / (10 * len(updates)))
-    total = {n: v + _so_far(folder, number - 1, like or {}).get(n, 0.0) for n, v in made.b.items()}
+    before = _so_far(folder, number - 1, like or {})
+    total = {n: terms.step * v + before.get(n, 0.0) for n, v in made.b.items()}
     done = Combined(number, tuple(people), tuple(weights), privacy.size(made.b), paid, tuple(refused))
     exchange.note(folder, number, dataclasses.asdict(done) | {"rule": rule or terms.rule})
     exchange.put(folder, number, exchange.COMBINED, total, {"base": terms.base_revision})
@@ -203,10 +207,17 @@ def _so_far(folder: Path, number: int, like: dict[str, tuple[int, ...]]) -> dict
 
 
 def _shapes(folder: Path, number: int) -> dict[str, tuple[int, ...]]:
-    return _own_shapes(exchange.place(folder, number) / f"{exchange.COMBINED}.safetensors")
+    return own_shapes(exchange.place(folder, number) / f"{exchange.COMBINED}.safetensors")
 
 
-def _own_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+def so_far(folder: Path) -> dict[str, Array]:
+    """B as the federation has it; empty before the first round."""
+    number = exchange.rounds(folder)
+    return _so_far(folder, number, _shapes(folder, number)) if number else {}
+
+
+def own_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes in an update's file, by which it is read where nothing else says what it should hold. Raises ``UsageError``."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -232,4 +243,4 @@ def cleared(folder: Path, number: int) -> None:
         (exchange.place(folder, number) / f"{name}.safetensors").unlink()
 
 
-__all__ = ["Combined", "adopt", "begin", "cleared", "combine", "contribute"]
+__all__ = ["Combined", "adopt", "begin", "cleared", "combine", "contribute", "own_shapes", "so_far"]

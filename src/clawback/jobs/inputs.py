@@ -24,7 +24,13 @@ def policy(settings: Config, base: str, system: str = "") -> Policy:
     from clawback import engine
 
     model = settings.model
-    loaded = engine.load(base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit)
+    loaded = engine.load(
+        base,
+        revision=model.revision,
+        dtype=model.dtype,
+        load_in_4bit=model.load_in_4bit,
+        device=model.device,
+    )
     loaded.configure(settings.generation, model.chat_template_args, settings.training.thinking, system)
     return loaded
 

@@ -232,7 +232,11 @@ def base_of(run: Run, settings: config.Config, system: str = "") -> Policy:
 
     model = settings.model
     policy = engine.load(
-        run.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
+        run.base,
+        revision=model.revision,
+        dtype=model.dtype,
+        load_in_4bit=model.load_in_4bit,
+        device=model.device,
     )
     policy.configure(
         settings.generation, settings.model.chat_template_args, settings.training.thinking, system

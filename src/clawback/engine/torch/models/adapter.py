@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clawback.engine.torch.models import mlx_adapter
 from clawback.engine.torch.scoring.lora import fuse
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
@@ -103,13 +104,17 @@ def attach(model: nn.Module, info: ModelInfo, *, rank: int, alpha: int, seed: in
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Configuration and tensors of an adapter folder. Nothing but JSON and safetensors is opened.
+    """Configuration and tensors of an adapter folder, PEFT's or mlx-lm's. Nothing but JSON and safetensors is opened.
 
     Raises ``ModelError`` for what is missing, damaged, not a plain LoRA, or not finite.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    if not (folder / WEIGHTS).is_file() and mlx_adapter.there(folder):
+        config, tensors = mlx_adapter.read(folder)
+        _check_finite(folder, tensors)
+        return config, tensors
     if not (folder / WEIGHTS).is_file():
         if any(folder.glob("adapter_model.*")):
             raise ModelError(
@@ -130,12 +135,16 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ModelError(
             f"The adapter {folder} holds {odd[0]}, which is no part of a LoRA. It was not loaded."
         )
+    _check_finite(folder, tensors)
+    return config, tensors
+
+
+def _check_finite(folder: Path, tensors: dict[str, Tensor]) -> None:
     broken = sorted(name for name, tensor in tensors.items() if not tensor.isfinite().all())
     if broken:
         raise ModelError(
             f"The adapter {folder} holds values that are not finite, in {broken[0]}. Roll back to another version."
         )
-    return config, tensors
 
 
 def put(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from clawback.engine.types import Completion, ModelInfo, Sampling
 from clawback.errors import ModelError, UsageError
 from clawback.records import Message, Sample
 
+if TYPE_CHECKING:
+    from clawback.engine.torch.sampling.generate import Sampled
+
 Conversation = Sequence[Message]
 DTYPES = ("auto", "float32", "bfloat16")
 
@@ -28,6 +31,8 @@ class Policy:
 
     The reference of every KL is the same model with the adapter switched off (``with policy.base()``), never a second copy.
     """
+
+    engine = "torch"
 
     def __init__(self, model: nn.Module, tokenizer: Any, info: ModelInfo) -> None:
         self.model = model
@@ -111,8 +116,14 @@ class Policy:
     def base(self) -> Iterator[None]:
         """The base model, within: the adapter is switched off, not removed."""
         inner: Any = self.model
-        with inner.disable_adapter() if self.has_adapter else nullcontext():
-            yield
+        # PEFT makes every weight of an adapter trainable when it switches it on again: what was frozen stays frozen.
+        frozen = [p for name, p in self.model.named_parameters() if "lora_" in name and not p.requires_grad]
+        try:
+            with inner.disable_adapter() if self.has_adapter else nullcontext():
+                yield
+        finally:
+            for parameter in frozen:
+                parameter.requires_grad_(False)
 
     def attach(self, *, rank: int, alpha: int, seed: int) -> None:
         """A fresh adapter that changes nothing yet. Raises ``UsageError`` where there is one already."""
@@ -187,18 +198,42 @@ class Policy:
         max_tokens: int | None = None,
         seed: int = 0,
     ) -> list[list[Completion]]:
-        """``samples`` answers to each conversation; see ``generate.generate``. None: as the policy itself says."""
-        from clawback.engine.torch.sampling.generate import generate
+        """``samples`` answers to each conversation, as text and token by token. None: as the policy itself says."""
+        from clawback.engine.torch.sampling.generate import completion
 
-        return generate(
-            self.model,
-            self.chat,
-            conversations,
-            samples=samples,
-            sampling=sampling or self.sampling,
-            max_tokens=max_tokens or self.max_tokens,
-            seed=seed,
-        )
+        prompts = [self.chat.prompt(messages) for messages in conversations]
+        answers = self.sample(prompts, samples=samples, sampling=sampling, max_tokens=max_tokens, seed=seed)
+        return [
+            [completion(self.chat, prompt, one) for one in group]
+            for prompt, group in zip(prompts, answers, strict=True)
+        ]
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        samples: int = 1,
+        max_tokens: int | None = None,
+        sampling: Sampling | None = None,
+        seed: int | torch.Generator = 0,
+        rows: int | None = None,
+        stop: Sequence[int] | None = None,
+        merge: bool = False,
+    ) -> list[list[Sampled]]:
+        """``samples`` answers to each prompt of token ids; see ``generate.sample``. ``stop``: None: what ends an answer of this model. ``merge``: add the adapter into the weights meanwhile."""
+        from clawback.engine.torch.sampling.generate import sample, stop_ids
+
+        with adapters.merged(self.model) if merge else nullcontext():
+            return sample(
+                self.model,
+                prompts,
+                samples=samples,
+                max_tokens=max_tokens or self.max_tokens,
+                sampling=sampling or self.sampling,
+                stop=stop_ids(self.model, self.chat.end_id) if stop is None else stop,
+                seed=seed,
+                rows=rows,
+            )
 
     def features(
         self, conversations: Sequence[Conversation], responses: Sequence[str | Sequence[int]]

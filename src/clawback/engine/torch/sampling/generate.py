@@ -27,7 +27,6 @@ from clawback.engine.torch.sampling.continuous import Draw, closed_ranks
 from clawback.engine.torch.sampling.decoder import Decoder
 from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
 from clawback.engine.types import Completion, Sampling
-from clawback.records import Message
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.chat import Chat
@@ -47,34 +46,8 @@ class Sampled:
     finished: bool
 
 
-def generate(
-    model: nn.Module,
-    chat: Chat,
-    conversations: Sequence[Sequence[Message]],
-    *,
-    max_tokens: int,
-    samples: int = 1,
-    sampling: Sampling = PLAIN,
-    seed: int = 0,
-) -> list[list[Completion]]:
-    """``samples`` answers to each conversation, as text and token by token. See ``sample``."""
-    prompts = [chat.prompt(messages) for messages in conversations]
-    answers = sample(
-        model,
-        prompts,
-        samples=samples,
-        max_tokens=max_tokens,
-        sampling=sampling,
-        stop=stop_ids(model, chat.end_id),
-        seed=seed,
-    )
-    return [
-        [_completion(chat, prompt, one) for one in group]
-        for prompt, group in zip(prompts, answers, strict=True)
-    ]
-
-
-def _completion(chat: Chat, prompt: Sequence[int], one: Sampled) -> Completion:
+def completion(chat: Chat, prompt: Sequence[int], one: Sampled) -> Completion:
+    """An answer as text and token by token."""
     thinking, text = chat.text(prompt, one.ids)
     return Completion(
         text, one.ids, one.logprobs, one.finished, thinking, chat.thought(prompt, one.ids) if thinking else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -11,9 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clawback.engine.torch.models.adapter import merged
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sampling.generate import sample, stop_ids
 from clawback.engine.torch.scoring.lm_head import logprobs
 from clawback.engine.torch.scoring.pooling import pooled
 from clawback.errors import TrainingError
@@ -166,17 +163,13 @@ class Grading:
 
     def draw(self, prompts: Sequence[Prompt], each: int, generator: torch.Generator) -> Drawn:
         """``each`` answers of the model as it stands to each prompt."""
-        model = self.policy.model
-        with merged(model) if self.policy.info.bucket == "micro" else nullcontext():
-            groups = sample(
-                model,
-                prompts,
-                samples=each,
-                max_tokens=self.room,
-                sampling=self.policy.sampling,
-                stop=stop_ids(model, self.policy.chat.end_id),
-                seed=generator,
-            )
+        groups = self.policy.sample(
+            prompts,
+            samples=each,
+            max_tokens=self.room,
+            seed=generator,
+            merge=self.policy.info.bucket == "micro",
+        )
         encoded = [
             (self.policy.chat.encoded(prompt, one.ids), one)
             for prompt, group in zip(prompts, groups, strict=True)

@@ -1,0 +1,173 @@
+"""Rounds over Flower: what is put into the folder, and a real SuperLink with two SuperNodes on loopback (`make test-flower`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from clawback.cli import main
+from clawback.errors import MissingExtra, UsageError
+from clawback.federated import exchange
+from clawback.federated.exchange import Terms
+from clawback.jobs import flower
+from clawback.paths import Home
+from tests.conftest import rate_some
+
+PYTHON = os.environ.get("CLAWBACK_FLOWER", "")
+"""The Python of an environment that has Flower."""
+TERMS = Terms("embedded", "r", 2, 4, 0)
+
+
+def test_a_node_learns_by_the_command_and_its_own_home(tmp_path: Path) -> None:
+    """The command sees the terms and B so far; what it writes is what is sent."""
+    seen: dict[str, Any] = {}
+
+    def run(command: list[str], *, env: dict[str, str], **_: Any) -> Any:
+        folder = Path(command[command.index("contribute") + 1])
+        seen.update(command=command, home=env["CLAWBACK_HOME"], terms=exchange.read_terms(folder))
+        seen["round"] = exchange.rounds(folder) + 1
+        exchange.put(folder, seen["round"], "me", {"b": np.ones((3, 2))}, {"ratings": "7"})
+        return SimpleNamespace(returncode=0, stderr="")
+
+    arrays, ratings = flower.contribute(
+        TERMS, {"b": np.zeros((3, 2))}, home=tmp_path, command=["my", "clawback"], run=run
+    )
+    assert ratings == 7
+    assert np.array_equal(arrays["b"], np.ones((3, 2)))
+    assert seen["command"][:4] == ["my", "clawback", "federated", "contribute"]
+    assert (seen["home"], seen["terms"], seen["round"]) == (str(tmp_path), TERMS, 2)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(returncode=1, stderr="There are no ratings.")
+
+    with pytest.raises(UsageError, match="no ratings"):
+        flower.contribute(TERMS, {}, home=tmp_path, command=["clawback"], run=fail)
+
+
+def test_the_app_says_where_the_folder_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exchange.begin(tmp_path / "team", TERMS)
+    asked = [
+        "federated",
+        "flower",
+        str(tmp_path / "team"),
+        "--output",
+        str(tmp_path / "app"),
+        "--people",
+        "3",
+    ]
+    assert main(asked) == 0
+    import tomllib
+
+    project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    settings = project["tool"]["flwr"]["app"]["config"]
+    assert settings == {"folder": str((tmp_path / "team").resolve()), "rounds": 1, "people": 3}
+    compile((tmp_path / "app" / "federation.py").read_text(), "federation.py", "exec")
+    assert main(asked) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+def test_without_flower_it_says_what_to_install() -> None:
+    pytest.importorskip("torch")
+    try:
+        import flwr  # noqa: F401
+    except ImportError:
+        with pytest.raises(MissingExtra, match=r"clawback\[flower\]"):
+            flower.server_app()
+
+
+def port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def running(command: list[str], log: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=env) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="Flower is not installed: make test-flower brings it")
+def test_a_superlink_and_two_supernodes_play_two_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homes = [Home(tmp_path / name) for name in ("anna", "ben")]
+    for home in homes:
+        rate_some(home)
+    monkeypatch.setenv("CLAWBACK_HOME", str(homes[0].root))
+    team, app = tmp_path / "team", tmp_path / "app"
+    assert main(["federated", "begin", str(team), "--rank", "2", "--step", "2"]) == 0
+    assert main(["federated", "flower", str(team), "--output", str(app), "--rounds", "2"]) == 0
+
+    source, bin_ = Path(flower.__file__).parents[2], Path(PYTHON).absolute().parent
+    at, flwr_home = port(), tmp_path / "flwr"
+    flwr_home.mkdir()
+    (flwr_home / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{at}"\ninsecure = true\n'
+    )
+    env = {**os.environ, **flower.QUIET, "PYTHONPATH": str(source), "FLWR_HOME": str(flwr_home), "PATH": f"{bin_}:{os.environ['PATH']}", "HOME": str(tmp_path)}  # fmt: skip
+    link = [str(bin_ / "flower-superlink"), "--insecure", "--port", str(at), "--disable-runtime-dependency-installation"]  # fmt: skip
+    command = f"{sys.executable} -m clawback"
+    nodes = [
+        [str(bin_ / "flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{at}", "--port", str(port()),
+         "--node-config", f'home="{home.root}" command="{command}"']
+        for home in homes
+    ]  # fmt: skip
+    logs = [tmp_path / f"{name}.log" for name in ("link", "anna", "ben")]
+    with (
+        running(link, logs[0], env) as one,
+        running(nodes[0], logs[1], env) as two,
+        running(nodes[1], logs[2], env) as three,
+    ):
+        until = time.monotonic() + 1500
+
+        def alive() -> bool:
+            return all(process.poll() is None for process in (one, two, three))
+
+        run: Any = None
+        while run is None or run.returncode:  # until the SuperLink listens
+            assert alive(), _said(logs)
+            assert time.monotonic() < until, _said(logs)
+            run = subprocess.run([str(bin_ / "flwr"), "run", str(app)], env=env, capture_output=True, text=True, check=False)  # fmt: skip
+            time.sleep(1)
+        while exchange.rounds(team) < 2:
+            assert alive(), _said(logs)
+            assert time.monotonic() < until, _said(logs) + run.stdout
+            time.sleep(1)
+    notes = [json.loads((team / f"round-000{n}" / "combined.json").read_text()) for n in (1, 2)]
+    assert [len(note["people"]) for note in notes] == [2, 2]
+    assert all(name.startswith("node-") for name in notes[0]["people"])
+    files = {f.stem: load_file(f) for f in (team / "round-0001").glob("*.safetensors")}
+    made = files.pop("combined")
+    one, two = files.values()
+    weights = dict(zip(notes[0]["people"], notes[0]["weights"], strict=True))
+    assert len(set(weights.values())) == 1
+    assert all(np.allclose(made[n], 2 * (one[n] + two[n]) / 2, atol=1e-6) for n in made)
+    assert any(np.abs(v).max() > 0 for v in made.values())
+    assert dataclasses.asdict(exchange.read_terms(team))["step"] == 2
+
+
+def _said(logs: list[Path]) -> str:
+    return "\n".join(f"{log.name}: {log.read_text('utf-8', 'replace')[-1500:]}" for log in logs)
