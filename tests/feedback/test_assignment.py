@@ -20,9 +20,7 @@ from clawback.paths import Home
 from clawback.records import Turn
 
 
-@given(
-    people=st.integers(1, 6), turns=st.integers(1, 40), overlap=st.integers(1, 4), shared=st.floats(0, 1)
-)
+@given(people=st.integers(1, 6), turns=st.integers(1, 40), overlap=st.integers(1, 4), shared=st.floats(0, 1))
 def test_each_turn_has_its_raters_and_each_rater_as_much_to_do(
     people: int, turns: int, overlap: int, shared: float
 ) -> None:

@@ -89,9 +89,15 @@ def remove(name: str, as_json: bool) -> None:
 
 
 @raters.command()
-@click.option("--to", "names", multiple=True, metavar="NAME", help="To whom (default: all raters and owners).")
-@click.option("--turn", "turns", multiple=True, type=int, metavar="ID", help="Which (default: the newest unrated).")
-@click.option("--count", type=click.IntRange(1, 10_000), default=40, show_default=True, help="How many turns.")
+@click.option(
+    "--to", "names", multiple=True, metavar="NAME", help="To whom (default: all raters and owners)."
+)
+@click.option(
+    "--turn", "turns", multiple=True, type=int, metavar="ID", help="Which (default: the newest unrated)."
+)
+@click.option(
+    "--count", type=click.IntRange(1, 10_000), default=40, show_default=True, help="How many turns."
+)
 @click.option("--overlap", type=click.IntRange(1, 20), default=2, show_default=True, help="Raters of a shared turn.")  # fmt: skip
 @click.option("--shared", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of turns that several rate; the others go to one.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only say what it would do.")

@@ -20,7 +20,12 @@ def make(home: Home, settings: config.Serve | None = None) -> Any:
 
     server = Server(home, settings)
     models = _Asgi(ModelsAPI(server))
-    ours = [*api.routes(server), *prompts_api.routes(server), *rater_api.routes(server), *hooks.routes(server)]
+    ours = [
+        *api.routes(server),
+        *prompts_api.routes(server),
+        *rater_api.routes(server),
+        *hooks.routes(server),
+    ]
     app = Starlette(
         routes=[
             Route("/healthz", _Asgi(health), methods=["GET", "HEAD"]),

@@ -114,9 +114,7 @@ class Guard:
                 return await asyncio.to_thread(self.holder, given)
         return None
 
-    def _refusal(
-        self, scope: Any, headers: dict[str, str], person: Person | None
-    ) -> tuple[int, str] | None:
+    def _refusal(self, scope: Any, headers: dict[str, str], person: Person | None) -> tuple[int, str] | None:
         host = headers.get("host", "")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if name.lower() not in self.hosts:

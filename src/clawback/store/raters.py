@@ -59,7 +59,9 @@ class Raters(Base):
         with self._write() as db:
             known = db.execute("SELECT removed_at FROM raters WHERE name = ?", (name,)).fetchone()
             if known is not None and known["removed_at"] is None and not again:
-                raise UsageError(f"{name} is invited already; --again makes a new token and ends the old one.")
+                raise UsageError(
+                    f"{name} is invited already; --again makes a new token and ends the old one."
+                )
             db.execute(
                 "INSERT INTO raters VALUES (?, ?, ?, ?, NULL) ON CONFLICT (name) DO UPDATE SET"
                 " role = excluded.role, token = excluded.token, removed_at = NULL",
@@ -85,7 +87,9 @@ class Raters(Base):
 
     def invited(self, *, removed: bool = False) -> list[Invited]:
         """By name."""
-        rows = self._read(f"SELECT * FROM raters {'' if removed else 'WHERE removed_at IS NULL'} ORDER BY name")
+        rows = self._read(
+            f"SELECT * FROM raters {'' if removed else 'WHERE removed_at IS NULL'} ORDER BY name"
+        )
         return [_invited(row) for row in rows]
 
     def holder(self, token: str) -> Invited | None:
