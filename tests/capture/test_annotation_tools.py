@@ -134,7 +134,9 @@ def test_as_it_is_typed(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     config = ET.parse(tmp_path / "tasks.xml")
     names = {e.get("name") for e in config.iter() if e.get("name")}
     assert names == {"before", "prompt", "response", "score", "edit", "remark"}
-    assert {e.get("value", "")[1:] for e in config.iter("Text")} <= set(json.loads(path.read_text())[0]["data"])
+    assert {e.get("value", "")[1:] for e in config.iter("Text")} <= set(
+        json.loads(path.read_text())[0]["data"]
+    )
     assert main(["import", str(path), "--format", "label-studio"]) == 0
     assert main(["export", str(path), "--format", "argilla", "--person", "cli"]) == 2
     assert main(["export", str(path), "--blind"]) == 2

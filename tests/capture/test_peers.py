@@ -84,7 +84,9 @@ def test_openclaw_rls_records_come_with_their_judges_votes(
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
     call = {"id": "c", "type": "function", "function": {"name": "Read", "arguments": "{}"}}
     lines = [
-        line(1, "<think>Easy.</think>\n\nFour.<|im_end|>\n", next_state={"role": "user", "content": "Right."}),
+        line(
+            1, "<think>Easy.</think>\n\nFour.<|im_end|>\n", next_state={"role": "user", "content": "Right."}
+        ),
         line(2, '<tool_call>{"name": "Read"}</tool_call><|im_end|>', tool_calls=[call]),
         line(1, "Five.<|im_end|>\n"),  # the session was over, and its turns are counted anew
         {"session_id": "s", "turn": 3},

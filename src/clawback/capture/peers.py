@@ -64,7 +64,9 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
             db.row_factory = sqlite3.Row
-            db.execute("SELECT id, prompt, response, rating FROM feedback LIMIT 0")  # older ones have fewer columns than these
+            db.execute(
+                "SELECT id, prompt, response, rating FROM feedback LIMIT 0"
+            )  # older ones have fewer columns than these
             for row in db.execute("SELECT * FROM feedback ORDER BY id"):
                 yield int(row["id"]), dict.fromkeys(_OPTIONAL) | dict(row)
     except (sqlite3.Error, UnicodeDecodeError) as error:

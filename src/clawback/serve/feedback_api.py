@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from clawback import feedback, jobs, store
 from clawback.errors import UsageError
-from clawback.serve.bodies import Given, Preferred
+from clawback.serve.bodies import Done, Given, Preferred
 from clawback.serve.endpoints import writing
 from clawback.serve.rater_api import asked, said
 from clawback.serve.roles import Person, person, said_by
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from clawback.serve.server import Server
+    from clawback.store.usage import Use
 
 
 def routes(server: Server) -> list[Any]:
@@ -23,6 +24,7 @@ def routes(server: Server) -> list[Any]:
 
     return [
         Route("/turns/{id:int}/feedback", writing(server, Given, give), methods=["POST"]),
+        Route("/turns/{id:int}/use", writing(server, Done, use), methods=["POST"]),
         Route("/preferences", writing(server, Preferred, prefer), methods=["POST"]),
     ]
 
@@ -59,6 +61,14 @@ def prefer(server: Server, request: Request, body: Preferred) -> Any:
         asked(db, whom, body.better, body.worse)
         made = feedback.prefer(db, body.better, body.worse, source=said_by(whom, "web"), event_id=event)
     return said(made) if whom.blind else asdict(made)
+
+
+def use(server: Server, request: Request, body: Done) -> Any:
+    """A link of an answer was opened, or it was copied or taken over: counted in the report, and no feedback."""
+    number = request.path_params["id"]
+    with store.connect(server.home.database) as db:
+        db.add_use(number, cast("Use", body.kind))
+    return {"turn": number, "kind": body.kind}
 
 
 def _event(whom: Person, name: str) -> str:

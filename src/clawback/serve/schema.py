@@ -53,6 +53,7 @@ _READS = (
 )
 _WRITES: dict[str, Any] = {
     "/turns/{id}/feedback": bodies.Given,
+    "/turns/{id}/use": bodies.Done,
     "/preferences": bodies.Preferred,
     "/pairs": bodies.Pair,
     "/rollback": bodies.Wanted,

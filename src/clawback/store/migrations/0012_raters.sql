@@ -16,3 +16,11 @@ CREATE TABLE assignments (
     PRIMARY KEY (rater, turn_id)
 );
 CREATE INDEX assignments_by_turn ON assignments (turn_id);
+-- What somebody did with an answer: opened a link of it ('click'), copied it ('copy'), took it over ('accept').
+CREATE TABLE uses (
+    id          INTEGER PRIMARY KEY AUTOINCREMENT,
+    turn_id     INTEGER NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
+    kind        TEXT NOT NULL CHECK (kind IN ('click', 'copy', 'accept')),
+    created_at  REAL NOT NULL
+);
+CREATE INDEX uses_by_turn ON uses (turn_id);
