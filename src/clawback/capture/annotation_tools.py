@@ -213,7 +213,8 @@ def _from_task(store: Store, one: dict[str, Any], known: set[str]) -> tuple[Turn
             continue
         for result in annotation.get("result") or []:
             if isinstance(result, dict) and result.get("from_name") in KINDS:
-                value = result.get("value") if isinstance(result.get("value"), dict) else {}
+                found = result.get("value")
+                value: dict[str, Any] = found if isinstance(found, dict) else {}
                 given = value.get("rating") if result["from_name"] == "score" else value.get("text")
                 given = given[0] if isinstance(given, list) and given else given
                 said.append(_said(_annotator(annotation, result, known), result["from_name"], given))

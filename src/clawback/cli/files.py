@@ -65,7 +65,7 @@ def import_(
 
     with open_store() as store, _opened(path, identity, phrase) as path:
         required = config.load(current_home().config).privacy.require_consent
-        agreed = consent or ("no" if required else "")
+        agreed: Any = consent or ("no" if required else "")
         if kind == "claude-code":
             report = importers.import_transcripts(store, path)
         elif kind == "reinforceclaw":

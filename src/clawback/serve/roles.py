@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from clawback.errors import UsageError
 from clawback.store.raters import PREFIX, Role
@@ -23,7 +23,7 @@ RATES: frozenset[Who] = frozenset({"owner", "rater"})
 EVERYONE: frozenset[Who] = frozenset({"owner", "rater", "viewer"})
 OWNER: frozenset[Who] = frozenset({"owner"})
 
-ALLOWED: dict[tuple[Literal["GET", "POST"], str], frozenset[Who]] = {
+ALLOWED: dict[tuple[str, str], frozenset[Who]] = {
     ("GET", "/me"): EVERYONE,
     ("GET", "/openapi.json"): EVERYONE,
     ("GET", "/assigned"): RATES,
