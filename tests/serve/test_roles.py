@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from clawback import config, feedback, jobs, store
 from clawback.paths import Home
+from clawback.privacy import erasure
 from clawback.records import Turn
 from clawback.serve import app as serving
 from clawback.serve import roles
@@ -226,6 +227,9 @@ def test_a_raters_token_opens_no_model_and_reaches_no_upstream(
 
 def test_forgetting_a_person_ends_their_invitation(home: Home, tokens: dict[str, str]) -> None:
     with store.connect(home.database) as db:
+        silent = erasure.wanted(db, person="rater:viewer")  # who never said anything
+        erasure.erase(db, home, silent)
+        assert db.holder(tokens["viewer"]) is None
         db.forget(feedback=db.feedback_of_person("rater:other"), person="rater:other", kind="person")
         assert "other" not in {i.name for i in db.invited(removed=True)}
         assert all(a.rater != "other" for a in db.assigned())
