@@ -108,6 +108,14 @@ def test_the_check_finds_what_is_wrong() -> None:
     ]  # fmt: skip
 
 
+def test_every_page_is_in_the_sites_menu() -> None:
+    """`make site` fails otherwise, and is not run with the tests."""
+    menu = (ROOT / "mkdocs.yml").read_text("utf-8")
+    pages = {p.relative_to(ROOT / "docs").as_posix() for p in PAGES if p.is_relative_to(ROOT / "docs")}
+    named = set(re.findall(r"[\w./-]+\.md", menu))
+    assert named == pages
+
+
 RUN = [
     p
     for p in PAGES
