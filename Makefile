@@ -15,8 +15,10 @@ FLOWER := .flower
 
 # What builds releases and checks them, beside the environment as well.
 DISTRIBUTION := .distribution
+# What builds the documentation site (170 MB), in an environment of its own.
+SITE := .site
 
-.PHONY: dist demo test test-reference test-environments test-mlx test-flower test-slow check bench docs format constraints clean
+.PHONY: site cast dist demo test test-reference test-environments test-mlx test-flower test-slow check bench docs format constraints clean
 
 MODEL := embedded
 
@@ -56,6 +58,12 @@ dist: $(DISTRIBUTION)/.installed  ## wheel and sdist in dist/, checked
 	PYTHONPATH=$(DISTRIBUTION) $(BIN)/python -m build --no-isolation
 	PYTHONPATH=$(DISTRIBUTION) $(BIN)/python -m twine check --strict dist/*
 
+site: $(SITE)/.installed  ## the documentation site in site/; nothing is fetched, and what leads nowhere fails it
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --clean
+
+cast: $(INSTALLED)  ## record the demo anew, as it runs in a terminal
+	$(BIN)/python docs/pictures/record.py docs/casts/demo.cast $(BIN)/clawback demo
+
 docs: $(INSTALLED)  ## write docs/cli.md and docs/settings.md from the code
 	$(BIN)/python docs/reference.py
 
@@ -68,7 +76,7 @@ constraints: $(INSTALLED)  ## renew constraints.txt from what is installed
 	mv constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) $(REFERENCE) $(WORLDS) $(MLX) $(FLOWER) $(DISTRIBUTION) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
+	rm -rf $(VENV) $(REFERENCE) $(WORLDS) $(MLX) $(FLOWER) $(DISTRIBUTION) $(SITE) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
 
 $(REFERENCE)/.installed: tests/rl/reference.txt $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(REFERENCE) -r $<
@@ -76,6 +84,11 @@ $(REFERENCE)/.installed: tests/rl/reference.txt $(INSTALLED)
 
 $(DISTRIBUTION)/.installed: $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(DISTRIBUTION) build twine hatchling
+	@touch $@
+
+$(SITE)/.installed: docs/site/requirements.txt
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 $(WORLDS)/.installed: tests/environments/worlds.txt $(INSTALLED)

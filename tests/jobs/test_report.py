@@ -72,6 +72,30 @@ def test_a_language_is_guessed(text: str, tongue: str) -> None:
     assert data_card.language(text) == tongue
 
 
+@pytest.mark.parametrize(
+    ("prompt", "kind"),
+    [
+        ("Why does this python function fail?", "code"),
+        ("Write a short email to my landlord", "writing"),
+        ("What is the capital of Peru?", "facts"),
+        ("Calculate the average of these", "numbers"),
+        ("Hello", "other"),
+    ],
+)
+def test_what_was_asked_for_is_guessed(prompt: str, kind: str) -> None:
+    assert data_card.topic(prompt, "Yes.") == kind
+    assert data_card.topic(prompt, "```python\n1\n```") == "code"
+
+
+def test_the_data_card_says_how_far_raters_agree(home: paths.Home) -> None:
+    with store.connect(home.database) as db:
+        fill(db)
+        card = data_card.markdown(db, [f.id for f in db.feedback()], 1)
+    assert "- rated by several: 20, of which some liked and others did not: 10" in card
+    assert "- Krippendorff's alpha: -" in card
+    assert "cli 1.00" in card
+
+
 class Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "critique": ("rate", "Say in words what was wrong with a response."),
         "inbox": ("inbox", "What is worth a rating, most informative first."),
         "judge": ("judge", "Let a judge model read what came after your answers."),
-        "raters": ("judge", "Who rates, and how far they agree."),
+        "raters": ("raters", "Who rates, how far they agree; invite people."),
         "survey": ("serve", "Score a version from 1 to 5 after using it."),
     },
     "Learn": {

@@ -27,9 +27,11 @@ def play(here: CloudDemo, console: Console) -> dict[str, Any]:
     )
     with progress_bar(console.quiet) as follow:
         before = here.look(follow)
-        say(f"{before.satisfaction:.0%} of its answers to {len(before.answers)} new questions are liked.")
+    say(f"{before.satisfaction:.0%} of its answers to {len(before.answers)} new questions are liked.")
+    with progress_bar(console.quiet) as follow:
         good = here.collect(RATINGS, follow)
-        say(f"{RATINGS} taps: {good} good, {RATINGS - good} bad; {here.remarks} with a word.")
+    say(f"{RATINGS} taps: {good} good, {RATINGS - good} bad; {here.remarks} with a word.")
+    with progress_bar(console.quiet) as follow:
         found, more = here.learn(follow)
     if found.version is None or found.report is None:
         say(f"No prompt was found that is better: {found.stopped}.")

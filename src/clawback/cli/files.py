@@ -16,13 +16,16 @@ import click
 from clawback import config
 from clawback.cli.common import current_home, emit, json_option, open_store
 from clawback.cli.encryption import locking, passphrase, unlocking
+from clawback.errors import UsageError
 
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
-    "--format", "kind", type=click.Choice(["jsonl", "claude-code"]), default="jsonl", show_default=True,
-    help="claude-code: a transcript, or a folder of them.",
+    "--format", "kind", default="jsonl", show_default=True,
+    type=click.Choice(["jsonl", "claude-code", "reinforceclaw", "openclaw-rl", "argilla", "label-studio"]),
+    help="claude-code: a transcript, or a folder of them; reinforceclaw: its database; openclaw-rl: a record file"
+    " (with FILE_prm.jsonl beside it); the last two: what was annotated there.",
 )  # fmt: skip
 @click.option(
     "--scale", type=click.Choice(["auto", "1-10", "0-1"]), default="auto", show_default=True,
@@ -39,7 +42,7 @@ from clawback.cli.encryption import locking, passphrase, unlocking
 @json_option
 def import_(
     path: Path,
-    kind: str,
+    kind: Any,
     scale: str,
     consent: Any,
     licence: str,
@@ -56,14 +59,22 @@ def import_(
     clawback import rated.jsonl
     clawback import scores.jsonl --scale 0-1
     clawback import ~/.claude/projects --format claude-code
+    clawback import ~/.reinforceclaw/reinforceclaw.db --format reinforceclaw
     """
-    from clawback.capture import importers
+    from clawback.capture import annotation_tools, importers, peers
 
     with open_store() as store, _opened(path, identity, phrase) as path:
+        required = config.load(current_home().config).privacy.require_consent
+        agreed: Any = consent or ("no" if required else "")
         if kind == "claude-code":
             report = importers.import_transcripts(store, path)
+        elif kind == "reinforceclaw":
+            report = peers.import_reinforceclaw(store, path, consent=agreed, licence=licence)
+        elif kind == "openclaw-rl":
+            report = peers.import_openclaw_rl(store, path, consent=agreed, licence=licence)
+        elif kind in ("argilla", "label-studio"):
+            report = annotation_tools.import_file(store, path, kind)
         else:
-            required = config.load(current_home().config).privacy.require_consent
             report = importers.import_file(
                 store, path, scale=scale, consent=consent or "", licence=licence, required=required
             )
@@ -123,20 +134,50 @@ def _locked(path: Path, to: tuple[str, ...], phrase: bool, write: Callable[[Path
 @click.option("--all", "everything", is_flag=True, help="Unrated turns too.")
 @click.option("--session", default="", metavar="NAME", help="All turns of one conversation.")
 @click.option("--person", default="", metavar="NAME", help="What one rater said (`clawback raters`).")
+@click.option(
+    "--format", "kind", type=click.Choice(["jsonl", "argilla", "label-studio"]), default="jsonl", show_default=True,
+    help="Records or tasks (JSON) that these tools read; Label Studio's configuration is written beside, as .xml.",
+)  # fmt: skip
+@click.option("--blind", is_flag=True, help="Without what anybody said (argilla, label-studio).")
 @locking
 @json_option
 def export(
-    path: Path, everything: bool, session: str, person: str, to: tuple[str, ...], phrase: bool, as_json: bool
+    path: Path,
+    everything: bool,
+    session: str,
+    person: str,
+    kind: Any,
+    blind: bool,
+    to: tuple[str, ...],
+    phrase: bool,
+    as_json: bool,
 ) -> None:
     """Write turns with their feedback to a JSONL file that `clawback import` reads.
 
     \b
     clawback export mine.jsonl
     clawback export anna.jsonl --person slack:U024
+    clawback export tasks.json --format label-studio --all --blind
     clawback export for-ben.age --to age1…
     """
-    from clawback.capture import importers
+    from clawback.capture import annotation_tools, importers
 
+    if kind != "jsonl" and (session or person):
+        raise UsageError("--session and --person are for jsonl alone.")
+    if kind == "jsonl" and blind:
+        raise UsageError("--blind is for --format argilla and label-studio.")
+    if kind != "jsonl":
+        with open_store() as store:
+            count = _locked(
+                path,
+                to,
+                phrase,
+                lambda file: annotation_tools.export(store, file, kind, everything=everything, blind=blind),
+            )
+        if kind == "label-studio":
+            path.with_suffix(".xml").write_text(annotation_tools.LABEL_CONFIG, "utf-8")
+        emit({"path": str(path), "turns": count}, f"{count} turns written to {path}.", as_json)
+        return
     with open_store() as store:
         count = _locked(
             path,

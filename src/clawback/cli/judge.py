@@ -1,4 +1,4 @@
-"""``judge raters``: let a model read what came after answers; who rates, and how far that can be relied on."""
+"""``judge``: let a model read what came after answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option, open_store, shorten
+from clawback.cli.common import current_home, emit, json_option
 
 
 @click.command()
@@ -48,41 +48,3 @@ def judge(limit: int, votes: int | None, hints: bool | None, dry_run: bool, as_j
         done = judging.judge_once(here, limit=limit, votes=votes, hints=hints, on_progress=follow)
     emit(done.to_dict(), done.summary(), as_json)
     return 1 if done.stopped else 0
-
-
-@click.command()
-@json_option
-def raters(as_json: bool) -> None:
-    """Who rates, how far they agree, and which of their ratings contradict each other.
-
-    κ (Cohen's kappa) is agreement with the other raters beyond chance, over the turns in common (of). drift: a small p
-    means that the rater has become kinder (+) or stricter (-). 2σ: ratings far from those of the others. contra: nearly the same
-    answers rated both good and bad. weight: how much the rater counts in rewards.
-
-    \b
-    clawback raters
-    clawback raters --json
-    """
-    from clawback.feedback.raters import raters as look
-
-    with open_store() as store:
-        found = look(store)
-    lines = [
-        f"{'':<17}{'ratings':>8}{'good':>6}{'κ':>7}{'of':>6}{'drift':>15}{'2σ':>5}{'contra':>8}{'weight':>8}"
-    ]
-    for r in found.raters:
-        kappa = f"{r.kappa:.2f}" if r.kappa is not None else "–"
-        moved = f"{r.drift.tau:+.2f} p={r.drift.p:.2f}"
-        lines.append(
-            f"{shorten(r.source, 16):<17}{r.count:>8}{r.good:>6.0%}{kappa:>7}{r.common:>6}{moved:>15}"
-            f"{len(r.outliers):>5}{len(r.contradictions):>8}{r.weight:>8.2f}"
-        )
-    if found.alpha is not None:
-        lines.append(f"Krippendorff's α of all persons: {found.alpha:.2f}")
-    pairs = [(r.source, *pair) for r in found.raters if not r.judge for pair in r.contradictions]
-    lines += [
-        f"{source}: turn {a} was liked and turn {b} was not, and they say the same."
-        for source, a, b in pairs[:10]
-    ]
-    lines += [f"… and {len(pairs) - 10} more such pairs." for _ in pairs[10:11]]
-    emit(asdict(found), fold("\n".join(lines)) if found.raters else "Nobody has rated anything yet.", as_json)

@@ -68,6 +68,11 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
         tasks: dict[str, Any] = {}
         pace = Pace()
 
+        def over() -> None:
+            for task in bar.tasks:
+                bar.update(task.id, total=task.total or 1, completed=task.total or 1, detail="")
+                bar.stop_task(task.id)
+
         def follow(progress: Mapping[str, Any]) -> None:
             if said := announcement(progress):
                 console.print(said, highlight=False, markup=False)
@@ -76,9 +81,7 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
             told = pace(progress)
             phase = str(told.get("phase", ""))
             if phase not in tasks:
-                for task in bar.tasks:
-                    bar.update(task.id, total=task.total or 1, completed=task.total or 1, detail="")
-                    bar.stop_task(task.id)
+                over()
                 tasks[phase] = bar.add_task(phase, total=None, count="", detail="")
             bar.update(
                 tasks[phase],
@@ -89,6 +92,7 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
             )
 
         yield follow
+        over()
 
 
 def _lines(console: Any) -> OnProgress:

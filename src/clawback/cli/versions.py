@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clawback.records import Turn, Version
 
 COMPARE_PROMPTS = 5
+JUDGED_PROMPTS = 50
 
 
 @click.command()
@@ -112,20 +113,35 @@ def reset(ratings: bool, yes: bool, as_json: bool) -> None:
     "--prompts", type=click.Path(path_type=Path), help="A file of prompts; by default your newest ones."
 )
 @click.option("--seed", default=0, show_default=True, help="The same seed gives the same answers.")
+@click.option("--judge", is_flag=True, help="Have the judge of [judge] say which is better, and how often.")
+@click.option("--count", type=click.IntRange(1, 10_000), help="Of your newest prompts, how many (default 5; 50 with --judge).")  # fmt: skip
 @json_option
-def compare(first: str, second: str, prompts: Path | None, seed: int, as_json: bool) -> None:
+def compare(
+    first: str,
+    second: str,
+    prompts: Path | None,
+    seed: int,
+    judge: bool,
+    count: int | None,
+    as_json: bool,
+) -> None:
     """Two versions side by side on the same prompts. A version is a number, base or live.
+
+    With --judge a model says which of both is better, each pair in both orders; the win rate is also told as it
+    would be at equal length. A judge that is the live version itself is no fair one: name another in [judge].
 
     \b
     clawback compare base live
     clawback compare 2 3 --prompts prompts.txt
+    clawback compare live base --judge --count 100
     """
     from clawback.cli.chat import read_prompts
     from clawback.cli.train import progress_bar
 
+    wanted = count or (JUDGED_PROMPTS if judge else COMPARE_PROMPTS)
     with open_store() as store:
         pair = [named_version(store, first), named_version(store, second)]
-        asked = read_prompts(prompts) if prompts else newest_prompts(store.turns(limit=200))
+        asked = read_prompts(prompts) if prompts else newest_prompts(store.turns(limit=40 * wanted), wanted)
     if not asked:
         raise UsageError("There are no captured prompts yet: name a file with --prompts.")
     if pair[0].number == pair[1].number:
@@ -143,6 +159,9 @@ def compare(first: str, second: str, prompts: Path | None, seed: int, as_json: b
         {"prompt": messages[-1]["content"]} | dict(zip(numbers, both, strict=True))
         for messages, *both in zip(asked, *answers, strict=True)
     ]
+    if judge:
+        _judged(pair, asked, answers, as_json)
+        return
     if as_json:
         emit(rows, "", as_json)
         return
@@ -159,6 +178,23 @@ def compare(first: str, second: str, prompts: Path | None, seed: int, as_json: b
     Console().print(table)
 
 
+def _judged(pair: list[Version], asked: list[list[dict[str, str]]], answers: list[list[str]], as_json: bool) -> None:  # fmt: skip
+    from clawback.cli.train import progress_bar
+    from clawback.jobs import winning
+
+    rows = [(messages[-1]["content"], *both) for messages, *both in zip(asked, *answers, strict=True)]
+    numbers = (pair[0].number, pair[1].number)
+    with progress_bar(quiet=as_json) as follow:
+        found, name, failed = winning.judge(current_home(), numbers, [(p, a, b) for p, a, b in rows], follow)
+    lines = [
+        f"Version {numbers[0]} over {numbers[1]}, {found.pairs} prompts, judged by {name}: {found.rate:.0%} ({found.low:.0%} to {found.high:.0%}).",
+        f"At equal length: {found.controlled:.0%} ({found.controlled_low:.0%} to {found.controlled_high:.0%}); its answers are {found.longer:+.0f} words longer.",
+        f"{found.ties:.0%} of the pairs were ties: the judge said the opposite when they changed places. {found.leans_first:.0%} of its verdicts were for what stood first.",
+    ]
+    lines += [f"Of {failed} prompts it said nothing that could be read."] * bool(failed)
+    emit({"first": numbers[0], "second": numbers[1], "judge": name, "unread": failed} | asdict(found), fold("\n".join(lines)), as_json)  # fmt: skip
+
+
 def answers_of(version: Version, asked: list[list[dict[str, str]]], seed: int) -> list[str]:
     """In a function of its own, so that one model has left the memory before the next comes."""
     from clawback import release
@@ -168,7 +204,7 @@ def answers_of(version: Version, asked: list[list[dict[str, str]]], seed: int) -
     return [completion.text for [completion] in made]
 
 
-def newest_prompts(turns: list[Turn]) -> list[list[dict[str, str]]]:
+def newest_prompts(turns: list[Turn], count: int) -> list[list[dict[str, str]]]:
     """The newest different prompts, without what led to them."""
     texts = dict.fromkeys(t.prompt for t in turns if t.kind == "main" and t.prompt)
-    return [[{"role": "user", "content": text}] for text in list(texts)[:COMPARE_PROMPTS]]
+    return [[{"role": "user", "content": text}] for text in list(texts)[:count]]

@@ -47,7 +47,7 @@ def krippendorff_alpha(ratings: Sequence[Sequence[float | None]], metric: Metric
     """Agreement of any number of raters, each of whom may have left things out.
 
     Args:
-        ratings: [raters][things], None where a rater said nothing.
+        ratings: ``[raters][things]``, None where a rater said nothing.
         metric: how far apart two values are: different or not, by how many ratings lie between, or by their difference.
 
     None where nothing was rated twice, or all values are the same.

@@ -68,9 +68,9 @@ def critique(store: Store, turn_id: int, text: str, *, source: str = "cli", even
     return store.add_feedback(Feedback(turn_id, "critique", 0.0, text, source=source, event_id=event_id))
 
 
-def undo(store: Store, turn_id: int | None = None) -> Feedback:
-    """Take the newest feedback back (of one turn where named). Raises ``NotFound`` when there is none."""
-    last = store.last_feedback(turn_id)
+def undo(store: Store, turn_id: int | None = None, *, source: str | None = None) -> Feedback:
+    """Take the newest feedback back (of one turn, and of one source, where named). Raises ``NotFound`` when there is none."""
+    last = store.last_feedback(turn_id, source)
     if last is None:
         where = "" if turn_id is None else f" on turn {turn_id}"
         raise NotFound(f"There is no feedback{where} to take back.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawback.feedback import agreement
-from clawback.feedback.aggregate import judges
-from clawback.feedback.calibrate import PRIOR_WEIGHT, agreed, kappa_with
+from clawback.feedback.aggregate import judges, reward
+from clawback.feedback.calibrate import PRIOR_WEIGHT, agreed, kappa_with, sign
 from clawback.records import Feedback
 
 if TYPE_CHECKING:
@@ -61,6 +62,37 @@ def raters(store: Store) -> Raters:
     table = [[of.get(t) for t in turns] for (judge, _), of in values.items() if not judge]
     alpha = agreement.krippendorff_alpha(table, "interval") if len(table) > 1 else None
     return Raters(tuple(sorted(made, key=lambda r: (r.judge, -r.count, r.source))), alpha)
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A turn that people see differently. ``said``: (source, value, weight). ``reward``: what training takes it for."""
+
+    turn_id: int
+    prompt: str
+    said: tuple[tuple[str, float, float], ...]
+    apart: float
+    reward: float
+
+
+def disagreements(store: Store, weights: Mapping[str, float], most: int = 50) -> list[Disagreement]:
+    """Turns that some like and others do not, those first on which they are furthest apart."""
+    by_turn: dict[int, list[Feedback]] = {}
+    for given in store.feedback():
+        by_turn.setdefault(given.turn_id, []).append(given)
+    found = []
+    for turn, said in by_turn.items():
+        newest = {f.source: f.value for f in said if f.kind == "rating"}
+        signs = {sign(value) for value in newest.values()}
+        if {1, -1} <= signs:
+            marks = tuple((who, value, weights.get(who, 1.0)) for who, value in sorted(newest.items()))
+            apart = max(newest.values()) - min(newest.values())
+            found.append((apart, turn, marks, reward(turn, said, None, weights)[0]))
+    found.sort(key=lambda one: (-one[0], -one[1]))
+    return [
+        Disagreement(turn, store.turn(turn).prompt, marks, apart, value)
+        for apart, turn, marks, value in found[:most]
+    ]
 
 
 def _rater(

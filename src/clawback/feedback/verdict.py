@@ -52,6 +52,12 @@ say it well and no longer than needed? 1 is useless or harmful, 5 is middling, 1
 Think in at most three sentences. Then end with your grade, a whole number from 1 to 10, as \\boxed{{7}} on a line of its own."""
 
 
+PREFER = f"""You compare two answers of assistants to one request, as the person who asked would: which is right, does what was asked, and says it well? Neither
+the order in which they stand nor their length says anything about that.
+{_RULES}
+Think in at most three sentences. Then end with \\boxed{{1}} if the first answer is better, or \\boxed{{2}} if the second is, on a line of its own. You must choose."""
+
+
 @dataclass(frozen=True, slots=True)
 class Vote:
     """One judge's answer, read. ``value`` is None where it holds no verdict; ``hint`` is "" where it gives none."""

@@ -111,7 +111,7 @@ def judge_once(
     try:
         # One at a time: two would pay for the same votes.
         with FileLock(home.judge_lock, timeout=0), store.connect(home.database) as db:
-            ask = _asker(home, db, settings, budget)
+            ask = asker(home, db, settings, budget)
             judged = judging.judge(db, ask, model, silent=silent, **how)
             wanted = settings.hints if hints is None else hints
             hinted = hinting.extract(db, ask, model, **how) if wanted and not judged.stopped else None
@@ -131,7 +131,7 @@ def generative(home: Home) -> tuple[str, Generative]:
     budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
     name = name_of(settings)
     with store.connect(home.database) as db:
-        return f"judge:{name}", Generative(_asker(home, db, settings, budget), settings.votes)
+        return f"judge:{name}", Generative(asker(home, db, settings, budget), settings.votes)
 
 
 def name_of(settings: config.Judge) -> str:
@@ -141,7 +141,7 @@ def name_of(settings: config.Judge) -> str:
     return LOCAL if settings.api == LOCAL else settings.model
 
 
-def _asker(home: Home, db: store.Store, settings: config.Judge, budget: Budget) -> Ask:
+def asker(home: Home, db: store.Store, settings: config.Judge, budget: Budget) -> Ask:
     if settings.api == "local":
         from clawback import release
 

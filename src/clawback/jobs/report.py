@@ -1,4 +1,5 @@
-"""One HTML file that says how it goes: satisfaction over time and by version, the gate's verdicts, surveys, raters, where ratings lean.
+"""One HTML file that says how it goes: satisfaction over time and by version, the gate's verdicts, surveys, what was done with answers, A/B, win
+rates by a judge, what the reward model is worth, raters and where they disagree, where ratings lean.
 
 No script, nothing loaded from elsewhere; plots are SVG in the file. All that somebody wrote is escaped.
 """
@@ -7,10 +8,12 @@ from __future__ import annotations
 
 import html
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from clawback.jobs import report_figures as figures
 from clawback.release import data_card, trial
 from clawback.release.data_card import Group, Opinion
 
@@ -52,6 +55,13 @@ class Facts:
     alpha: float | None
     trial: dict[str, Any] | None
     forgotten: int
+    use: tuple[figures.Use, ...]
+    ab: tuple[figures.Difference, ...]
+    win_rates: tuple[dict[str, Any], ...]
+    surveys: tuple[figures.Month, ...]
+    held_out: dict[str, Any] | None
+    disagreements: int
+    shared: int
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -59,7 +69,7 @@ class Facts:
 
 def facts(store: Store, now: float | None = None) -> Facts:
     """Read everything once."""
-    from clawback.feedback.raters import raters
+    from clawback.feedback.raters import disagreements, raters
 
     now = time.time() if now is None else now
     said, people = data_card.opinions(store), raters(store)
@@ -77,6 +87,13 @@ def facts(store: Store, now: float | None = None) -> Facts:
         if on
         else None,
         forgotten=len(store.forgotten()),
+        use=tuple(figures.use(store.engagement())),
+        ab=tuple(figures.ab(store, on)) if on else (),
+        win_rates=tuple(figures.win_rates(store)),
+        surveys=tuple(figures.surveys(store.surveys_over_time())),
+        held_out=figures.held_out(store),
+        disagreements=len(disagreements(store, {}, most=1_000_000)),
+        shared=sum(n > 1 for n in Counter(one.turn_id for one in said).values()),
     )
 
 
@@ -139,8 +156,16 @@ def page(found: Facts, title: str = "Clawback") -> str:
             (_named(v), v["status"], v["ratings"], _share(v["good"]), _survey(v), v["gate"]) for v in found.versions
         ]),
     ]  # fmt: skip
+    if found.surveys:
+        parts += ["<h2>Surveys (1 to 5)</h2>", _surveys(found.surveys)]
     if found.trial:
-        parts += ["<h2>A/B</h2>", _trial(found.trial)]
+        parts += ["<h2>A/B</h2>", _trial(found.trial), _ab(found.ab)]
+    if found.use:
+        parts += ["<h2>What was done with answers</h2>", _use(found.use)]
+    if found.win_rates:
+        parts += ["<h2>Win rates by a judge</h2>", _wins(found.win_rates)]
+    if found.held_out:
+        parts += ["<h2>The reward model</h2>", _held_out(found.held_out)]
     parts += [
         "<h2>Where ratings lean</h2>",
         "<p class=note>A marked group differs from all others by more than chance (95 %, Wilson).</p>",
@@ -179,6 +204,57 @@ def _trial(found: dict[str, Any]) -> str:
     return _table(("trial that is on", ""), rows)
 
 
+def _ab(found: Sequence[figures.Difference]) -> str:
+    if not found:
+        return "<p class=note>Too few conversations on either side to compare how they went.</p>"
+    rows = [(d.name, f"{d.candidate:.2f}", f"{d.live:.2f}", f"{d.candidate - d.live:+.2f} ({d.low:+.2f} to {d.high:+.2f})") for d in found]  # fmt: skip
+    return _table(
+        ("how conversations went", "candidate", "live", "difference"), rows, [d.differs for d in found]
+    )
+
+
+def _use(found: Sequence[figures.Use]) -> str:
+    rows = [
+        (u.version, u.sessions, f"{u.turns:.1f}", f"{u.minutes:.1f}", _interval(u.clicked), _interval(u.again), _interval(u.went_on))
+        for u in found
+    ]  # fmt: skip
+    head = ("version", "conversations", "turns", "minutes", "click-through", "asked again", "went on")
+    bars = [(f"v{u.version}", u.clicked.share, u.clicked.low, u.clicked.high) for u in found]
+    note = "<p class=note>Click-through: answers of which a link was opened, or that were copied or taken over. The bars are that share.</p>"
+    return _bars(bars) + _table(head, rows) + note
+
+
+def _interval(share: figures.Share) -> str:
+    return f"{share.share:.0%} ({share.low:.0%} to {share.high:.0%})"
+
+
+def _wins(found: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        (f"{w['first']} over {w['second']}", w["judge"], w["pairs"], f"{w['rate']:.0%} ({w['low']:.0%} to {w['high']:.0%})",
+         f"{w['controlled']:.0%} ({w['controlled_low']:.0%} to {w['controlled_high']:.0%})", f"{w['ties']:.0%}", f"{w['longer']:+.0f}")
+        for w in found
+    ]  # fmt: skip
+    head = ("versions", "judge", "prompts", "wins", "at equal length", "ties by order", "words longer")
+    bars = [(f"{w['first']} v {w['second']}", w["controlled"], w["controlled_low"], w["controlled_high"]) for w in found[:10]]  # fmt: skip
+    return _bars(bars) + _table(head, rows)
+
+
+def _held_out(found: dict[str, Any]) -> str:
+    def shown(one: dict[str, float]) -> str:
+        return f"{one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+
+    rows = [("reward model", shown(found["spearman"]), "")]
+    rows += [(b["name"], shown(b["spearman"]), shown(b["ahead"])) for b in found.get("baselines", ())]
+    note = f"<p class=note>Spearman's ρ on {found['rows']} answers to {found['prompts']} prompts that it had not seen.</p>"
+    return _table(("", "Spearman's ρ", "the model is ahead by"), rows) + note
+
+
+def _surveys(found: Sequence[figures.Month]) -> str:
+    bars = [(_day(m.start)[:7], (m.mean - 1) / 4, (m.low - 1) / 4, (m.high - 1) / 4) for m in found]
+    rows = [(_day(m.start), m.count, f"{m.mean:.1f} ({m.low:.1f} to {m.high:.1f})") for m in found]
+    return _bars(bars) + _table(("thirty days from", "surveys", "mean"), rows)
+
+
 def _people(found: Facts) -> str:
     rows = [
         (r["source"], "judge" if r["judge"] else "person", r["count"], f"{r['good']:.0%}",
@@ -186,7 +262,12 @@ def _people(found: Facts) -> str:
         for r in found.raters
     ]  # fmt: skip
     alpha = f"<p>Krippendorff's α of all persons: {found.alpha:.2f}</p>" if found.alpha is not None else ""
-    return _table(("rater", "", "ratings", "good", "κ (turns in common)", "weight", "outliers"), rows) + alpha
+    shared = (
+        f"<p>{found.shared} answers were rated by several; of {found.disagreements} some liked them and others did not. "
+        "Training takes the mean of what was said, by weight.</p>"
+    )
+    head = ("rater", "", "ratings", "good", "κ (turns in common)", "weight", "outliers")
+    return _table(head, rows) + alpha + (shared if found.shared else "")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]], marked: Sequence[bool] = ()) -> str:

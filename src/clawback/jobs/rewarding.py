@@ -18,6 +18,7 @@ from clawback.capture.importers import scored_lines
 from clawback.engine.reading import Reader
 from clawback.errors import Busy, TrainingError, UsageError
 from clawback.jobs import judging
+from clawback.jobs.report_figures import HELD_OUT
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.rewards import encoder as encoders
@@ -163,6 +164,8 @@ def train(
     except Timeout:
         raise Busy("A reward model is being trained already in another process.") from None
     evaluation = measure(made.encoder, [rated[i] for i in held]) if len(held) > 1 else None
+    with store.connect(home.database) as db:  # for the report
+        db.set(HELD_OUT, evaluation.to_dict() if evaluation else None)
     return Outcome(card.name, len(learned), made.history, evaluation)
 
 

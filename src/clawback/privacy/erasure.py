@@ -65,7 +65,8 @@ def wanted(store: Store, *, turns: Collection[int] = (), session: str = "", pers
     found = Wanted(
         tuple(store.turns_of_person(person)), tuple(store.feedback_of_person(person)), person, "person"
     )
-    if not found.turns and not found.feedback:
+    invited = any(person == one.source for one in store.invited(removed=True))
+    if not found.turns and not found.feedback and not invited:
         raise NotFound(f"Nothing is known of {person!r}. `clawback raters` lists who has rated.")
     return found
 

@@ -177,6 +177,7 @@ class Opinion:
     version: int | None
     words: int
     language: str
+    topic: str
     at: float
 
 
@@ -205,7 +206,15 @@ def opinions(store: Store, feedback_ids: Collection[int] | None = None) -> list[
         tongue = language(f"{turn.prompt} {turn.response}")
         made.append(
             Opinion(
-                turn.id, given.value, given.source, turn.agent, turn.version, words, tongue, given.created_at
+                turn.id,
+                given.value,
+                given.source,
+                turn.agent,
+                turn.version,
+                words,
+                tongue,
+                topic(turn.prompt, turn.response),
+                given.created_at,
             )
         )
     return made
@@ -236,8 +245,31 @@ def length(opinion: Opinion) -> str:
     return "more than 300"
 
 
+_TOPICS = {
+    "code": "code function python javascript rust bug error test tests compile script repo class api regex sql git traceback exception refactor",
+    "numbers": "calculate sum equation percent average probability number solve math maths integral how_many",
+    "writing": "write essay email letter poem story draft rewrite rephrase summarise summarize summary translate tone headline",
+    "planning": "plan schedule trip travel recipe cook budget organise organize checklist steps",
+    "advice": "should recommend advice best worth choose better prefer suggest",
+    "facts": "what who when where why explain mean difference history capital define",
+}
+
+
+def topic(prompt: str, response: str) -> str:
+    """What kind of thing was asked for: a guess by words that stand for six kinds, the rarer kind where several fit; "other" where none does."""
+    if "```" in response or "```" in prompt:
+        return "code"
+    words = set(re.findall(r"[^\W\d_]+", prompt.lower()[:4000]))
+    hits = {name: len(words & set(of.split())) for name, of in _TOPICS.items()}
+    best = max(
+        hits, key=lambda name: hits[name]
+    )  # of equals the first: "facts" is asked in nearly every question
+    return best if hits[best] else "other"
+
+
 BY: dict[str, Callable[[Opinion], str]] = {
     "rater": lambda o: o.rater,
+    "topic": lambda o: o.topic,
     "language": lambda o: o.language,
     "length": length,
     "agent": lambda o: o.agent,
@@ -278,6 +310,7 @@ def markdown(store: Store, feedback_ids: Collection[int], version: int) -> str:
     lines.append("- feedback: " + _counted(kinds))
     lines.append("- consent: " + _counted(Counter(t.consent or "not asked" for t in turns)))
     lines.append("- licences: " + _counted(Counter(t.licence or "none named" for t in turns)))
+    lines += _raters(store, set(feedback_ids))
     lines += [
         "",
         "Ratings by group; a group that leans differs from all others by more than chance (95 %).",
@@ -291,6 +324,26 @@ def markdown(store: Store, feedback_ids: Collection[int], version: int) -> str:
         ]
         lines.append("")
     return "\n".join(lines)
+
+
+def _raters(store: Store, feedback_ids: Collection[int]) -> list[str]:
+    """How far the people agree whom it learned from, what each weighs, and on how many answers they part."""
+    from clawback.feedback import agreement
+    from clawback.feedback.calibrate import agreed, sign
+
+    said = [f for f in store.feedback() if f.id in feedback_ids and f.kind == "rating"]
+    newest = {(f.source, f.turn_id): f.value for f in said}
+    people, turns = sorted({s for s, _ in newest}), sorted({t for _, t in newest})
+    if len(people) < 2:
+        return []
+    by_turn = {t: [newest[p, t] for p in people if (p, t) in newest] for t in turns}
+    apart = sum({1, -1} <= {sign(v) for v in values} for values in by_turn.values())
+    alpha = agreement.krippendorff_alpha([[newest.get((p, t)) for t in turns] for p in people], "interval")
+    weights = agreed(said)
+    lines = [f"- rated by several: {sum(len(v) > 1 for v in by_turn.values())}, of which some liked and others did not: {apart}"]  # fmt: skip
+    lines.append(f"- Krippendorff's alpha: {'not defined' if alpha is None else f'{alpha:.2f}'}")
+    lines.append("- weights: " + ", ".join(f"{_cell(p)} {weights.get(p, 1.0):.2f}" for p in people))
+    return lines
 
 
 def _counted(counts: Counter[str]) -> str:

@@ -16,8 +16,8 @@ from clawback.errors import Busy, UsageError
 from clawback.jobs import inbox as waiting
 from clawback.progress import describe
 from clawback.records import Feedback, Message, Run, Turn, Version
-from clawback.serve import episodes_api, schema
-from clawback.serve.bodies import Given, Pair, Preferred, Wanted
+from clawback.serve import episodes_api, feedback_api, schema
+from clawback.serve.bodies import Pair, Wanted
 from clawback.serve.dialects import Asked
 from clawback.serve.endpoints import answered, decoded, endpoint, writing
 
@@ -45,8 +45,7 @@ def routes(server: Server) -> list[Any]:
         route("/openapi.json", description),
         route("/turns", turns),
         route("/turns/{id:int}", turn),
-        Route("/turns/{id:int}/feedback", writing(server, Given, give), methods=["POST"]),
-        Route("/preferences", writing(server, Preferred, prefer), methods=["POST"]),
+        *feedback_api.routes(server),
         route("/sessions", sessions),
         route("/sessions/{name:path}", session),
         route("/versions", versions),
@@ -215,34 +214,6 @@ def health(server: Server, request: Request) -> Any:  # noqa: ARG001
 
 
 # ------------------------------------------------------------------------------------------------------- writing
-
-
-def give(server: Server, request: Request, body: Given) -> Any:
-    number, marks = request.path_params["id"], {"source": body.source[:40], "event_id": body.event_id[:200]}
-    with store.connect(server.home.database) as db:
-        db.turn(number)
-        match body.kind:
-            case "good" | "bad":
-                value = 1.0 if body.kind == "good" else -1.0
-                made = feedback.rate(db, number, value, note=body.text, **marks)
-            case "rate":
-                made = feedback.score(db, number, body.value, note=body.text, **marks)
-            case "edit":
-                made = feedback.edit(db, number, body.text, **marks)
-            case "critique":
-                made = feedback.critique(db, number, body.text, **marks)
-            case "undo":
-                made = feedback.undo(db, number)
-            case _:
-                raise UsageError("kind is good, bad, rate, edit, critique or undo.")
-    started = server.settings.training.background and jobs.maybe_train(server.home)
-    return asdict(made) | {"training_started": started}
-
-
-def prefer(server: Server, request: Request, body: Preferred) -> Any:  # noqa: ARG001
-    with store.connect(server.home.database) as db:
-        made = feedback.prefer(db, body.better, body.worse, source="web", event_id=body.event_id[:200])
-    return asdict(made)
 
 
 def promote(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001

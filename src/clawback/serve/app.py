@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from clawback import config
+from clawback import config, store
+from clawback.errors import ClawbackError
 from clawback.paths import Home, secret
-from clawback.serve import api, guard, hooks, page, prompts_api, wire
+from clawback.serve import api, guard, hooks, page, prompts_api, rater_api, roles, wire
 from clawback.serve.dialects import OLLAMA
 from clawback.serve.models_api import ModelsAPI
 from clawback.serve.server import Server
@@ -19,12 +20,18 @@ def make(home: Home, settings: config.Serve | None = None) -> Any:
 
     server = Server(home, settings)
     models = _Asgi(ModelsAPI(server))
+    ours = [
+        *api.routes(server),
+        *prompts_api.routes(server),
+        *rater_api.routes(server),
+        *hooks.routes(server),
+    ]
     app = Starlette(
         routes=[
             Route("/healthz", _Asgi(health), methods=["GET", "HEAD"]),
             Route("/api/hello", _Asgi(greet), methods=["HEAD", "GET"]),
             *(Route(path, models) for path in OLLAMA),
-            Mount("/api", routes=[*api.routes(server), *prompts_api.routes(server), *hooks.routes(server)]),
+            Mount("/api", routes=roles.admitted(ours)),
             Route("/metrics", api.metrics(server)),
             Route("/v1/{rest:path}", models),
             Route("/v1beta/{rest:path}", models),
@@ -38,7 +45,18 @@ def make(home: Home, settings: config.Serve | None = None) -> Any:
         hook_token=secret(home.root / "hook-token"),
         host=server.serve.host,
         names=server.serve.names,
+        holder=lambda token: _holder(home, token),
     )
+
+
+def _holder(home: Home, token: str) -> roles.Person | None:
+    """Whose token it is. Where the store cannot be read nobody is let in."""
+    try:
+        with store.connect(home.database) as db:
+            found = db.holder(token)
+    except ClawbackError:
+        return None
+    return roles.Person(found.role, found.name) if found else None
 
 
 async def health(_: Any, receive: Any, send: Any) -> None:  # noqa: ARG001

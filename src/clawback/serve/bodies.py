@@ -25,6 +25,13 @@ class Preferred(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     event_id: str = ""
 
 
+class Done(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/turns/ID/use``: what somebody did with an answer."""
+
+    kind: str
+    """``click`` (a link of it), ``copy``, or ``accept``."""
+
+
 class Wanted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of ``POST /api/rollback``; None: to the version before."""
 

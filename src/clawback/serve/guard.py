@@ -4,7 +4,7 @@
 * **Origin**, which browsers send, must be our own page: no other site can make a browser act here.
 * **The token** is asked for by everything under ``/api/`` (it reads turns or changes state) and ``/metrics``; and by the paths of
   models, too, where we listen on more than loopback. Agents' hooks have a token of their own, good for ``/api/hooks/`` alone. No
-  further than here: the upstream never sees it.
+  further than here: the upstream never sees it. People who were invited have one each, good under ``/api/`` for what ``roles`` says.
 * **What a model's server says** is no page: a browser gets it by ``fetch`` alone, and runs nothing of it.
 * **Limits**: size of the body, and how long it may take to arrive. (Those of the headers are in ``protocol``.)
 """
@@ -14,12 +14,15 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
 from clawback.redact import redact
 from clawback.serve import wire
 from clawback.serve.dialects import is_model_path
+from clawback.serve.roles import ROOT, Person
+from clawback.store.raters import MARK, TOKEN
 
 log = logging.getLogger("clawback.serve")
 
@@ -47,9 +50,17 @@ class Guard:
     """ASGI middleware around the whole app."""
 
     def __init__(
-        self, app: Any, *, token: str, hook_token: str, host: str, names: tuple[str, ...] = ()
+        self,
+        app: Any,
+        *,
+        token: str,
+        hook_token: str,
+        host: str,
+        names: tuple[str, ...] = (),
+        holder: Callable[[str], Person | None] = lambda _: None,
     ) -> None:
         self.app, self.token, self.hook_token = app, token.encode(), hook_token.encode()
+        self.holder = holder
         self.open = host in ("127.0.0.1", "localhost", "::1")
         shown = f"[{host}]" if ":" in host else host
         self.hosts = {*(name.lower() for name in names), *LOOPBACK, shown}
@@ -72,9 +83,11 @@ class Guard:
                 message = {**message, "headers": [*message["headers"], *_ALWAYS, *page]}
             await send(message)
 
-        if refusal := self._refusal(scope, headers):
+        person = await self._invited(headers) if scope["path"].startswith("/api/") else None
+        if refusal := self._refusal(scope, headers, person):
             await wire.refuse(marked, scope, *refusal)
             return
+        scope = {**scope, "clawback.person": person or ROOT}
         if is_model_path(scope["path"]):
             vouched = self._known(headers, [self.token])
             scope = {**scope, "headers": self._without_tokens(scope["headers"]), "clawback.vouched": vouched}
@@ -94,7 +107,14 @@ class Guard:
             if not started:
                 await wire.refuse(marked, scope, 500, "Something went wrong; the log says what.")
 
-    def _refusal(self, scope: Any, headers: dict[str, str]) -> tuple[int, str] | None:
+    async def _invited(self, headers: dict[str, str]) -> Person | None:
+        """Whose token it is, where it is one of those that invited people have."""
+        for given in self._given(headers):
+            if TOKEN.fullmatch(given):
+                return await asyncio.to_thread(self.holder, given)
+        return None
+
+    def _refusal(self, scope: Any, headers: dict[str, str], person: Person | None) -> tuple[int, str] | None:
         host = headers.get("host", "")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if name.lower() not in self.hosts:
@@ -108,7 +128,7 @@ class Guard:
         raw = (scope.get("raw_path") or path.encode()).decode("latin-1")
         if any(part in (".", "..") for part in unquote(unquote(raw)).replace("\\", "/").split("/")):
             return 400, "A path with `..` in it is not passed on."
-        if self.token in scope["query_string"]:
+        if self.token in scope["query_string"] or MARK.encode() in scope["query_string"]:
             return (
                 400,
                 "The token belongs into a header, not into the address, which is logged and passed on.",
@@ -120,19 +140,26 @@ class Guard:
         if path == "/api/hooks/proof":  # here we prove who we are: hooks show no token before
             asked = False
         tokens = [self.token, self.hook_token] if path.startswith("/api/hooks/") else [self.token]
-        if asked and not self._known(headers, tokens):
+        if asked and not self._known(headers, tokens) and (person is None or model):
             return 401, "A token is needed: Authorization: Bearer … (the content of $CLAWBACK_HOME/token)."
         return None
 
-    def _known(self, headers: dict[str, str], tokens: list[bytes]) -> bool:
+    def _given(self, headers: dict[str, str]) -> list[str]:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         given = [headers.get(name, "") for name in ("x-clawback-token", "x-api-key", "x-goog-api-key")]
-        given += [bearer.strip()] if scheme.lower() == "bearer" else []
+        return given + ([bearer.strip()] if scheme.lower() == "bearer" else [])
+
+    def _known(self, headers: dict[str, str], tokens: list[bytes]) -> bool:
+        given = self._given(headers)
         return any(hmac.compare_digest(one.encode("utf-8", "replace"), t) for one in given for t in tokens)
 
     def _without_tokens(self, headers: Any) -> list[tuple[bytes, bytes]]:
-        """The headers that hold neither of our tokens: what an upstream may see."""
-        return [(k, v) for k, v in headers if self.token not in v and self.hook_token not in v]
+        """The headers that hold none of our tokens: what an upstream may see."""
+        return [
+            (k, v)
+            for k, v in headers
+            if self.token not in v and self.hook_token not in v and not TOKEN.search(v.decode("latin-1"))
+        ]
 
 
 async def _whole(receive: Any) -> bytes:

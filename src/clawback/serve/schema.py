@@ -46,9 +46,14 @@ _READS = (
     "/inbox/pairs",
     "/learning",
     "/health",
+    "/me",
+    "/assigned",
+    "/assigned/{id}",
+    "/raters",
 )
 _WRITES: dict[str, Any] = {
     "/turns/{id}/feedback": bodies.Given,
+    "/turns/{id}/use": bodies.Done,
     "/preferences": bodies.Preferred,
     "/pairs": bodies.Pair,
     "/rollback": bodies.Wanted,
@@ -87,7 +92,7 @@ def openapi() -> dict[str, Any]:
 
 
 _ANSWERS = {str(code): {"description": text} for code, text in {
-    200: "JSON", 400: "what is wrong, in a sentence", 401: "a token is needed", 404: "there is no such thing",
+    200: "JSON", 400: "what is wrong, in a sentence", 401: "a token is needed", 403: "not for this role", 404: "there is no such thing",
     408: "too slow", 409: "busy", 413: "too large", 503: "it cannot be done now",
 }.items()}  # fmt: skip
 

@@ -9,16 +9,18 @@ from clawback.store.episodes import Episodes
 from clawback.store.forgetting import Forgetting
 from clawback.store.posts import Posts
 from clawback.store.prompts import Prompts
+from clawback.store.raters import Raters
 from clawback.store.runs import Runs
 from clawback.store.schema import open_database
 from clawback.store.sessions import Sessions
 from clawback.store.turns import Turns
+from clawback.store.usage import Usage
 from clawback.store.versions import Versions
 
 __all__ = ["Store", "connect"]
 
 
-class Store(Turns, Prompts, Sessions, Posts, Episodes, Runs, Versions, Forgetting, Base):
+class Store(Turns, Prompts, Sessions, Posts, Episodes, Raters, Runs, Versions, Usage, Forgetting, Base):
     """One connection to the database. A context manager; not for use by two threads at once.
 
     Each call that writes is one transaction, and has reached the disk when it returns.

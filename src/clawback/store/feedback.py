@@ -20,6 +20,8 @@ _LAST_TRAINED, _LAST_PROMPTED = _LAST_USED.format(which="!="), _LAST_USED.format
 A failed run has used nothing. One look into an index, however many rows there are. Searches for a prompt are counted for themselves: what one has
 read is as fresh as before to weights."""
 
+MINE = "f.source NOT LIKE 'rater:%'"
+"""Not by somebody who was invited."""
 _STANDING = """
     SELECT turn_id, value, max(id) FROM feedback WHERE kind = 'rating' AND undone_at IS NULL GROUP BY turn_id, source
 """
@@ -98,17 +100,20 @@ class FeedbackTable(Base):
         rows = self._read(f"SELECT f.* FROM feedback f WHERE {' AND '.join(where)} ORDER BY f.id", *values)
         return [_feedback(row) for row in rows]
 
-    def last_feedback(self, turn_id: int | None = None) -> Feedback | None:
-        """The newest that somebody gave and that was not taken back, of one turn where named.
+    def last_feedback(self, turn_id: int | None = None, source: str | None = None) -> Feedback | None:
+        """The newest that somebody gave and that was not taken back, of one turn and from one source where named.
 
         What a judge model said comes last and only where a turn is named: "undo" means one's own tap, however many votes
-        have come in since.
+        have come in since. So does what invited raters said, where none of them is the source that is named.
         """
         rows = self._read(
-            f"SELECT f.* FROM feedback f WHERE f.undone_at IS NULL AND (f.turn_id = ? OR (? IS NULL AND {OWN}))"
-            f" ORDER BY {OWN} DESC, f.id DESC LIMIT 1",
+            f"SELECT f.* FROM feedback f WHERE f.undone_at IS NULL AND (f.turn_id = ? OR (? IS NULL AND {OWN} AND ({MINE} OR ? IS NOT NULL)))"
+            f" AND (? IS NULL OR f.source = ?) ORDER BY {OWN} DESC, {MINE} DESC, f.id DESC LIMIT 1",
             turn_id,
             turn_id,
+            source,
+            source,
+            source,
         )
         return _feedback(rows[0]) if rows else None
 

@@ -133,6 +133,7 @@ class Forgetting(Base):
                 db.execute("DELETE FROM surveys WHERE person = ?", (person,))
                 db.execute("DELETE FROM prompts WHERE person = ?", (person,))
                 db.execute("DELETE FROM early WHERE source = ?", (person,))
+                db.execute("DELETE FROM raters WHERE 'rater:' || name = ?", (person,))
             done = Deleted(tuple(t["id"] for t in gone), tuple(sorted(said)), versions)
             if gone or said or person:
                 db.execute(

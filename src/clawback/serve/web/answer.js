@@ -2,7 +2,7 @@
 import { changes } from "./changes.js";
 import { attempt, button, count, el, say } from "./dom.js";
 import { markdown } from "./markdown.js";
-import { api, tap } from "./server.js";
+import { api, person, tap } from "./server.js";
 
 const SCORES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
 
@@ -34,11 +34,11 @@ export function stepsOf(steps) {
 }
 
 /** What was said before, loaded when it is unfolded. The last message is the prompt, which is shown anyway. */
-export function conversationOf(id) {
+export function conversationOf(id, path = "turns") {
   const inside = el("div", { class: "messages" });
   const fold = el("details", { class: "fold", ontoggle: attempt(async () => {
     if (!fold.open || inside.childElementCount) return;
-    const turn = await api(`turns/${id}`);
+    const turn = await api(`${path}/${id}`);
     const before = turn.messages.slice(0, -1);
     inside.replaceChildren(...(before.length
       ? before.map((m) => message(m.role, textOf(m.content), (m.tool_calls ?? []).map((c) => c.function ?? c)))
@@ -54,6 +54,7 @@ export function answerCard(text, { title, calls = [], chosen = false } = {}) {
 
 /** Good, bad, a score, an edit, a remark, undo: saved at once. `node` to show; `key(event)` does the same by keyboard. */
 export function rater(turn, { after = () => {} } = {}) {
+  if (person.role === "viewer") return { node: null, key: () => false };
   let said = standing(turn);
   const more = el("div", { class: "more" });
   const buttons = {

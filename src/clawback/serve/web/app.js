@@ -1,4 +1,5 @@
 // The frame of the page: which view is shown, the line at the top, keys, and the token.
+import { assigned } from "./assigned.js";
 import { chat } from "./chat.js";
 import { attempt, button, el, kbd, say } from "./dom.js";
 import { episodes } from "./episodes.js";
@@ -7,11 +8,13 @@ import { learning } from "./learning.js";
 import { who } from "./names.js";
 import { prompts } from "./prompts.js";
 import { rate } from "./rate.js";
-import { api, token } from "./server.js";
+import { raters } from "./raters.js";
+import { api, person, token } from "./server.js";
 import { turns } from "./turns.js";
 import { versions } from "./versions.js";
 
-const views = { rate, chat, turns, learning, versions, prompts, health, episodes };
+const all = { rate, chat, turns, learning, versions, prompts, raters, health, episodes };
+let views = all;
 const EVERY = 10_000;
 
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -36,17 +39,19 @@ let turn = 0;
 let locked = false;
 
 async function show(event) {
-  const name = views[location.hash.slice(1)] ? location.hash.slice(1) : "rate";
   const mine = ++turn;
   locked = false;
   current?.leave?.();
   current = null;
-  for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
-  document.title = `${views[name].title} · Clawback`;
   try {
+    await known();
+    if (mine !== turn) return;
+    const asked = location.hash.slice(1), name = views[asked] ? asked : Object.keys(views)[0];
+    for (const link of document.querySelectorAll("nav a")) {
+      if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    document.title = `${views[name].title} · Clawback`;
     const now = await refresh();
     const made = await views[name].make({ now, redraw: show, refresh });
     if (mine !== turn) { made.leave?.(); return; }
@@ -61,12 +66,28 @@ async function show(event) {
   }
 }
 
+/** Whose token it is, and the pages that are for them. */
+async function known() {
+  const before = person.role;
+  Object.assign(person, await api("me"));
+  if (views !== all && person.role === before) return;
+  const { turns, learning, versions, raters, episodes } = all;
+  views = { owner: { ...all, ...(person.assigned ? { assigned } : {}) }, rater: { rate: assigned }, viewer: { turns, learning, versions, raters, episodes } }[person.role];
+  document.querySelector("nav").replaceChildren(...Object.entries(views).filter(([, view]) => !view.hidden).map(([name, view]) =>
+    el("a", { href: `#${name}` }, icon(name), el("span", {}, name === "assigned" ? "Asked of you" : view.title))));
+}
+
 let warned = "";
 
 /** The line at the top, from what the server knows now. */
 async function refresh() {
-  const now = await api("status");
   const line = document.getElementById("live");
+  if (person.role === "rater") {
+    Object.assign(person, await api("me"));
+    line.replaceChildren(el("span", { class: "now" }, `${person.name}: ${person.done} of ${person.assigned} done`));
+    return person;
+  }
+  const now = await api("status");
   const share = Math.min(now.fresh, now.threshold);
   line.replaceChildren(
     el("span", { class: "now" }, `${who(now.live)} is live`),
@@ -95,7 +116,9 @@ const ICONS = {
   versions: "M12 4l8 4-8 4-8-4zm-8 8l8 4 8-4M4 16l8 4 8-4",
   prompts: "M5 5h14v10h-8l-4 4v-4H5zm3 3h8m-8 4h5",
   health: "M4 12h4l2-6 4 12 2-6h4",
+  raters: "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6zm-5 8c0-3 2-5 5-5s5 2 5 5m3-8a2.5 2.5 0 1 0 0-5m5 13c0-3-1.500-5-4-5",
 };
+ICONS.assigned = ICONS.rate;
 function icon(name) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   made.setAttribute("viewBox", "0 0 24 24");
@@ -106,7 +129,6 @@ function icon(name) {
   return made;
 }
 
-document.querySelector("nav").append(...Object.entries(views).filter(([, view]) => !view.hidden).map(([name, view]) => el("a", { href: `#${name}` }, icon(name), el("span", {}, view.title))));
 document.getElementById("helper").addEventListener("click", help);
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("view").focus(); });
 document.addEventListener("locked", () => { locked = true; askForToken(); });
@@ -118,7 +140,7 @@ addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("help").open) return;
   if (event.target.closest?.("input, textarea, select")) return;
   if (event.key === "?") help();
-  else if (event.key === "m") document.querySelector("nav a[aria-current]").focus();
+  else if (event.key === "m") document.querySelector("nav a[aria-current]")?.focus();
   else if (!current?.key?.(event)) return;
   event.preventDefault();
 });

@@ -39,7 +39,10 @@ export const chat = {
       try {
         const turn = await api(`turns/${one.turn}`);
         const made = rater(turn);
-        line.append(made.node);
+        if (made.node) line.append(made.node);
+        const used = (kind) => { api(`turns/${one.turn}/use`, { kind }).catch(() => {}); }; // how often answers are used is a figure of the report
+        line.addEventListener("click", (event) => { if (event.target.closest("a[href]")) used("click"); else if (event.target.closest(".code-head button")) used("copy"); });
+        line.addEventListener("copy", () => used("copy"));
         control = made;
       } catch { /* it was forgotten meanwhile */ }
     }

@@ -2,7 +2,7 @@
 import { attempt, button, count, duration, el, say, when } from "./dom.js";
 import { capital, who } from "./names.js";
 import { plot, ranges, wilson } from "./plot.js";
-import { api } from "./server.js";
+import { api, person } from "./server.js";
 
 const EVERY = 2000;
 const percent = (v) => `${Math.round(v * 100)} %`;
@@ -33,6 +33,7 @@ export const learning = {
       curves.reward.update(of((s) => s.reward));
       curves.kl.update(of((s) => s.kl ?? s.drift ?? s.kl_loss));
     }
+    const may = person.role !== "viewer";
     const act = (path, text) => attempt(async () => { await api(path, {}); say(text); await draw(); refresh(); });
     function now(data) {
       const run = data.run, last = data.runs[0];
@@ -45,17 +46,17 @@ export const learning = {
         const p = run.progress;
         job.replaceChildren(...[
           el("div", { class: "row" }, el("h2", {}, `Run ${run.id} learns from ${count(run.ratings, "piece")} of feedback`), el("span", { class: "grow" }),
-            run.interrupted ? name(button("Go on", act(`runs/${run.id}/resume`, "It goes on in the background.")), "go")
-              : name(button("Stop", act(`runs/${run.id}/stop`, "It stops after the step under way; it can be gone on with."), { disabled: Boolean(run.stop_at) }), "stop")),
+            may && (run.interrupted ? name(button("Go on", act(`runs/${run.id}/resume`, "It goes on in the background.")), "go")
+              : name(button("Stop", act(`runs/${run.id}/stop`, "It stops after the step under way; it can be gone on with."), { disabled: Boolean(run.stop_at) }), "stop"))),
           el("p", {}, el("strong", {}, capital(p.phase ?? "starting")), p.steps ? ` ${p.step} of ${p.steps}` : "", p.rounds ? `, round ${p.round} of ${p.rounds}` : "",
             typeof p.seconds_left === "number" ? `, ${duration(p.seconds_left)} left in this phase` : "", run.interrupted ? ". Its process is gone." : run.stop_at ? ". It stops after this step." : ""),
           el("progress", { "aria-label": "This phase", max: p.steps ?? 1, value: p.steps ? p.step : undefined }),
         ]);
       } else {
         job.replaceChildren(el("div", { class: "row" },
-          last?.status === "stopped" ? name(button(`Go on with run ${last.id}`, act(`runs/${last.id}/resume`, "It goes on in the background."), { class: "primary" }), "go") : null,
-          name(button("Train now", act("train", "Training has started."), { class: last?.status === "stopped" ? "" : "primary" }), "train"),
-          el("span", { class: "quiet" }, "In the background. A new version goes live only if it passes the gate.")));
+          may && last?.status === "stopped" ? name(button(`Go on with run ${last.id}`, act(`runs/${last.id}/resume`, "It goes on in the background."), { class: "primary" }), "go") : null,
+          may && name(button("Train now", act("train", "Training has started."), { class: last?.status === "stopped" ? "" : "primary" }), "train"),
+          el("span", { class: "quiet" }, may ? "" : "No run is under way. ", "In the background. A new version goes live only if it passes the gate.")));
       }
       if (focus) job.querySelector(`[data-name="${focus}"]`)?.focus();
     }

@@ -9,6 +9,9 @@ export const token = {
   set: (value) => sessionStorage.setItem(KEY, value),
 };
 
+/** Whose token it is, as `GET /api/me` tells. */
+export const person = { role: "owner", name: "", assigned: 0, done: 0 };
+
 export class Refused extends Error {
   constructor(message, status) { super(message); this.status = status; }
 }

@@ -2,7 +2,7 @@
 import { answerCard } from "./answer.js";
 import { attempt, button, el, say } from "./dom.js";
 import { capital, story, who } from "./names.js";
-import { api } from "./server.js";
+import { api, person } from "./server.js";
 
 export const versions = {
   title: "Versions",
@@ -27,7 +27,7 @@ export const versions = {
       el("p", {}, capital(story(v)), "."),
       v.stale ? el("p", { class: "bad" }, "It learned from feedback that was taken back since.") : null,
       v.report?.reasons?.length ? el("details", { class: "fold" }, el("summary", {}, capital(v.report.reasons[0])), el("ul", {}, v.report.reasons.slice(1).map((r) => el("li", {}, r)))) : null,
-      el("div", { class: "row buttons" },
+      person.role === "viewer" ? null : el("div", { class: "row buttons" },
         v.status === "live" && v.number !== 0 ? button("Roll back", act("rollback", {}, "Rolled back.")) : null,
         v.status === "retired" || (v.status === "candidate" && v.report?.accepted) ? button(v.number === 0 ? "Go back to it" : "Make live", act(`versions/${v.number}/promote`, {}, `${capital(who(v.number))} is live.`)) : null,
         v.number !== 0 && recent.length && !now.upstream ? button("Before and after", compare(v.number)) : null));

@@ -1,0 +1,208 @@
+"""``raters``: who rates and how far they agree; inviting people, and who is asked about what."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clawback.cli.common import current_home, emit, fold, json_option, open_store, shorten
+from clawback.errors import UsageError
+from clawback.store.raters import ROLES, Role
+
+if TYPE_CHECKING:
+    from clawback.feedback.raters import Raters
+    from clawback.store import Store
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def raters(context: click.Context, as_json: bool) -> None:
+    """Who rates, how far they agree, and which of their ratings contradict each other.
+
+    κ (Cohen's kappa) is agreement with the other raters beyond chance, over the turns in common (of). drift: a small p
+    means that the rater has become kinder (+) or stricter (-). 2σ: ratings far from those of the others. contra: nearly the same
+    answers rated both good and bad. weight: how much the rater counts in rewards.
+
+    \b
+    clawback raters
+    clawback raters invite anna
+    clawback raters assign --count 40 --overlap 2
+    """
+    if context.invoked_subcommand:
+        return
+    from clawback.feedback.raters import raters as look
+
+    with open_store() as store:
+        found = look(store)
+    emit(asdict(found), fold(_table(found)) if found.raters else "Nobody has rated anything yet.", as_json)
+
+
+@raters.command()
+@click.argument("name")
+@click.option(
+    "--role", type=click.Choice(ROLES), default="rater", show_default=True,
+    help="owner: everything. rater: rates what is assigned, and sees nothing else. viewer: reads, and changes nothing.",
+)  # fmt: skip
+@click.option("--again", is_flag=True, help="A new token (and role); the one before ends.")
+@json_option
+def invite(name: str, role: Role, again: bool, as_json: bool) -> None:
+    """Give somebody a token of their own. It is shown once; only a hash of it is kept.
+
+    \b
+    clawback raters invite anna
+    clawback raters invite ben --role viewer
+    clawback raters invite anna --again
+    """
+    with open_store() as store:
+        token = store.invite(name, role, again=again)
+    address = f"{_url()}/#token={token}"
+    text = f"{name} is a{'n' if role == 'owner' else ''} {role}. The page, with their token in it (shown this once):\n  {address}"
+    emit({"name": name, "role": role, "token": token, "url": address}, text, as_json)
+
+
+@raters.command(name="list")
+@json_option
+def list_(as_json: bool) -> None:
+    """Who is invited, and how much of what they are asked about is done."""
+    with open_store() as store:
+        rows = _invited(store)
+    lines = [f"{'name':<20}{'role':<8}{'assigned':>9}{'done':>6}"]
+    lines += [f"{r['name']:<20}{r['role']:<8}{r['assigned']:>9}{r['done']:>6}" for r in rows]
+    emit(
+        rows,
+        "\n".join(lines) if rows else "Nobody is invited. `clawback raters invite NAME` invites.",
+        as_json,
+    )
+
+
+@raters.command()
+@click.argument("name")
+@json_option
+def remove(name: str, as_json: bool) -> None:
+    """End somebody's token. What they said stays (`clawback forget --person rater:NAME` deletes it)."""
+    with open_store() as store:
+        gone = store.remove_rater(name)
+    emit({"name": gone.name}, f"{gone.name}'s token is good for nothing any more.", as_json)
+
+
+@raters.command()
+@click.option(
+    "--to", "names", multiple=True, metavar="NAME", help="To whom (default: all raters and owners)."
+)
+@click.option(
+    "--turn", "turns", multiple=True, type=int, metavar="ID", help="Which (default: the newest unrated)."
+)
+@click.option(
+    "--count", type=click.IntRange(1, 10_000), default=40, show_default=True, help="How many turns."
+)
+@click.option("--overlap", type=click.IntRange(1, 20), default=2, show_default=True, help="Raters of a shared turn.")  # fmt: skip
+@click.option("--shared", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of turns that several rate; the others go to one.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only say what it would do.")
+@json_option
+def assign(
+    names: tuple[str, ...],
+    turns: tuple[int, ...],
+    count: int,
+    overlap: int,
+    shared: float,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Ask people about turns, the same turns several of them, so that it can be said how far they agree.
+
+    All pairs of raters come to have about as many turns in common. Nobody sees what others said, or which version answered.
+
+    \b
+    clawback raters assign --count 40 --overlap 2
+    clawback raters assign --to anna --to ben --turn 3 --turn 7
+    clawback raters assign --count 100 --overlap 3 --shared 0.3
+    """
+    from clawback.feedback import assignment
+
+    with open_store() as store:
+        people = [store.rater(n).name for n in names] or [i.name for i in store.invited() if i.role != "viewer"]  # fmt: skip
+        if viewers := [n for n in people if store.rater(n).role == "viewer"]:
+            raise UsageError(f"{viewers[0]} is a viewer, who does not rate.")
+        before: dict[int, list[str]] = {}
+        for one in store.assigned():
+            before.setdefault(one.turn_id, []).append(one.rater)
+        asked = [store.turn(n).id for n in turns] or _unrated(store, count, before)
+        pairs = assignment.plan(asked, people, overlap, shared, before)
+        if not dry_run:
+            store.assign(pairs)
+    for name, turn in pairs:
+        before.setdefault(turn, []).append(name)
+    shares = assignment.in_common(before, people)
+    load = {name: sum(who == name for who, _ in pairs) for name in people}
+    emit(
+        {"assigned": [list(p) for p in pairs], "in_common": [[*pair, n] for pair, n in shares.items()]},
+        fold("\n".join(_said(len({turn for _, turn in pairs}), load, shares, dry_run))),
+        as_json,
+    )
+
+
+def _said(turns: int, load: dict[str, int], shares: dict[tuple[str, str], int], dry_run: bool) -> list[str]:
+    from clawback.feedback.assignment import kappa_error
+
+    would = "would go" if dry_run else "go"
+    lines = [f"{turns} turns {would} to {', '.join(f'{n} ({c})' for n, c in load.items())}."]
+    if shares:
+        least = min(shares.values())
+        error = kappa_error(least)
+        known = f"; κ of a pair is then known to ± {error:.2f} or better (at 0.6)" if error else ""
+        lines.append(f"Every pair has at least {least} turns in common{known}.")
+    return lines
+
+
+def _unrated(store: Store, count: int, before: dict[int, list[str]]) -> list[int]:
+    """Newest answers that nobody is asked about yet and nobody has rated, oldest of them first."""
+    from clawback.jobs.inbox import answers
+
+    found = answers(store.turns(limit=count * 4 + 400, rated=False, kind="main"))
+    new = [turn.id for turn, _ in found if turn.id not in before][:count]
+    if not new:
+        raise UsageError("There is no unrated answer that nobody is asked about. Name turns with --turn.")
+    return new[::-1]
+
+
+def _invited(store: Store) -> list[dict[str, Any]]:
+    own = store.assigned()
+    return [
+        {"name": i.name, "role": i.role, "assigned": sum(a.rater == i.name for a in own),
+         "done": sum(a.rated for a in own if a.rater == i.name)}
+        for i in store.invited()
+    ]  # fmt: skip
+
+
+def _url() -> str:
+    """Where the page is for others: the first name that is served, else this machine."""
+    from clawback import config
+
+    serve = config.load(current_home().config).serve
+    name = serve.names[0] if serve.names else serve.host
+    return f"http://{'127.0.0.1' if name in ('', '0.0.0.0', '::') else name}:{serve.port}"  # noqa: S104
+
+
+def _table(found: Raters) -> str:
+    lines = [
+        f"{'':<17}{'ratings':>8}{'good':>6}{'κ':>7}{'of':>6}{'drift':>15}{'2σ':>5}{'contra':>8}{'weight':>8}"
+    ]
+    for r in found.raters:
+        kappa = f"{r.kappa:.2f}" if r.kappa is not None else "–"
+        moved = f"{r.drift.tau:+.2f} p={r.drift.p:.2f}"
+        lines.append(
+            f"{shorten(r.source, 16):<17}{r.count:>8}{r.good:>6.0%}{kappa:>7}{r.common:>6}{moved:>15}"
+            f"{len(r.outliers):>5}{len(r.contradictions):>8}{r.weight:>8.2f}"
+        )
+    if found.alpha is not None:
+        lines.append(f"Krippendorff's α of all persons: {found.alpha:.2f}")
+    pairs = [(r.source, *pair) for r in found.raters if not r.judge for pair in r.contradictions]
+    lines += [
+        f"{source}: turn {a} was liked and turn {b} was not, and they say the same."
+        for source, a, b in pairs[:10]
+    ]
+    lines += [f"… and {len(pairs) - 10} more such pairs." for _ in pairs[10:11]]
+    return "\n".join(lines)

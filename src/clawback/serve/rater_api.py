@@ -1,0 +1,108 @@
+"""``/api/me``, ``/api/assigned``: what somebody who was invited is asked about, and nothing that would tell them what others think of it.
+
+Not told: which model or version wrote an answer, in which session it came, what anybody else said, and what it is worth now. ``/api/raters`` tells
+owners and viewers how far all of them agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from clawback import feedback, store
+from clawback.errors import NotFound
+from clawback.feedback.raters import disagreements, raters
+from clawback.serve.endpoints import endpoint
+from clawback.serve.roles import Person, person
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from clawback.records import Feedback, Turn
+    from clawback.serve.server import Server
+    from clawback.store import Store
+
+MOST_ROWS = 200
+
+
+def routes(server: Server) -> list[Any]:
+    from starlette.routing import Route
+
+    return [
+        Route("/me", endpoint(server, me), methods=["GET"]),
+        Route("/assigned", endpoint(server, waiting), methods=["GET"]),
+        Route("/assigned/{id:int}", endpoint(server, one), methods=["GET"]),
+        Route("/raters", endpoint(server, everybody), methods=["GET"]),
+    ]
+
+
+def me(server: Server, request: Request) -> Any:
+    """Who the token is of, and how much of what they are asked about they have done."""
+    whom = person(request.scope)
+    with store.connect(server.home.database) as db:
+        own = db.assigned(whom.name) if whom.name else []
+    done = sum(each.rated for each in own)
+    return {"name": whom.name, "role": whom.role, "assigned": len(own), "done": done}
+
+
+def waiting(server: Server, request: Request) -> Any:
+    """What this person is asked about, first what they have said nothing of."""
+    whom = person(request.scope)
+    with store.connect(server.home.database) as db:
+        own = sorted(db.assigned(whom.name), key=lambda each: each.rated) if whom.name else []
+        return [_shown(db, db.turn(each.turn_id), whom) for each in own[:MOST_ROWS]]
+
+
+def one(server: Server, request: Request) -> Any:
+    """One of these, with the conversation that led to it."""
+    whom = person(request.scope)
+    with store.connect(server.home.database) as db:
+        asked(db, whom, request.path_params["id"])
+        found = db.turn(request.path_params["id"])
+        return _shown(db, found, whom) | {"messages": list(found.messages)}
+
+
+def asked(db: Store, whom: Person, *turns: int) -> None:
+    """Raises ``NotFound``, as for turns that are not there, where somebody was not asked about one of them."""
+    if not whom.blind:
+        return
+    own = {each.turn_id for each in db.assigned(whom.name)}
+    for turn in turns:
+        if turn not in own:
+            raise NotFound(f"You are not asked about a turn {turn}.")
+
+
+def everybody(server: Server, request: Request) -> Any:  # noqa: ARG001
+    """All raters, how far they agree, who was invited, and the turns that they see differently."""
+    with store.connect(server.home.database) as db:
+        found = raters(db)
+        own = db.assigned()
+        invited = [
+            {"name": i.name, "role": i.role, "assigned": sum(a.rater == i.name for a in own),
+             "done": sum(a.rated for a in own if a.rater == i.name)}
+            for i in db.invited()
+        ]  # fmt: skip
+        weights = feedback.rater_weights(db, server.settings.training.raters)
+        return {
+            "raters": [asdict(r) for r in found.raters],
+            "alpha": found.alpha,
+            "invited": invited,
+            "disagreements": [asdict(d) for d in disagreements(db, weights)],
+        }
+
+
+def _shown(db: Store, turn: Turn, whom: Person) -> dict[str, Any]:
+    own = [f for f in db.feedback(turn_id=turn.id) if f.source == whom.source]
+    return {
+        "id": turn.id,
+        "prompt": turn.prompt,
+        "response": turn.response,
+        "calls": list(turn.calls),
+        "feedback": [said(f) for f in own],
+    }
+
+
+def said(given: Feedback) -> dict[str, Any]:
+    """A rater's own word, as they may see it."""
+    keep = ("id", "turn_id", "other_turn_id", "kind", "value", "text", "created_at", "undone_at")
+    return {name: getattr(given, name) for name in keep}

@@ -1,0 +1,111 @@
+"""Who may do what over HTTP: one line a route. What is not named here is the owner's alone.
+
+* **owner**: everything. The token of the home (``$CLAWBACK_HOME/token``), and people who were invited as owners.
+* **rater**: what they are asked about, and what they themselves say of it; nothing that tells what others said, who wrote an answer, or how it goes.
+* **viewer**: reads turns, versions, runs and how it goes; changes nothing.
+
+It is asked where a route has been found, not by the look of the path: there is no way around it by another way of writing an address.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from clawback.errors import UsageError
+from clawback.store.raters import PREFIX, Role
+
+Who = Role
+READS: frozenset[Who] = frozenset({"owner", "viewer"})
+RATES: frozenset[Who] = frozenset({"owner", "rater"})
+EVERYONE: frozenset[Who] = frozenset({"owner", "rater", "viewer"})
+OWNER: frozenset[Who] = frozenset({"owner"})
+
+ALLOWED: dict[tuple[str, str], frozenset[Who]] = {
+    ("GET", "/me"): EVERYONE,
+    ("GET", "/openapi.json"): EVERYONE,
+    ("GET", "/assigned"): RATES,
+    ("GET", "/assigned/{id:int}"): RATES,
+    ("POST", "/turns/{id:int}/feedback"): RATES,
+    ("POST", "/preferences"): RATES,
+    ("GET", "/status"): READS,
+    ("GET", "/turns"): READS,
+    ("GET", "/turns/{id:int}"): READS,
+    ("GET", "/sessions"): READS,
+    ("GET", "/sessions/{name:path}"): READS,
+    ("GET", "/versions"): READS,
+    ("GET", "/prompts"): READS,
+    ("GET", "/runs"): READS,
+    ("GET", "/runs/{id:int}"): READS,
+    ("GET", "/episodes"): READS,
+    ("GET", "/episodes/{id:int}"): READS,
+    ("GET", "/learning"): READS,
+    ("GET", "/raters"): READS,
+}
+"""Method, path under ``/api`` → roles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whose token a request showed. ``name`` is "" for the token of the home."""
+
+    role: Who
+    name: str = ""
+
+    @property
+    def source(self) -> str:
+        """Of what they say; "" where they may name one."""
+        return PREFIX + self.name if self.name else ""
+
+    @property
+    def blind(self) -> bool:
+        """Whether they see only what they are asked about, and nothing that others said of it."""
+        return self.role == "rater"
+
+
+ROOT = Person("owner")
+
+
+def person(scope: Any) -> Person:
+    """As ``guard`` found."""
+    found = scope.get("clawback.person", ROOT)
+    assert isinstance(found, Person)
+    return found
+
+
+def admitted(routes: Iterable[Any]) -> list[Any]:
+    """The routes under ``/api``, each with its roles asked for before anything of it runs."""
+    made = []
+    for route in routes:
+        route.app = _Admitting(route.app, route.path)
+        made.append(route)
+    return made
+
+
+def said_by(whom: Person, named: str) -> str:
+    """The source of what a request says. Raises ``UsageError`` where it speaks for somebody else."""
+    if whom.source:
+        return whom.source
+    if named.startswith(PREFIX):
+        raise UsageError("What an invited rater says comes with that rater's own token.")
+    return named[:40]
+
+
+class _Admitting:
+    """An ASGI app around a route's own."""
+
+    def __init__(self, app: Any, path: str) -> None:
+        self.app, self.path = app, path
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        whom = person(scope)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if whom.role in ALLOWED.get((method, self.path), OWNER):
+            await self.app(scope, receive, send)
+            return
+        text = json.dumps({"error": f"This is not for a {whom.role}: ask whoever invited you."}).encode()
+        head = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
+        await send({"type": "http.response.start", "status": 403, "headers": head})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else text})
