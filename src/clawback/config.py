@@ -65,6 +65,8 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     that does not fit even at its smallest is refused."""
     seed: int = 0
     """The same feedback and seed give the same version."""
+    newest: Annotated[int, msgspec.Meta(ge=32)] = 4096
+    """Newest pieces of feedback that a run learns from (and as many votes of judges): what a run costs does not grow with the years."""
     credit: Share = 0.0
     """Share of a turn's reward that goes on to the unrated turn before it in its session, 0 to 1; 0: each turn for itself."""
     min_turns: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1

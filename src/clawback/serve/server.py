@@ -24,6 +24,7 @@ from clawback.serve.recorder import Recorder
 
 log = logging.getLogger("clawback.serve")
 SETTLE_SECONDS = 30.0
+FADE_SECONDS = 3600.0
 _ARENA_MAX = -8
 """``M_ARENA_MAX`` of glibc's malloc.h."""
 
@@ -39,6 +40,7 @@ class Server:
         upstream = self.serve.upstream
         self.forward = Forward(upstream, self.recorder, Prompts(home)) if upstream else None
         self.local = Local(home)
+        self.faded = -FADE_SECONDS
         self.db: store.Store
         self.checked: dict[int, tuple[tuple[str, int, int], ...]] = {}
 
@@ -79,7 +81,9 @@ class Server:
         with store.connect(self.home.database) as db:
             if ended := release.trial.settle(db, self.home, time.time()):
                 log.warning("the trial is over: version %s is live", ended[1].number)
-        inbox.fade(self.home)
+        if time.monotonic() - self.faded >= FADE_SECONDS:  # it reads all that is older than it keeps
+            self.faded = time.monotonic()
+            inbox.fade(self.home)
         # What came together in quiet hours, or while the machine was busy, is trained on when they are over.
         if jobs.maybe_train(self.home):
             log.warning("training started in the background")
