@@ -248,7 +248,7 @@ def give(server: Server, request: Request, body: Given) -> Any:
                 made = feedback.undo(db, number)
             case _:
                 raise UsageError("kind is good, bad, rate, edit, critique or undo.")
-    started = server.settings.training.background and jobs.maybe_train(server.home)
+    started = server.settings.training.background and server.maybe_train()
     return asdict(made) | {"training_started": started}
 
 
@@ -269,6 +269,9 @@ def rollback(server: Server, request: Request, body: Wanted) -> Any:  # noqa: AR
 
 
 def train(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
+    if server.train is not None:  # what is due, in its turn
+        server.maybe_train()
+        return {"started": False, "waits": True}
     if not jobs.start(server.home):
         raise Busy("A run is under way already.")
     return {"started": True}
@@ -280,6 +283,8 @@ def stop(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
 
 
 def resume(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
+    if server.train is not None:
+        raise Busy("Runs are begun in turn here; an interrupted one is gone on with when yours is.")
     found = jobs.resumable(server.home, request.path_params["id"])
     if not jobs.start(server.home, resume=found.id if found.status == "stopped" else None):
         raise Busy("A run is under way already.")

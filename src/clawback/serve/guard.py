@@ -125,14 +125,19 @@ class Guard:
         return None
 
     def _known(self, headers: dict[str, str], tokens: list[bytes]) -> bool:
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        given = [headers.get(name, "") for name in ("x-clawback-token", "x-api-key", "x-goog-api-key")]
-        given += [bearer.strip()] if scheme.lower() == "bearer" else []
+        given = tokens_of(headers)
         return any(hmac.compare_digest(one.encode("utf-8", "replace"), t) for one in given for t in tokens)
 
     def _without_tokens(self, headers: Any) -> list[tuple[bytes, bytes]]:
         """The headers that hold neither of our tokens: what an upstream may see."""
         return [(k, v) for k, v in headers if self.token not in v and self.hook_token not in v]
+
+
+def tokens_of(headers: dict[str, str]) -> list[str]:
+    """What may be a token, wherever clients put one."""
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    given = [headers.get(name, "") for name in ("x-clawback-token", "x-api-key", "x-goog-api-key")]
+    return given + ([bearer.strip()] if scheme.lower() == "bearer" else [])
 
 
 async def _whole(receive: Any) -> bytes:

@@ -261,6 +261,11 @@ class Turns(Base):
                 (before,),
             ).rowcount
 
+    def count_tokens(self, since: float) -> int:
+        """Of answers that were drawn here since then."""
+        sql = "SELECT total(length(b.response_ids)) / 8 FROM turns t JOIN bodies b ON b.turn_id = t.id WHERE t.created_at >= ?"
+        return int(self._read(sql, since)[0][0])
+
     def count_turns(self) -> int:
         return int(self._read("SELECT number FROM counts WHERE name = 'turns'")[0][0])
 
