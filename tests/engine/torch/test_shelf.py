@@ -13,6 +13,7 @@ import torch
 from benchmarks._people_adapters import write_adapters
 from clawback import engine
 from clawback.engine.torch.models import adapter as adapters
+from clawback.engine.torch.sampling import batcher as batcher_module
 from clawback.engine.torch.sampling.batcher import Ask, Batcher
 from clawback.engine.torch.sampling.grouped import SharedRows
 from clawback.engine.torch.sampling.lanes import Lean
@@ -122,6 +123,24 @@ def test_nobody_is_answered_by_anothers_adapter(policy: Any, folders: list[Path]
     assert sum(shelf._pins.values()) == 0
 
 
+def test_one_who_waits_for_a_slot_is_not_passed_by_for_ever(
+    policy: Any, folders: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batcher_module, "PATIENCE", 5)
+    monkeypatch.setattr(batcher_module, "MOST_ROWS", 2)
+    batcher = Batcher(policy, [], shelf_of(policy, slots=1))
+    busy = [Said(batcher, [1, 2], folders[0], 4)]
+    waits = Said(batcher, [1, 2], folders[1], 1)
+    busy += [Said(batcher, [1, 2], folders[0], 4 + number % 3) for number in range(30)]
+    batcher.start()
+    assert waits.wait()
+    before = sum(one.ended.is_set() for one in busy)
+    for one in busy:
+        one.wait()
+    batcher.close()
+    assert before < 20
+
+
 def test_a_damaged_adapter_ends_its_own_request_alone(
     policy: Any, folders: list[Path], tmp_path: Path
 ) -> None:
@@ -192,3 +211,16 @@ def test_what_does_not_fit_is_refused(policy: Any, folders: list[Path], tmp_path
     save_file({**tensors, name: torch.zeros(3, 3)}, odd / adapters.WEIGHTS)
     with pytest.raises(ModelError, match="does not fit"):
         pack(odd, policy.info, places_of(policy.model))
+
+
+@pytest.mark.slow
+def test_a_thousand_requests_of_a_hundred_people(policy: Any, tmp_path: Path) -> None:
+    from argparse import Namespace
+
+    from benchmarks.many_adapters import leaks
+
+    found = leaks(policy, write_adapters(policy, tmp_path, 100), Namespace(leaks=1000))
+    assert found["requests"] == 1000
+    assert found["not what it says alone"] == 0
+    assert found["different answers of different people"] > 90
+    assert found["adapters put into slots"] > 100

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("clawback.engine")
 MOST_ROWS = 64
 """Rows of a lane at once; others wait."""
+PATIENCE = 64
+"""Steps for which those whose adapter is in a slot already may go before one who waits for a slot."""
 MOST_LANES = 4
 """Adapters kept on the base model; the one that was idle longest goes first."""
 
@@ -67,6 +69,8 @@ class Ask:
     """What the answer keeps to. It is drawn from the tokens that are allowed; the log-probs told are the policy's own all the same."""
     slot: int = 0
     """Where its adapter is on the shelf, if there is one."""
+    passed: int = 0
+    """Steps in which it had to wait for a slot."""
     chance: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -165,6 +169,7 @@ class Batcher:
         """Read the prompts that wait and have room, lane by lane."""
         groups: dict[str, list[Ask]] = {}
         left: list[Ask] = []
+        blocked = False
         for ask in self.waiting:
             name = _SHARED if self.shelf else _name(ask.folder)
             lane = self.lanes.get(name)
@@ -172,10 +177,14 @@ class Batcher:
             joins = lane is None or lane.under_way.open or not lane.rows
             if ask.cancelled:
                 ask.on_end("cancelled")
-            elif joins and taken + len(groups.get(name, [])) < MOST_ROWS and self._held(ask):
+            elif not joins or taken + len(groups.get(name, [])) >= MOST_ROWS:
+                left.append(ask)
+            elif not blocked and self._held(ask):
                 groups.setdefault(name, []).append(ask)
             else:
                 left.append(ask)
+                ask.passed += 1
+                blocked = blocked or ask.passed > PATIENCE
         self.waiting = left
         for name, asks in groups.items():
             if ready := [ask for ask in asks if not ask.cancelled]:
