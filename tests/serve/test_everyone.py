@@ -50,7 +50,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> tuple[People, dict[str, 
     config.save(people.house.config, {"people": limits, "training": {"threshold": 2}})
     tokens = {name: people.add(name) for name in NAMES}
     policy = engine.load("embedded")
-    folders = write_adapters(policy, people.root / "made", len(NAMES) - 1)
+    folders = write_adapters(policy, people.root / "made", len(NAMES) - 1, strength=0.4)
     for name, folder in zip(NAMES, folders, strict=False):
         live_with(people.home(name), folder, policy.info)
     return people, tokens
