@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from clawback import config, jobs
@@ -41,7 +41,6 @@ class Opened:
     running: Any
     busy: int = 0
     answering: int = 0
-    closing: bool = field(default=False)
 
 
 class Everyone:
