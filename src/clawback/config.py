@@ -72,6 +72,8 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     that does not fit even at its smallest is refused."""
     seed: int = 0
     """The same feedback and seed give the same version."""
+    newest: Annotated[int, msgspec.Meta(ge=32)] = 4096
+    """Newest pieces of feedback that a run learns from (and as many votes of judges): what a run costs does not grow with the years."""
     credit: Share = 0.0
     """Share of a turn's reward that goes on to the unrated turn before it in its session, 0 to 1; 0: each turn for itself."""
     min_turns: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
@@ -278,6 +280,23 @@ class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Further host names that requests may come under, where it listens on more than loopback."""
 
 
+class People(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What each may use where many share one server (``clawback serve --people``). Settings of the server's own home count."""
+
+    at_once: Annotated[int, msgspec.Meta(ge=1)] = 4
+    """Requests of one person that are answered at the same time; more are refused with 429."""
+    tokens_a_day: Count = 0
+    """Tokens that one person's answers may have from midnight to midnight UTC; 0: no limit."""
+    open: Annotated[int, msgspec.Meta(ge=1)] = 64
+    """Homes that are kept open after their last request."""
+    runs: Annotated[int, msgspec.Meta(ge=0)] = 1
+    """Training runs at once, of all people together; 0: none are begun here."""
+    adapters: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 64
+    """Adapters that can answer at the same moment. Who asks for another waits."""
+    adapters_memory: Annotated[int, msgspec.Meta(ge=16)] = 512
+    """Megabytes of adapters that are kept in memory; those beyond are read from the disk again."""
+
+
 class Tracking(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who is told the figures of a run."""
 
@@ -368,6 +387,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tracking: Tracking = Tracking()
     privacy: Privacy = Privacy()
     serve: Serve = Serve()
+    people: People = People()
     trial: Trial = Trial()
     judge: Judge = Judge()
     slack: Slack = Slack()

@@ -21,7 +21,13 @@ def away(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[H
     """A home with ratings whose trainer is on loopback, and has a bad day."""
     rate_some(home)
     server = Running(engine.load("embedded", dtype="float32"), tmp_path / "service", Faults(0.2, 3))
-    config.save(home.config, {"hosted": {"url": server.url, "model": "embedded", "save_every": 1}})
+    config.save(
+        home.config,
+        {
+            "hosted": {"url": server.url, "model": "embedded", "save_every": 1},
+            "generation": {"temperature": 1.0},
+        },
+    )
     monkeypatch.setenv("TINKER_API_KEY", KEY)
     server.service.base = "embedded"
     yield home, server
@@ -50,7 +56,9 @@ def test_a_run_elsewhere_gives_a_version_that_the_gate_judges(away: tuple[Home, 
 
 def test_without_a_key_nothing_is_begun(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     rate_some(home)
-    config.save(home.config, {"hosted": {"url": "https://trainer.invalid"}})
+    config.save(
+        home.config, {"hosted": {"url": "https://trainer.invalid"}, "generation": {"temperature": 1.0}}
+    )
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     with pytest.raises(ConfigError, match="TINKER_API_KEY is not set"):
         jobs.train_once(home)
@@ -65,7 +73,7 @@ def test_nothing_goes_over_a_network_in_the_clear(
     home: Home, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     rate_some(home)
-    config.save(home.config, {"hosted": {"url": url}})
+    config.save(home.config, {"hosted": {"url": url}, "generation": {"temperature": 1.0}})
     monkeypatch.setenv("TINKER_API_KEY", KEY)
     with pytest.raises(ConfigError, match="could be read on the way"):
         jobs.train_once(home)
@@ -73,7 +81,7 @@ def test_nothing_goes_over_a_network_in_the_clear(
 
 def test_an_algorithm_that_cannot_be_hosted_is_refused_before_a_run(home: Home) -> None:
     rate_some(home)
-    config.save(home.config, {"hosted": {"url": "http://127.0.0.1:9"}})
+    config.save(home.config, {"hosted": {"url": "http://127.0.0.1:9"}, "generation": {"temperature": 1.0}})
     with pytest.raises(UsageError, match="hosted trainer"):
         jobs.train_once(home, algorithm="ppo")
     with store.connect(home.database) as db:
@@ -95,3 +103,17 @@ def test_a_limit_stops_a_run_that_can_be_gone_on_with(away: tuple[Home, Running]
     assert outcome.run.id == run.id
     assert outcome.run.status == "done"
     assert server.service.bill.tokens > spent.tokens
+
+
+@pytest.mark.parametrize("temperature", [None, 0.7])
+def test_what_is_answered_at_another_temperature_is_not_trained_elsewhere(
+    away: tuple[Home, Running], temperature: float | None
+) -> None:
+    """The embedded model's own is not 1 either. Nothing is begun, nothing is paid."""
+    home, server = away
+    config.save(home.config, {"generation": {"temperature": temperature}})
+    with pytest.raises(UsageError, match="knows temperature 1 alone"):
+        jobs.train_once(home)
+    assert not server.service.bill.tokens
+    with store.connect(home.database) as db:
+        assert not db.runs()

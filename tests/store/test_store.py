@@ -152,7 +152,7 @@ def test_fresh_feedback_is_what_no_finished_run_has_used(home: Home) -> None:
         run = db.start_run(a_run(train_ids=(1, 2), held_out_ids=(3,)))
         db.update_run(run.id, status="done", progress={"phase": "done"})
         assert db.count_fresh() == 1
-        assert db.splits() == {1: "train", 2: "train", 3: "held_out"}
+        assert db.splits([1, 2, 3]) == {1: "train", 2: "train", 3: "held_out"}
         found = db.run(run.id)
         assert (found.train_ids, found.held_out_ids, found.recipe, found.status) == (
             (1, 2),

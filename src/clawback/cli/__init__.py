@@ -68,6 +68,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "generate": ("chat", "Answer a file of prompts."),
         "serve": ("serve", "Answer agents, record their turns, show the web page."),
         "service": ("service", "Keep the server running in the background."),
+        "people": ("people", "Homes and tokens of people who share this server."),
         "channel": ("channel", "Talk and rate in Slack, Discord or Telegram."),
         "mcp": ("channel", "Tools for any MCP client: rate, status, inbox."),
     },

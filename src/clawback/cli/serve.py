@@ -32,6 +32,7 @@ from clawback.cli.common import (
 from clawback.cli.inspect import marks, when
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.paths import Home, secret
+from clawback.people import People
 
 IDLE_SECONDS = 30
 CLOSING_SECONDS = 10
@@ -46,20 +47,26 @@ CLOSING_SECONDS = 10
     "--upstream", metavar="URL", help="A server that answers, which is passed through and recorded."
 )
 @click.option(
+    "--people",
+    is_flag=True,
+    help="Answer everybody of `clawback people list`, each from a home of their own.",
+)
+@click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="warning", show_default=True
 )
-def serve(port: int | None, host: str | None, upstream: str | None, log_level: str) -> None:
+def serve(port: int | None, host: str | None, upstream: str | None, people: bool, log_level: str) -> None:
     """Answer agents, record their turns, and show the web page. Ctrl-C ends it; nothing is lost.
 
     \b
     clawback serve
     clawback serve --upstream http://127.0.0.1:11434
+    clawback serve --people --host 10.0.0.5
     ANTHROPIC_BASE_URL=http://127.0.0.1:8742 claude
     """
     try:
         import uvicorn
 
-        from clawback.serve import app, protocol
+        from clawback.serve import app, everyone, protocol
     except ImportError as error:
         raise MissingExtra("The server needs more parts: pip install 'clawback[serve]'.") from error
     here = current_home()
@@ -71,13 +78,15 @@ def serve(port: int | None, host: str | None, upstream: str | None, log_level: s
         raise UsageError(
             f"The upstream {settings.upstream!r} is no address: it begins with http:// or https://."
         )
+    if people and settings.upstream:
+        raise UsageError("Many people are answered by the embedded engine: leave --upstream out.")
     listening = listen(settings.host, settings.port)
     number = listening.getsockname()[1]
-    token = secret(here.root / "token")
+    token = "the token of each" if people else secret(here.root / "token")
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     click.echo(f"Clawback answers on http://{shown}:{number}  (Ctrl-C ends it)")
     # Not into a journal or a file that others may read.
-    key = token if sys.stdout.isatty() else f"…  (the token is in {here.root / 'token'})"
+    key = token if people or sys.stdout.isatty() else f"…  (the token is in {here.root / 'token'})"
     click.echo(f"The page:            http://{shown}:{number}/#token={key}")
     base = config.load(here.config).model.base
     if settings.upstream:
@@ -88,7 +97,7 @@ def serve(port: int | None, host: str | None, upstream: str | None, log_level: s
             click.echo(fold(config.DEMONSTRATION))
     server = uvicorn.Server(
         uvicorn.Config(
-            app.make(here, settings=settings),
+            everyone.Everyone(People(here.root), settings) if people else app.make(here, settings=settings),
             log_level=log_level,
             access_log=False,
             server_header=False,

@@ -49,6 +49,8 @@ PREFERENCE = 0.5
 EDITED_AWAY = -0.5
 EDITED_TO = 1.0
 Weighing = Literal["agreement", "equal"]
+LATELY = 500
+"""Newest pieces of feedback that say, for what is shown, how far judges and people are to be trusted. (A run weighs by all that it learns from.)"""
 SESSION_TURNS = 1000
 """Newest turns of a session that a late rating reaches."""
 
@@ -109,6 +111,7 @@ def samples(
     credit: float = 0.0,
     min_turns: int = 1,
     until: float = math.inf,
+    newest: int | None = None,
 ) -> list[Sample]:
     """Turns with feedback, ready to train on, oldest first; a turn with an edit gives a second sample, the edit.
 
@@ -122,17 +125,19 @@ def samples(
         credit: share of a reward that goes on to the unrated turn before it in its session, 0 … 1.
         min_turns: main turns that a session must have for that.
         until: what was captured later is not looked at for that: a run that goes on sees the sessions that it began with.
+        newest: of the newest so many pieces that were said outright, and no others.
     """
-    wanted = None if feedback_ids is None else set(feedback_ids)
-    by_turn = _by_turn(f for f in store.feedback() if wanted is None or f.id in wanted)
+    if feedback_ids is not None:
+        by_turn = _by_turn(store.feedback(ids=set(feedback_ids)))
+    else:
+        by_turn = _by_turn(store.feedback(newest=newest, outright=None if newest is None else True))
     if judges is None:
         judges = _reliability(by_turn)
     if isinstance(raters, str):
         weighed = (f for said in by_turn.values() for f in said)
         raters = agreed(weighed) if raters == "agreement" else {}
     made = []
-    for turn_id in sorted(by_turn):
-        turn = store.turn(turn_id)
+    for turn_id, turn in store.turns_by_id(by_turn).items():
         if turn.trainable:
             made += _samples_of(turn, by_turn[turn_id], judges, raters, words)
     if credit > 0:
@@ -160,12 +165,20 @@ def judges(store: Store, said: Iterable[Feedback] | None = None) -> dict[str, Re
     at no cost."""
     if said is not None and not any(f.kind == "judge" for f in said):
         return {}
-    return _reliability(_by_turn(store.feedback()))
+    return _reliability(_by_turn(_lately(store)))
 
 
 def rater_weights(store: Store, setting: Weighing = "agreement") -> dict[str, float]:
-    """Source → weight of what it rates, for those people who can be compared with others; ``{}`` where one person rates alone."""
-    return agreed(store.feedback()) if setting == "agreement" else {}
+    """Source → weight of what it rates, as people agreed lately, for those who can be compared with others; ``{}`` where one person rates alone."""
+    return agreed(store.feedback(newest=LATELY, outright=True)) if setting == "agreement" else {}
+
+
+def _lately(store: Store) -> list[Feedback]:
+    """The newest votes of judges, and all that was said of the same turns."""
+    votes = store.feedback(newest=LATELY, outright=False)
+    turns = {f.turn_id for f in votes if f.kind == "judge"}
+    said = (f for f in store.feedback(newest=LATELY, outright=True) if f.turn_id in turns)
+    return sorted([*votes, *said], key=lambda f: f.id)
 
 
 def _by_turn(said: Iterable[Feedback]) -> dict[int, list[Feedback]]:

@@ -113,6 +113,23 @@ def forward(trainer: Trainer, key: str, encoded: Sequence[Encoded]) -> list[torc
     ]
 
 
+def own_scale(base: str, revision: str | None = None) -> float:
+    """What the base model's logits are divided by where the settings name no temperature."""
+    from types import SimpleNamespace
+
+    from transformers import GenerationConfig
+
+    from clawback.engine.torch.models.generation import own_sampling
+    from clawback.engine.torch.models.loading import look
+
+    found = look(base, revision)
+    try:
+        said = GenerationConfig.from_pretrained(found.source, **found.options)
+    except (OSError, ValueError):  # it has none
+        said = None
+    return own_sampling(SimpleNamespace(generation_config=said)).scale
+
+
 def light(base: str, revision: str | None = None) -> tuple[Any, ModelInfo]:
     """The tokenizer of a base model and what it is made of; its weights are not read. Raises ``ModelError``."""
     from transformers import AutoTokenizer

@@ -122,7 +122,7 @@ row; without this every further rating would start another process that fails.
 
 def last_failure(db: store.Store) -> float | None:
     """When the newest run, or the process that should have begun one, failed; None when it did not."""
-    newest = next(iter(db.runs(limit=1)), None)
+    newest = next(iter(db.runs(limit=1, ids=False)), None)
     times = [newest.finished_at] if newest and newest.status == "failed" else []
     times += [failed["at"]] if (failed := db.get(FAILED)) else []
     return max((t for t in times if t is not None), default=None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from clawback.config import Config
-from clawback.errors import ConfigError
+from clawback.errors import ConfigError, UsageError
 from clawback.paths import Home, secret
 from clawback.progress import OnProgress
 from clawback.records import Run, Sample
@@ -32,11 +32,18 @@ def is_hosted(recipe: Recipe) -> bool:
 
 def policy(settings: Config, base: str, system: str = "") -> Policy:
     """The tokenizer and the shape of the base model; its weights are elsewhere. What the gate will need of this machine is looked at first:
-    a version that cannot be judged must not be paid for. Raises ``DoesNotFit``."""
+    a version that cannot be judged must not be paid for. Raises ``DoesNotFit``, and ``UsageError`` where answers are drawn at another temperature than is learned at."""
     from clawback.engine import devices, memory
-    from clawback.hosted.remote_policy import RemotePolicy, light
+    from clawback.hosted.remote_policy import RemotePolicy, light, own_scale
 
     model = settings.model
+    drawn = settings.generation.temperature
+    scale = own_scale(base, model.revision) if drawn is None else drawn or 1.0
+    if scale != 1.0:
+        raise UsageError(
+            f"Answers are drawn at temperature {scale:g}, and a trainer elsewhere knows temperature 1 alone: what it trains would not be what "
+            "answers. `clawback config set generation.temperature 1` makes them the same; or train on this machine."
+        )
     tokenizer, info = light(base, model.revision)
     memory.holds(info, devices.choose(None), model.dtype, model.load_in_4bit)
     made = RemotePolicy(tokenizer, info, model.chat_template_args, settings.training.thinking, system)

@@ -74,7 +74,9 @@ def contribute(
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             said = inputs.settled(db, settings)
             samples = feedback.samples(db, [f.id for f in said], raters=settings.training.raters)
-            train, _ = feedback.split(samples, settings.gate.held_out, before=db.splits())
+            train, _ = feedback.split(
+                samples, settings.gate.held_out, before=db.splits(s.turn_id for s in samples)
+            )
             checks.enough(samples)
             if not train:
                 raise TrainingError("All that was rated is kept for the gate: rate a few more answers.")

@@ -14,6 +14,8 @@ from clawback.engine import local_models
 from clawback.errors import ClawbackError, ModelError
 from clawback.paths import Home, tidy
 
+GLANCE = 8_000_000
+"""Bytes of a database above which somebody who waits for the page does not wait for all of it to be read."""
 LOW_DISK = 2_000_000_000
 """Bytes under which a training run may not find room for its checkpoints."""
 
@@ -24,8 +26,9 @@ class Finding(TypedDict):
     fix: str
 
 
-def check(home: Home) -> list[Finding]:
-    """Every check, in the order in which trouble usually comes. Never raises for trouble that it found."""
+def check(home: Home, *, whole: bool = True) -> list[Finding]:
+    """Every check, in the order in which trouble usually comes. Never raises for trouble that it found. ``whole``: a large database is read to
+    its end, too, which takes a second for 100 MB."""
     findings: list[Finding] = []
     for look in (
         _settings,
@@ -45,7 +48,7 @@ def check(home: Home) -> list[Finding]:
         _sandbox,
     ):
         try:
-            findings.extend(look(home))
+            findings.extend(_glance(home) if look is _database and not whole else look(home))
         except ClawbackError as error:
             findings.append({"ok": False, "what": str(error), "fix": "See the message."})
         except OSError as error:
@@ -73,6 +76,17 @@ def _database(home: Home) -> Iterator[Finding]:
         }
     else:
         yield _well("the database is whole")
+
+
+def _glance(home: Home) -> Iterator[Finding]:
+    """Of a large database: that it can be read."""
+    if not home.database.exists() or home.database.stat().st_size < GLANCE:
+        yield from _database(home)
+        return
+    with store.connect(home.database) as db:
+        turns = db.count_turns()
+        db.turns(limit=1)
+    yield _well(f"the database can be read ({turns} turns; `clawback doctor` reads it to its end)")
 
 
 def _versions(home: Home) -> Iterator[Finding]:
@@ -252,7 +266,7 @@ def _ratings(home: Home) -> Iterator[Finding]:
 def _diverged(home: Home) -> Iterator[Finding]:
     """Whether the last runs ended because the policy drifted away or the reward fell."""
     with store.connect(home.database) as db:
-        rejected = [v for v in db.versions()[-3:] if v.status == "rejected"]
+        rejected = [v for v in db.versions(3) if v.status == "rejected"]
     drifted = [v for v in rejected if any("drift" in str(r) for r in (v.report or {}).get("reasons", ()))]
     if len(drifted) >= 2:
         fix = "Learn more carefully: `clawback config set training.preset careful`, or a lower training.overrides.learning_rate."

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 DAY = 86_400.0
 LOOKED_AT = 400
 """Newest unrated turns that are considered, and newest ratings that say which of them."""
+HEARD = 2 * LOOKED_AT
+"""Newest pieces of feedback that these ratings are made of: several may be about one turn."""
 FEWEST = 4
 """Ratings under which nothing is known that could tell turns apart."""
 NEAR = 4
@@ -66,6 +68,7 @@ class Inbox:
     def __init__(self, home: Home, *, now: float | None = None) -> None:
         self.home = home
         since = (now or time.time()) - config.load(home.config).capture.fade_days * DAY
+        self._heard: tuple[object, list[_Said]] | None = None
         with store.connect(home.database) as db:
             turns = db.turns(limit=LOOKED_AT, rated=False, kind="main")
         groups = answers([turn for turn in turns if turn.created_at >= since])
@@ -122,10 +125,19 @@ class Inbox:
         return {self._place[o.key]: o.reward for o in said if o.key in self._place and not o.kept}
 
     def _said(self) -> list[_Said]:
+        """Read anew only where something was written since."""
+        now = _written(self.home)
+        if self._heard is None or self._heard[0] != now:
+            self._heard = now, self._hear()
+        return self._heard[1]
+
+    def _hear(self) -> list[_Said]:
         settings = config.load(self.home.config)
         with store.connect(self.home.database) as db:
-            said = feedback.evidence(feedback.samples(db, raters=settings.training.raters))
-            kept = feedback.kept_out(said, settings.gate.held_out, before=db.splits())
+            found = feedback.samples(db, raters=settings.training.raters, newest=HEARD)
+            said = feedback.evidence(found)
+            before = db.splits(s.turn_id for s in said)
+            kept = feedback.kept_out(said, settings.gate.held_out, before=before)
         return [
             _Said((one.turn_id, one.response), one.reward, one.turn_id in kept)
             for one in said[-LOOKED_AT:]
@@ -155,6 +167,13 @@ def is_step(turn: Turn) -> bool:
     if not turn.calls:
         return False
     return not turn.response.strip() or bool(turn.next_state and not conversations.human(turn.next_state))
+
+
+def _written(home: Home) -> list[tuple[int, int]]:
+    """What tells that something was written to the database, or to the settings: when each file last was, and its size."""
+    log = home.database.with_name(f"{home.database.name}-wal")
+    seen = [path.stat() for path in (home.database, log, home.config) if path.exists()]
+    return [(one.st_mtime_ns, one.st_size) for one in seen]
 
 
 def _deck(texts: Sequence[str]) -> Acquisition | None:

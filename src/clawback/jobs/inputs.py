@@ -55,10 +55,17 @@ def making(settings: Config) -> dict[str, Any]:
     }
 
 
+def newest(db: Store, settings: Config) -> list[Feedback]:
+    """The newest feedback that stands, as much as the settings allow, oldest first."""
+    # Votes apart: however many there are, they do not take the place of what was said outright.
+    both = [db.feedback(newest=settings.training.newest, outright=outright) for outright in (True, False)]
+    return sorted((f for part in both for f in part), key=lambda f: f.id)
+
+
 def settled(db: Store, settings: Config) -> list[Feedback]:
-    """What can be learned from now. With credit, all that is about a conversation which still goes on waits for the next run: what
+    """What can be learned from now, the newest of it. With credit, all that is about a conversation which still goes on waits for the next run: what
     is said at its end is about all that led to it."""
-    said, training = db.feedback(), settings.training
+    said, training = newest(db, settings), settings.training
     going = db.going_on(time.time() - training.session_timeout) if training.credit > 0 else set()
     turns = {t for f in said for t in (f.turn_id, f.other_turn_id) if t is not None} if going else set()
     waiting = {t for t in turns if db.turn(t).session in going}
@@ -67,7 +74,7 @@ def settled(db: Store, settings: Config) -> list[Feedback]:
 
 def kept_out(db: Store, run: Run) -> set[int]:
     """Turns that were kept for the gate."""
-    return {f.turn_id for f in db.feedback() if f.id in set(run.held_out_ids)}
+    return {f.turn_id for f in db.feedback(ids=run.held_out_ids)}
 
 
 def prompts(db: Store, kept_out: set[int], until: float) -> list[tuple[Message, ...]]:

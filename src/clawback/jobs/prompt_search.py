@@ -17,6 +17,7 @@ from clawback import config, feedback
 from clawback.errors import TrainingError, UsageError
 from clawback.files import replace
 from clawback.jobs import checks
+from clawback.jobs.inputs import feedback_of, newest
 from clawback.jobs.prompt_models import Kept, Meter, model_of
 from clawback.paths import Home
 from clawback.progress import OnProgress
@@ -105,12 +106,13 @@ class Search:
 
     def begin(self) -> None:
         """The feedback that it learns from: what an interrupted search began with, where that still stands."""
-        said = self.db.feedback()
+        said = newest(self.db, self.settings)
         kept = self._kept({f.id for f in said})
         ids = kept["feedback"] if kept else [f.id for f in said]
         samples = feedback.samples(self.db, ids, raters=self.settings.training.raters, words=True)
         checks.enough(samples)
-        self.train, self.held = feedback.split(samples, self.settings.gate.held_out, before=self.db.splits())
+        before = self.db.splits(s.turn_id for s in samples)
+        self.train, self.held = feedback.split(samples, self.settings.gate.held_out, before=before)
         self.ids = tuple(ids)
         if kept:
             self.resumed, self.seed, self.proposer = True, kept["seed"], kept["proposer"]
@@ -301,9 +303,7 @@ class Search:
     # --------------------------------------------------------------------------------------------- what is kept
 
     def _run(self, result: Result) -> Run:
-        from clawback.jobs.inputs import feedback_of
-
-        said = self.db.feedback()
+        said = newest(self.db, self.settings)
         return Run(
             base=self.live.base or model_of(self.db, self.settings.prompts),
             base_revision=self.live.base_revision,

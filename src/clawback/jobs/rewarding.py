@@ -116,10 +116,12 @@ def ratings(
     else:
         with store.connect(home.database) as db:
             settings = config.load(home.config)
-            samples = feedback.evidence(feedback.samples(db, raters=settings.training.raters))
+            training = settings.training
+            samples = feedback.evidence(feedback.samples(db, raters=training.raters, newest=training.newest))
             if not all_of_them:
                 # Those of the next run, too: a model that grades for a run must not have learned what the run is judged by.
-                samples, _ = feedback.split(samples, settings.gate.held_out, before=db.splits())
+                before = db.splits(s.turn_id for s in samples)
+                samples, _ = feedback.split(samples, settings.gate.held_out, before=before)
             found = of_samples(samples, {s.turn_id: db.turn(s.turn_id).version for s in samples})
     if not found:
         raise TrainingError(
@@ -378,7 +380,7 @@ def grader(home: Home, settings: config.Reward) -> tuple[Grader | None, str]:
         return None, ""
     model, card = load(home)
     with store.connect(home.database) as db:
-        there = bool(db.feedback())
+        there = bool(db.feedback(newest=1))
     if there and watch(model, ratings(home, all_of_them=True), card.trained).opened is not None:
         return None, (
             "the reward model promises more than people say of its versions; the head grades instead "

@@ -86,7 +86,7 @@ class RunJob:
         for left in self.home.runs.glob("*"):
             if left.name == str(run.id):
                 continue
-            old = next((r for r in self.db.runs(limit=10_000) if str(r.id) == left.name), None)
+            old = next((r for r in self.db.runs(limit=10_000, ids=False) if str(r.id) == left.name), None)
             if old is None or old.status not in ("stopped", "running") or not plays(old):
                 shutil.rmtree(left, ignore_errors=True)
 

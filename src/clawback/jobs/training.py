@@ -117,7 +117,7 @@ class _Job(RunJob):
     def take_up(self, number: int) -> None:
         """Mark a stopped run as running again. Raises ``UsageError`` for any other, and where a newer one has begun since."""
         run = self.db.run(number)
-        newest = next((r for r in self.db.runs(limit=1000) if r.algorithm != "prompt"), run)
+        newest = next((r for r in self.db.runs(limit=1000, ids=False) if r.algorithm != "prompt"), run)
         if plays(run):
             raise UsageError(
                 f"Run {number} plays episodes: `clawback gym --resume {number}` goes on with it."
@@ -142,7 +142,7 @@ class _Job(RunJob):
         if plays(run):  # it is gone on with by `clawback gym`
             self.db.update_run(run.id, status="stopped")
             return None
-        standing = {f.id for f in self.db.feedback()}
+        standing = {f.id for f in self.db.feedback(ids=run.train_ids)}
         if not standing.issuperset(run.train_ids):
             self.fail(run, "it was interrupted, and some of its feedback has been taken back since")
             return None
@@ -168,10 +168,12 @@ class _Job(RunJob):
         said = inputs.settled(self.db, self.settings)
         ids = [f.id for f in said]
         samples = feedback.samples(self.db, ids, raters=training.raters)
-        train, held = feedback.split(samples, self.settings.gate.held_out, before=self.db.splits())
+        train, held = feedback.split(
+            samples, self.settings.gate.held_out, before=self.db.splits(s.turn_id for s in samples)
+        )
         name = algorithm or training.algorithm
         checks.algorithm(name)
-        if not train and len(said) < len(self.db.feedback()):
+        if not train and len(said) < self.db.count_feedback():
             raise TrainingError(
                 "All that was rated is in conversations that still go on. With `credit` a run waits until they are over "
                 "(`clawback sessions`; [training] session_timeout)."

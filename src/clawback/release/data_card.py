@@ -196,8 +196,8 @@ class Group:
 def opinions(store: Store, feedback_ids: Collection[int] | None = None) -> list[Opinion]:
     """The newest rating of each rater and turn, oldest first; of this feedback alone where named."""
     newest = {}
-    for given in store.feedback():
-        if given.kind == "rating" and given.value and (feedback_ids is None or given.id in feedback_ids):
+    for given in store.feedback(ids=feedback_ids):
+        if given.kind == "rating" and given.value:
             newest[given.turn_id, given.source] = given
     made = []
     for given in sorted(newest.values(), key=lambda f: (f.created_at, f.id)):
@@ -304,7 +304,7 @@ def markdown(store: Store, feedback_ids: Collection[int], version: int) -> str:
     """The data card of a version: numbers alone, nothing that was said."""
     said = opinions(store, set(feedback_ids))
     turns = [store.turn(number) for number in sorted({one.turn_id for one in said})]
-    kinds = Counter(str(f.kind) for f in store.feedback() if f.id in set(feedback_ids))
+    kinds = Counter(str(f.kind) for f in store.feedback(ids=feedback_ids))
     lines = [f"# Data of version {version}", ""]
     lines.append(f"- {len(turns)} rated turns, {len(said)} ratings, {len({o.rater for o in said})} raters")
     lines.append("- feedback: " + _counted(kinds))

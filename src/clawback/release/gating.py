@@ -196,7 +196,7 @@ def unseen(store: Store, samples: Sequence[Sample], run: Run, live: Version) -> 
     learned = set(run.train_ids)
     if live.run_id is not None:
         learned |= set(store.run(live.run_id).train_ids)
-    said = [f for f in store.feedback(active=False) if f.id in learned]
+    said = store.feedback(active=False, ids=learned)
     return {s.turn_id for s in samples} - {turn for f in said for turn in (f.turn_id, f.other_turn_id)}
 
 

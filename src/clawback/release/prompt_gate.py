@@ -170,9 +170,7 @@ def prompts(
     for one in (version, live):
         if one.run_id is not None:
             learned |= set(store.run(one.run_id).train_ids)
-    trained = {
-        t for f in store.feedback(active=False) if f.id in learned for t in (f.turn_id, f.other_turn_id)
-    }
+    trained = {t for f in store.feedback(active=False, ids=learned) for t in (f.turn_id, f.other_turn_id)}
     kept = {s.turn_id for s in samples} - trained
     turns = [t for t in store.turns(limit=256) if t.kind == "main" and t.messages and t.prompt]
     order = sorted(turns, key=lambda t: (t.id in trained, t.id not in kept))

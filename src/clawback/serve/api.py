@@ -9,14 +9,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from clawback import __version__, feedback, jobs, release, store
 from clawback.errors import Busy, UsageError
 from clawback.jobs import inbox as waiting
-from clawback.progress import describe
-from clawback.records import Feedback, Message, Run, Turn, Version
-from clawback.serve import episodes_api, feedback_api, schema
+from clawback.records import Message, Version
+from clawback.serve import episodes_api, feedback_api, schema, shapes
 from clawback.serve.bodies import Pair, Wanted
 from clawback.serve.dialects import Asked
 from clawback.serve.endpoints import answered, decoded, endpoint, writing
@@ -44,6 +41,7 @@ def routes(server: Server) -> list[Any]:
         route("/status", status),
         route("/openapi.json", description),
         route("/turns", turns),
+        route("/search", search),
         route("/turns/{id:int}", turn),
         *feedback_api.routes(server),
         route("/sessions", sessions),
@@ -82,7 +80,7 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
             "warning": balance.warning,
             "fresh": db.count_fresh(),
             "threshold": server.settings.training.threshold,
-            "run": _run(active) if active else None,
+            "run": shapes.run(active, len(active.train_ids)) if active else None,
         }
 
 
@@ -102,14 +100,28 @@ def turns(server: Server, request: Request) -> Any:
             rated=rated,
             kind=ask.get("kind") if ask.get("kind") in ("main", "side") else None,
         )
-        return _turns(server, db, found)
+        return shapes.turns(server, db, found)
+
+
+def search(server: Server, request: Request) -> Any:
+    """One look of a search: the newest turns under ``before`` with this text, and where to go on (0: there are no older ones)."""
+    ask = request.query_params
+    with store.connect(server.home.database) as db:
+        found, on = db.search(
+            ask.get("text", ""),
+            min(_number(ask.get("limit"), 50), MOST_ROWS),
+            before=_number(ask.get("before"), 0) or None,
+            rated={"yes": True, "no": False}.get(ask.get("rated", "")),
+            kind=ask.get("kind") if ask.get("kind") in ("main", "side") else None,
+        )
+        return {"turns": shapes.turns(server, db, found), "before": on}
 
 
 def turn(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         found = db.turn(request.path_params["id"])
         whole = {"messages": list(found.messages), "next_state": list(found.next_state)}
-        return _turns(server, db, [found], parts=True)[0] | whole
+        return shapes.turns(server, db, [found], parts=True)[0] | whole
 
 
 def sessions(server: Server, request: Request) -> Any:
@@ -122,7 +134,7 @@ def session(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         found = db.session(request.path_params["name"])
         members = db.turns(limit=MOST_ROWS, session=found.name)
-        return asdict(found) | {"turns": _turns(server, db, members)}
+        return asdict(found) | {"turns": shapes.turns(server, db, members)}
 
 
 def inbox(server: Server, request: Request) -> Any:
@@ -130,8 +142,8 @@ def inbox(server: Server, request: Request) -> Any:
     limit = min(_number(request.query_params.get("limit"), 20), MOST_ROWS)
     found = waiting.Inbox(server.home).next(limit)
     with store.connect(server.home.database) as db:
-        shown = _turns(server, db, [one.turn for one in found])
-    more = [{"why": one.why, "gain": one.gain, "steps": [_step(s) for s in one.steps]} for one in found]
+        shown = shapes.turns(server, db, [one.turn for one in found])
+    more = [{"why": one.why, "gain": one.gain, "steps": [shapes.step(s) for s in one.steps]} for one in found]
     return [data | extra for data, extra in zip(shown, more, strict=True)]
 
 
@@ -154,23 +166,24 @@ def inbox_pairs(server: Server, request: Request) -> Any:
 
 def versions(server: Server, request: Request) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        made = {run.id: run for run in db.runs(limit=HISTORY)}
+        shown = {v.number: v for v in (db.version(0), db.live(), *db.versions(MOST_ROWS))}
+        learned = db.count_learned(v.run_id for v in shown.values() if v.run_id)
         return [
-            _version(v) | {"ratings": len(made[v.run_id].train_ids) if v.run_id in made else None}
-            for v in reversed(db.versions())
+            shapes.version(v) | {"ratings": learned[v.run_id] if v.run_id else None}
+            for _, v in sorted(shown.items(), reverse=True)
         ]
 
 
 def runs(server: Server, request: Request) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        return [_run(r) for r in db.runs(limit=HISTORY)]
+        return shapes.runs(db, HISTORY)
 
 
 def run(server: Server, request: Request) -> Any:
     """One run with its curves."""
     with store.connect(server.home.database) as db:
         found = db.run(request.path_params["id"])
-        return _run(found) | {"history": db.steps(found.id)}
+        return shapes.run(found, len(found.train_ids)) | {"history": db.steps(found.id)}
 
 
 def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
@@ -178,7 +191,7 @@ def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
         rated = db.ratings_by_version()
         points = []
-        for version in db.versions()[-HISTORY:]:
+        for version in db.versions(HISTORY):
             evidence = (version.report or {}).get("evidence", {})
             good, count = rated.get(version.number, (0, 0))
             points.append(
@@ -194,11 +207,11 @@ def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
                     "probability": (version.report or {}).get("probability"),
                 }
             )
-        recent = db.runs(limit=RECENT_RUNS)
+        recent = shapes.runs(db, RECENT_RUNS)
         return {
             "versions": points,
-            "run": next((_run(r) for r in recent if r.status == "running"), None),
-            "runs": [_run(r) for r in recent],
+            "run": next((r for r in recent if r["status"] == "running"), None),
+            "runs": recent,
         }
 
 
@@ -207,7 +220,7 @@ def health(server: Server, request: Request) -> Any:  # noqa: ARG001
 
     recorder = server.recorder
     return {
-        "findings": checks.check(server.home),
+        "findings": checks.check(server.home, whole=False),
         "recorded": recorder.recorded,
         "not_recorded": recorder.failed,
     }
@@ -218,25 +231,31 @@ def health(server: Server, request: Request) -> Any:  # noqa: ARG001
 
 def promote(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        return _version(release.promote(db, server.home, request.path_params["id"]))
+        return shapes.version(release.promote(db, server.home, request.path_params["id"]))
 
 
 def rollback(server: Server, request: Request, body: Wanted) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        return _version(release.rollback(db, server.home, body.version))
+        return shapes.version(release.rollback(db, server.home, body.version))
 
 
 def train(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
+    if server.train is not None:  # what is due, in its turn
+        server.maybe_train()
+        return {"started": False, "waits": True}
     if not jobs.start(server.home):
         raise Busy("A run is under way already.")
     return {"started": True}
 
 
 def stop(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
-    return _run(jobs.stop(server.home, request.path_params["id"]))
+    found = jobs.stop(server.home, request.path_params["id"])
+    return shapes.run(found, len(found.train_ids))
 
 
 def resume(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
+    if server.train is not None:
+        raise Busy("Runs are begun in turn here; an interrupted one is gone on with when yours is.")
     found = jobs.resumable(server.home, request.path_params["id"])
     if not jobs.start(server.home, resume=found.id if found.status == "stopped" else None):
         raise Busy("A run is under way already.")
@@ -278,68 +297,6 @@ async def _said(server: Server, messages: tuple[Message, ...], version: Version,
     async for _ in pieces:
         pass
     return answer
-
-
-# -------------------------------------------------------------------------------------------------------- shapes
-
-
-def _turns(server: Server, db: store.Store, found: list[Turn], parts: bool = False) -> list[dict[str, Any]]:
-    said = [db.feedback(turn_id=t.id) for t in found]
-    judges = feedback.judges(db, [f for each in said for f in each])
-    raters = feedback.rater_weights(db, server.settings.training.raters)
-    made = []
-    for turn, each in zip(found, said, strict=True):
-        reward, of = feedback.reward(turn.id, each, judges, raters)
-        more = {"parts": [asdict(p) for p in of]} if parts else {}
-        made.append(_turn(turn, each) | {"reward": reward if of else None} | more)
-    return made
-
-
-def _turn(found: Turn, said: list[Feedback]) -> dict[str, Any]:
-    return {
-        "id": found.id,
-        "session": found.session,
-        "agent": found.agent,
-        "kind": found.kind,
-        "model": found.model,
-        "version": found.version,
-        "created_at": found.created_at,
-        "prompt": found.prompt,
-        "response": found.response,
-        "calls": list(found.calls),
-        "feedback": [asdict(f) for f in said],
-    }
-
-
-def _version(version: Version) -> dict[str, Any]:
-    data = asdict(version)
-    data.pop("path")  # where files lie on this machine is nobody's business
-    return data
-
-
-def _step(found: Turn) -> dict[str, Any]:
-    return {"id": found.id, "response": found.response, "calls": list(found.calls)}
-
-
-def _run(found: Run) -> dict[str, Any]:
-    kept = (
-        "id",
-        "status",
-        "algorithm",
-        "seed",
-        "parent",
-        "created_at",
-        "finished_at",
-        "stop_at",
-        "progress",
-        "version",
-        "error",
-    )
-    return {name: getattr(found, name) for name in kept} | {
-        "ratings": len(found.train_ids),
-        "text": describe(found.progress),
-        "interrupted": found.status == "running" and not (found.pid and psutil.pid_exists(found.pid)),
-    }
 
 
 def _number(value: str | None, otherwise: int) -> int:

@@ -15,11 +15,16 @@ from clawback.serve.server import Server
 
 def make(home: Home, settings: config.Serve | None = None) -> Any:
     """The whole app, guarded. ``settings`` in place of the file's."""
+    return around(Server(home, settings))
+
+
+def around(server: Server) -> Any:
+    """The app of a server; whoever mounts it within another keeps ``server.running``."""
     from starlette.applications import Starlette
     from starlette.routing import Mount, Route
 
-    server = Server(home, settings)
-    models = _Asgi(ModelsAPI(server))
+    home = server.home
+    models = Asgi(ModelsAPI(server))
     ours = [
         *api.routes(server),
         *prompts_api.routes(server),
@@ -28,8 +33,8 @@ def make(home: Home, settings: config.Serve | None = None) -> Any:
     ]
     app = Starlette(
         routes=[
-            Route("/healthz", _Asgi(health), methods=["GET", "HEAD"]),
-            Route("/api/hello", _Asgi(greet), methods=["HEAD", "GET"]),
+            Route("/healthz", Asgi(health), methods=["GET", "HEAD"]),
+            Route("/api/hello", Asgi(greet), methods=["HEAD", "GET"]),
             *(Route(path, models) for path in OLLAMA),
             Mount("/api", routes=roles.admitted(ours)),
             Route("/metrics", api.metrics(server)),
@@ -68,7 +73,7 @@ async def greet(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001
     await wire.respond(send, 200, b"")
 
 
-class _Asgi:
+class Asgi:
     """An ASGI function that starlette takes for an app (it takes functions for something else)."""
 
     def __init__(self, function: Any) -> None:

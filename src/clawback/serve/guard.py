@@ -109,7 +109,7 @@ class Guard:
 
     async def _invited(self, headers: dict[str, str]) -> Person | None:
         """Whose token it is, where it is one of those that invited people have."""
-        for given in self._given(headers):
+        for given in tokens_of(headers):
             if TOKEN.fullmatch(given):
                 return await asyncio.to_thread(self.holder, given)
         return None
@@ -144,13 +144,8 @@ class Guard:
             return 401, "A token is needed: Authorization: Bearer … (the content of $CLAWBACK_HOME/token)."
         return None
 
-    def _given(self, headers: dict[str, str]) -> list[str]:
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        given = [headers.get(name, "") for name in ("x-clawback-token", "x-api-key", "x-goog-api-key")]
-        return given + ([bearer.strip()] if scheme.lower() == "bearer" else [])
-
     def _known(self, headers: dict[str, str], tokens: list[bytes]) -> bool:
-        given = self._given(headers)
+        given = tokens_of(headers)
         return any(hmac.compare_digest(one.encode("utf-8", "replace"), t) for one in given for t in tokens)
 
     def _without_tokens(self, headers: Any) -> list[tuple[bytes, bytes]]:
@@ -160,6 +155,13 @@ class Guard:
             for k, v in headers
             if self.token not in v and self.hook_token not in v and not TOKEN.search(v.decode("latin-1"))
         ]
+
+
+def tokens_of(headers: dict[str, str]) -> list[str]:
+    """What may be a token, wherever clients put one."""
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    given = [headers.get(name, "") for name in ("x-clawback-token", "x-api-key", "x-goog-api-key")]
+    return given + ([bearer.strip()] if scheme.lower() == "bearer" else [])
 
 
 async def _whole(receive: Any) -> bytes:

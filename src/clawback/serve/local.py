@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
     from clawback.engine.torch.sampling.batcher import Batcher
     from clawback.engine.torch.sampling.grammar import Constraint, Grammars
+    from clawback.engine.torch.sampling.shelf import Shelf
     from clawback.engine.types import Sampling
 
 LONG = 20_000
@@ -84,8 +85,9 @@ class Answer:
 class Local:
     """One copy of the base model, all versions on it."""
 
-    def __init__(self, home: Home) -> None:
-        self.home = home
+    def __init__(self, home: Home, *, many: bool = False) -> None:
+        """``many``: answers by many adapters are drawn in one batch."""
+        self.home, self.many = home, many
         self.settings = config.load(home.config)
         self.policy: Policy | None = None
         self.batcher: Batcher | None = None
@@ -108,8 +110,21 @@ class Local:
         )
         stop = stop_ids(self.policy.model, self.policy.chat.end_id)
         self.grammars = Grammars(self.policy.tokenizer, self.policy.info.vocabulary, stop)
-        self.batcher = Batcher(self.policy, stop)
+        self.batcher = Batcher(self.policy, stop, self._shelf() if self.many else None)
         self.batcher.start()
+
+    def _shelf(self) -> Shelf | None:
+        """None where the model's own forward has to answer: then a step is made for each adapter, and four are kept."""
+        from clawback.engine.torch.sampling.decoder_choice import drawing_dtype
+        from clawback.engine.torch.sampling.lanes import lean
+        from clawback.engine.torch.sampling.shelf import Shelf
+
+        assert self.policy
+        if not lean(self.policy):
+            return None
+        limits, dtype = self.settings.people, drawing_dtype(self.policy.model)
+        memory = limits.adapters_memory * 2**20
+        return Shelf(self.policy.model, self.policy.info, dtype, slots=limits.adapters, memory=memory)
 
     def close(self) -> None:
         if self.batcher:
@@ -133,6 +148,9 @@ class Local:
             raise UsageError(
                 f"The conversation is {len(prompt)} tokens long; {self.policy.info.base} reads {self.policy.info.context}."
             )
+        if version.path and self.batcher.shelf is not None:
+            # Read from the disk here, so that those whose answers are under way do not wait for it.
+            await asyncio.to_thread(self.batcher.shelf.warm, Path(version.path))
         loop = asyncio.get_running_loop()
         inbox: asyncio.Queue[tuple[int, float] | str] = asyncio.Queue()
         wanted = asked.max_tokens or self.settings.generation.max_tokens or room

@@ -168,3 +168,4 @@ class ModelsAPI:
             await (talk.stream(first) if asked.stream else talk.whole())
         finally:
             gone.cancel()
+            self.server.spend(len(answer.ids))

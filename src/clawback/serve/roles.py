@@ -32,6 +32,7 @@ ALLOWED: dict[tuple[str, str], frozenset[Who]] = {
     ("POST", "/preferences"): RATES,
     ("GET", "/status"): READS,
     ("GET", "/turns"): READS,
+    ("GET", "/search"): READS,
     ("GET", "/turns/{id:int}"): READS,
     ("GET", "/sessions"): READS,
     ("GET", "/sessions/{name:path}"): READS,

@@ -20,6 +20,13 @@ _QUERIES: dict[str, dict[str, Any]] = {
         "rated": {"enum": ["yes", "no"]},
         "kind": {"enum": ["main", "side"]},
     },
+    "/search": {
+        "text": _TEXT,
+        "limit": _INT,
+        "before": _INT,
+        "rated": {"enum": ["yes", "no"]},
+        "kind": {"enum": ["main", "side"]},
+    },
     "/sessions": {"limit": _INT},
     "/episodes": {
         "limit": _INT,
@@ -33,6 +40,7 @@ _QUERIES: dict[str, dict[str, Any]] = {
 _READS = (
     "/status",
     "/turns",
+    "/search",
     "/turns/{id}",
     "/sessions",
     "/sessions/{name}",

@@ -7,13 +7,14 @@ import ctypes
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from clawback import config, jobs, release, store
 from clawback.errors import ClawbackError
+from clawback.feedback import training_due
 from clawback.jobs import inbox, prompt_worker
 from clawback.paths import Home
 from clawback.records import Turn, Version
@@ -24,6 +25,7 @@ from clawback.serve.recorder import Recorder
 
 log = logging.getLogger("clawback.serve")
 SETTLE_SECONDS = 30.0
+FADE_SECONDS = 3600.0
 _ARENA_MAX = -8
 """``M_ARENA_MAX`` of glibc's malloc.h."""
 
@@ -31,14 +33,21 @@ _ARENA_MAX = -8
 class Server:
     """What the parts of a running server share. Without an upstream, the embedded engine answers."""
 
-    def __init__(self, home: Home, settings: config.Serve | None = None) -> None:
+    def __init__(
+        self, home: Home, settings: config.Serve | None = None, *, local: Local | None = None
+    ) -> None:
+        """``local``: a model that others use too, and that whoever hands it in starts and closes."""
         self.home = home
         self.settings = config.load(home.config)
         self.recorder = Recorder(home, self.settings.privacy)
         self.serve = settings or self.settings.serve
         upstream = self.serve.upstream
         self.forward = Forward(upstream, self.recorder, Prompts(home)) if upstream else None
-        self.local = Local(home)
+        self.local, self.shares = local or Local(home), local is not None
+        self.train: Callable[[], Any] | None = None
+        """Asks for a run in its turn, where many share the machine."""
+        self._spent = (0, 0)
+        self.faded = -FADE_SECONDS
         self.db: store.Store
         self.checked: dict[int, tuple[tuple[str, int, int], ...]] = {}
 
@@ -52,7 +61,7 @@ class Server:
         try:
             if self.forward:
                 await self.forward.start()
-            else:
+            elif not self.shares:
                 await asyncio.to_thread(self.local.start)
             settling = asyncio.create_task(self._settle())
             yield
@@ -60,7 +69,8 @@ class Server:
         finally:
             if self.forward:
                 await self.forward.close()
-            self.local.close()
+            if not self.shares:
+                self.local.close()
             self.recorder.close()
             self.db.close()
 
@@ -79,12 +89,34 @@ class Server:
         with store.connect(self.home.database) as db:
             if ended := release.trial.settle(db, self.home, time.time()):
                 log.warning("the trial is over: version %s is live", ended[1].number)
-        inbox.fade(self.home)
+        if time.monotonic() - self.faded >= FADE_SECONDS:  # it reads all that is older than it keeps
+            self.faded = time.monotonic()
+            inbox.fade(self.home)
         # What came together in quiet hours, or while the machine was busy, is trained on when they are over.
-        if jobs.maybe_train(self.home):
+        if self.maybe_train():
             log.warning("training started in the background")
-        if prompt_worker.maybe_start(self.home):
+        if self.train is None and prompt_worker.maybe_start(self.home):
             log.warning("a search for a prompt started in the background")
+
+    def maybe_train(self) -> bool:
+        """Start a run if one is due, or ask for it where others wait, too; says whether it was started."""
+        if self.train is None:
+            return jobs.maybe_train(self.home)
+        with store.connect(self.home.database) as db:
+            if training_due(db, self.home):
+                self.train()
+        return False
+
+    def spent_today(self) -> int:
+        """Tokens of answers since midnight UTC."""
+        today = int(time.time() // 86_400)
+        if self._spent[0] != today:
+            self._spent = today, self.db.count_tokens(today * 86_400.0)
+        return self._spent[1]
+
+    def spend(self, tokens: int) -> None:
+        """An answer was so long."""
+        self._spent = self._spent[0], self._spent[1] + tokens
 
     def version_for(self, model: str, session: str) -> Version:
         """Raises ``NotFound`` for a version that there is not, and ``ModelError`` for one that is damaged."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound, UsageError
@@ -12,8 +14,9 @@ if TYPE_CHECKING:
     from clawback.records import Feedback
 
 _LAST_USED = """
-    coalesce((SELECT rf.feedback_id FROM run_feedback rf JOIN runs r ON r.id = rf.run_id
-              WHERE r.status IN ('done', 'stopped') AND r.algorithm {which} 'prompt' ORDER BY rf.feedback_id DESC LIMIT 1), 0)
+    coalesce((SELECT rf.feedback_id FROM run_feedback rf WHERE EXISTS (
+                  SELECT 1 FROM runs r WHERE r.id = rf.run_id AND r.status IN ('done', 'stopped') AND r.algorithm {which} 'prompt'
+              ) ORDER BY rf.feedback_id DESC LIMIT 1), 0)
 """
 _LAST_TRAINED, _LAST_PROMPTED = _LAST_USED.format(which="!="), _LAST_USED.format(which="=")
 """A run takes all feedback there is, so what is newer than the newest that an ended run has used is fresh.
@@ -22,10 +25,12 @@ read is as fresh as before to weights."""
 
 MINE = "f.source NOT LIKE 'rater:%'"
 """Not by somebody who was invited."""
-_STANDING = """
-    SELECT turn_id, value, max(id) FROM feedback WHERE kind = 'rating' AND undone_at IS NULL GROUP BY turn_id, source
-"""
-"""The ratings that count. Of a group SQLite takes the other columns from the row with the maximum."""
+_OUTRIGHT = "(f.undone_at IS NULL AND f.kind NOT IN ('judge', 'implicit'))"
+_GUESSED = "(f.undone_at IS NULL AND f.kind IN ('judge', 'implicit'))"
+"""As the indexes ``feedback_said`` and ``feedback_guessed`` have it. They are named where they are wanted: without statistics SQLite does not see
+that of a million rows the last few are asked for."""
+MOST_FRESH = 5_000
+"""Fresh turns that are counted, unless asked for otherwise."""
 
 
 class FeedbackTable(Base):
@@ -86,10 +91,26 @@ class FeedbackTable(Base):
             return _feedback(row)
 
     def feedback(
-        self, turn_id: int | None = None, fresh: bool = False, active: bool = True
+        self,
+        turn_id: int | None = None,
+        fresh: bool = False,
+        active: bool = True,
+        *,
+        ids: Collection[int] | None = None,
+        newest: int | None = None,
+        outright: bool | None = None,
     ) -> list[Feedback]:
-        """Oldest first. ``fresh``: in no run that ended; ``active``: not taken back."""
-        where, values = ["1"], []
+        """Oldest first. ``fresh``: in no run that ended; ``active``: not taken back; ``ids``: these alone; ``newest``: so many at most;
+        ``outright``: what somebody or an environment said, or (False) votes of judges and guesses."""
+        where: list[str] = ["1"]
+        values: list[int | str] = []
+        if ids is not None:
+            where.append("f.id IN (SELECT value FROM json_each(?))")
+            values.append(json.dumps(sorted(ids)))
+        index = ""
+        if outright is not None:
+            where.append(_OUTRIGHT if outright else _GUESSED)
+            index = f"INDEXED BY {'feedback_said' if outright else 'feedback_guessed'}" if ids is None else ""
         if turn_id is not None:
             where.append("(f.turn_id = ? OR f.other_turn_id = ?)")
             values += [turn_id, turn_id]
@@ -97,8 +118,14 @@ class FeedbackTable(Base):
             where.append("f.undone_at IS NULL")
         if fresh:
             where.append(f"f.id > {_LAST_TRAINED}")
-        rows = self._read(f"SELECT f.* FROM feedback f WHERE {' AND '.join(where)} ORDER BY f.id", *values)
-        return [_feedback(row) for row in rows]
+        sql = f"SELECT f.* FROM feedback f {index} WHERE {' AND '.join(where)} ORDER BY f.id"
+        if newest is None:
+            return [_feedback(row) for row in self._read(sql, *values)]
+        return [_feedback(row) for row in reversed(self._read(f"{sql} DESC LIMIT ?", *values, newest))]
+
+    def count_feedback(self) -> int:
+        """How much stands: what was not taken back."""
+        return int(self._read("SELECT count(*) FROM feedback WHERE undone_at IS NULL")[0][0])
 
     def last_feedback(self, turn_id: int | None = None, source: str | None = None) -> Feedback | None:
         """The newest that somebody gave and that was not taken back, of one turn and from one source where named.
@@ -106,18 +133,23 @@ class FeedbackTable(Base):
         What a judge model said comes last and only where a turn is named: "undo" means one's own tap, however many votes
         have come in since. So does what invited raters said, where none of them is the source that is named.
         """
-        rows = self._read(
-            f"SELECT f.* FROM feedback f WHERE f.undone_at IS NULL AND (f.turn_id = ? OR (? IS NULL AND {OWN} AND ({MINE} OR ? IS NOT NULL)))"
-            f" AND (? IS NULL OR f.source = ?) ORDER BY {OWN} DESC, {MINE} DESC, f.id DESC LIMIT 1",
-            turn_id,
-            turn_id,
-            source,
-            source,
-            source,
-        )
+        named, of = ("", []) if source is None else ("AND f.source = ?", [source])
+        if turn_id is None:
+            mine = MINE if source is None else "1"
+            rows = self._read(
+                f"SELECT f.* FROM feedback f WHERE f.undone_at IS NULL AND {OWN} AND {mine} {named} ORDER BY f.id DESC LIMIT 1",
+                *of,
+            )
+        else:
+            rows = self._read(
+                f"SELECT f.* FROM feedback f WHERE f.undone_at IS NULL AND f.turn_id = ? {named}"
+                f" ORDER BY {OWN} DESC, {MINE} DESC, f.id DESC LIMIT 1",
+                turn_id,
+                *of,
+            )
         return _feedback(rows[0]) if rows else None
 
-    def count_fresh(self, most: int = -1, *, prompts: bool = False) -> int:
+    def count_fresh(self, most: int = MOST_FRESH, *, prompts: bool = False) -> int:
         """How many turns have feedback to train on that no run has used: what the training threshold counts.
 
         Counting stops at ``most``. A critique alone is nothing to train on yet, and side turns never are. A judge's votes
@@ -126,8 +158,8 @@ class FeedbackTable(Base):
         """
         sql = f"""
             SELECT count(*) FROM (
-                SELECT DISTINCT f.turn_id FROM feedback f JOIN turns t ON t.id = f.turn_id
-                WHERE f.id > {_LAST_PROMPTED if prompts else _LAST_TRAINED} AND f.undone_at IS NULL AND f.kind NOT IN ('critique', 'judge', 'implicit') AND t.kind = 'main' AND t.consent != 'no'
+                SELECT DISTINCT f.turn_id FROM feedback f INDEXED BY feedback_said CROSS JOIN turns t ON t.id = f.turn_id
+                WHERE f.id > {_LAST_PROMPTED if prompts else _LAST_TRAINED} AND {_OUTRIGHT} AND f.kind != 'critique' AND t.kind = 'main' AND t.consent != 'no'
                 LIMIT ?
             )
         """
@@ -135,15 +167,12 @@ class FeedbackTable(Base):
 
     def count_ratings(self) -> tuple[int, int]:
         """How many ratings stand that are good (> 0) and bad (< 0): of one person's of a turn the newest alone."""
-        row = self._read(f"SELECT total(value > 0), total(value < 0) FROM ({_STANDING})")[0]
+        row = self._read("SELECT total(good), total(bad) FROM rating_counts")[0]
         return int(row[0]), int(row[1])
 
     def ratings_by_version(self) -> dict[int, tuple[int, int]]:
         """Version → (good, all) of the ratings that its answers have now."""
-        rows = self._read(
-            f"SELECT t.version, sum(f.value > 0), count(*) FROM ({_STANDING}) f JOIN turns t ON t.id = f.turn_id"
-            " WHERE t.version IS NOT NULL GROUP BY t.version"
-        )
+        rows = self._read("SELECT version, good, number FROM rating_counts WHERE version >= 0 AND number > 0")
         return {int(row[0]): (int(row[1]), int(row[2])) for row in rows}
 
 

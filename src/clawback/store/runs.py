@@ -84,9 +84,19 @@ class Runs(Base):
             raise NotFound(f"There is no run {number}. `clawback runs` lists them.")
         return self._run(rows[0])
 
-    def runs(self, limit: int = 20) -> list[Run]:
-        """Newest first."""
-        return [self._run(row) for row in self._read("SELECT * FROM runs ORDER BY id DESC LIMIT ?", limit)]
+    def runs(self, limit: int = 20, *, ids: bool = True) -> list[Run]:
+        """Newest first; without ``ids`` it is left out which feedback they used: thousands of rows each."""
+        rows = self._read("SELECT * FROM runs ORDER BY id DESC LIMIT ?", limit)
+        return [self._run(row, ids) for row in rows]
+
+    def count_learned(self, runs: Iterable[int]) -> dict[int, int]:
+        """Run → how many pieces of feedback it learned from."""
+        rows = self._read(
+            "SELECT j.value AS run, (SELECT count(*) FROM run_feedback rf WHERE rf.run_id = j.value AND rf.split = 'train') AS n"
+            " FROM json_each(?) j",
+            json.dumps(list(runs)),
+        )
+        return {int(row["run"]): int(row["n"]) for row in rows}
 
     def active_run(self) -> Run | None:
         """The run that is under way (or was, when its process died)."""
@@ -111,19 +121,20 @@ class Runs(Base):
         rows = self._read("SELECT stop_at FROM runs WHERE id = ?", number)
         return bool(rows) and rows[0]["stop_at"] is not None
 
-    def splits(self) -> dict[int, str]:
-        """Where each turn was in runs that ended: ``{turn id: "train" or "held_out"}``. Trained on once outweighs."""
+    def splits(self, turns: Iterable[int]) -> dict[int, str]:
+        """Where each of these turns was in runs that ended: ``{turn id: "train" or "held_out"}``. Trained on once outweighs."""
         rows = self._read(
-            "SELECT f.turn_id AS turn, max(rf.split) AS split FROM run_feedback rf JOIN runs r ON r.id = rf.run_id"
-            " JOIN feedback f ON f.id = rf.feedback_id WHERE r.status IN ('done', 'stopped') GROUP BY f.turn_id"
+            "SELECT f.turn_id AS turn, max(rf.split) AS split FROM json_each(?) j CROSS JOIN feedback f ON f.turn_id = j.value"
+            " CROSS JOIN run_feedback rf ON rf.feedback_id = f.id CROSS JOIN runs r ON r.id = rf.run_id"
+            " WHERE r.status IN ('done', 'stopped') GROUP BY f.turn_id",
+            json.dumps(sorted(set(turns))),
         )
         return {row["turn"]: row["split"] for row in rows}  # "train" > "held_out" in the alphabet too
 
     @readable
-    def _run(self, row: sqlite3.Row) -> Run:
-        used = self._read(
-            "SELECT feedback_id, split FROM run_feedback WHERE run_id = ? ORDER BY feedback_id", row["id"]
-        )
+    def _run(self, row: sqlite3.Row, ids: bool = True) -> Run:
+        sql = "SELECT feedback_id, split FROM run_feedback WHERE run_id = ? ORDER BY feedback_id"
+        used = self._read(sql, row["id"]) if ids else []
         from clawback.records import Run  # hooks that make none need not load it
 
         return Run(

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 _SESSION = f"""
     SELECT s.name, s.agent, s.cwd, s.created_at, s.done_at,
            count(CASE t.kind WHEN 'main' THEN 1 END) AS main, count(CASE t.kind WHEN 'side' THEN 1 END) AS side,
-           count(r.value) AS rated, avg(r.value) AS reward
-    FROM sessions s LEFT JOIN turns t ON t.session_id = s.id
-    LEFT JOIN (SELECT f.turn_id, avg(f.value) AS value FROM feedback f WHERE f.undone_at IS NULL AND {OWN} GROUP BY f.turn_id) r
-           ON r.turn_id = t.id
+           count(t.value) AS rated, avg(t.value) AS reward
+    FROM (SELECT * FROM sessions {{}}) s LEFT JOIN (
+        SELECT t.session_id, t.kind, (SELECT avg(f.value) FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL AND {OWN}) AS value
+        FROM turns t
+    ) t ON t.session_id = s.id
+    GROUP BY s.id ORDER BY s.id DESC
 """
+"""Of the sessions that are chosen in the braces, and of no others."""
 
 
 class Sessions(Base):
@@ -67,14 +70,14 @@ class Sessions(Base):
 
     def sessions(self, limit: int = 20) -> list[Session]:
         """Newest first."""
-        rows = self._read(_SESSION + " GROUP BY s.id ORDER BY s.id DESC LIMIT ?", limit)
+        rows = self._read(_SESSION.format("ORDER BY id DESC LIMIT ?"), limit)
         from clawback.records import Session  # hooks that make none need not load it
 
         return [Session(**dict(row)) for row in rows]
 
     def session(self, name: str) -> Session:
         """Raises ``NotFound``."""
-        rows = self._read(_SESSION + " WHERE s.name = ? GROUP BY s.id", name)
+        rows = self._read(_SESSION.format("WHERE name = ?"), name)
         if not rows:
             raise NotFound(f"There is no session {name!r}. `clawback sessions` lists them.")
         from clawback.records import Session  # hooks that make none need not load it

@@ -19,6 +19,13 @@ _TURN = """
            b.calls, b.next_state, b.thinking
     FROM turns t JOIN sessions s ON s.id = t.session_id JOIN bodies b ON b.turn_id = t.id
 """
+_TURN_OF_RATED = _TURN.replace(
+    "FROM turns t", "FROM feedback f CROSS JOIN turns t ON t.id = f.turn_id"
+).replace(" JOIN s", " CROSS JOIN s")
+SEARCHED = 5_000
+"""Turns that one look of a search reads: what is found there is shown before the rest is read."""
+FOLLOWED = 20_000
+"""Newest turns that a judge is asked about."""
 
 
 class Turns(Base):
@@ -113,6 +120,12 @@ class Turns(Base):
             raise NotFound(f"There is no turn {number}. `clawback turns` lists them.")
         return _turn(rows[0])
 
+    def turns_by_id(self, numbers: Collection[int]) -> dict[int, Turn]:
+        """Those of these numbers that there are."""
+        listed = json.dumps(sorted(set(numbers)))
+        rows = self._read(f"{_TURN} WHERE t.id IN (SELECT value FROM json_each(?)) ORDER BY t.id", listed)
+        return {row["id"]: _turn(row) for row in rows}
+
     def last_turn(self, session: str | None = None, cwd: str | None = None) -> Turn | None:
         """The main turn whose answer a person saw last, of one session or folder where named; without a session only of those
         that somebody vouches for."""
@@ -161,29 +174,56 @@ class Turns(Base):
         text: str | None = None,
         rated: bool | None = None,
         kind: str | None = None,
+        since: int | None = None,
     ) -> list[Turn]:
-        """Newest first. ``before``: only ids under it; ``text``: in the prompt or the response; ``rated``: by somebody, not a judge."""
+        """Newest first. ``before``: only ids under it; ``since``: from that one on; ``text``: in the prompt or the response; ``rated``: by somebody,
+        not a judge."""
+        # Those that were rated are few: then they lead to the turns, not the turns to them.
+        lead = bool(rated) and session is None
+        number = "f.turn_id" if lead else "t.id"
         where: list[str] = ["1"]
         values: list[int | str] = []
         if before is not None:
-            where.append("t.id < ?")
+            where.append(f"{number} < ?")
             values.append(before)
+        if since is not None:
+            where.append(f"{number} >= ?")
+            values.append(since)
         if session is not None:
-            where.append("s.name = ?")
+            where.append("t.session_id = (SELECT id FROM sessions WHERE name = ?)")
             values.append(session)
-        if kind is not None:
-            where.append("t.kind = ?")
-            values.append(kind)
+        if kind in ("main", "side"):
+            where.append(f"t.kind = '{kind}'")  # written out, so that the index of that kind alone is used
         if text is not None:
             where.append("(instr(lower(b.prompt), lower(?)) OR instr(lower(b.response), lower(?)))")
             values += [text, text]
-        if rated is not None:
-            exists = (
-                f"EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL AND {OWN})"
-            )
-            where.append(exists if rated else f"NOT {exists}")
-        sql = f"{_TURN} WHERE {' AND '.join(where)} ORDER BY t.id DESC LIMIT ?"
+        said = f"f.turn_id = t.id AND f.undone_at IS NULL AND {OWN}"
+        if rated is not None and not lead:
+            where.append(f"{'' if rated else 'NOT '}EXISTS (SELECT 1 FROM feedback f WHERE {said})")
+        chosen = " AND ".join(where)
+        sql = (
+            f"{_TURN_OF_RATED} WHERE {said} AND {chosen} GROUP BY f.turn_id ORDER BY f.turn_id DESC LIMIT ?"
+            if lead
+            else f"{_TURN} WHERE {chosen} ORDER BY t.id DESC LIMIT ?"
+        )
         return [_turn(row) for row in self._read(sql, *values, limit)]
+
+    def search(
+        self,
+        text: str,
+        limit: int,
+        before: int | None = None,
+        rated: bool | None = None,
+        kind: str | None = None,
+        *,
+        look: int = SEARCHED,
+    ) -> tuple[list[Turn], int]:
+        """Of the newest ``look`` turns under ``before`` those with this text, newest first; and where to go on, 0 at the end."""
+        if before is None:
+            before = int(self._read("SELECT coalesce(max(id), 0) + 1 FROM turns")[0][0])
+        since = max(before - look, 0)
+        found = self.turns(limit, before, text=text, rated=rated, kind=kind, since=since)
+        return found, found[-1].id if len(found) == limit else since if since > 1 else 0
 
     def followed_turns(
         self,
@@ -195,15 +235,16 @@ class Turns(Base):
     ) -> list[Turn]:
         """Main turns that somebody vouches for, that something came back to and that ``source`` has said nothing about (taken back or not), newest first.
 
-        ``without``: not these; ``last``: these after all others; ``hints``: also those that a person corrected, whether anything
+        Only the newest are looked at: a judge need not read again and again what it has passed by. ``without``: not these; ``last``: these after all others; ``hints``: also those that a person corrected, whether anything
         came back or not, and none that a person has criticised.
         """
         said = "EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL AND f.kind = '{}' AND {})"
         known = "EXISTS (SELECT 1 FROM json_each(b.next_state))"
+        newest = f"t.id > (SELECT coalesce(max(id), 0) FROM turns) - {FOLLOWED}"
         if hints:
             known = f"({known} OR {said.format('edit', OWN)}) AND NOT {said.format('critique', OWN)}"
         sql = (
-            f"{_TURN} WHERE t.kind = 'main' AND t.vouched AND {known}"
+            f"{_TURN} WHERE {newest} AND t.kind = 'main' AND t.vouched AND {known}"
             " AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.source = ?)"
             " AND t.id NOT IN (SELECT value FROM json_each(?))"
             " ORDER BY t.id IN (SELECT value FROM json_each(?)), t.id DESC LIMIT ?"
@@ -215,13 +256,18 @@ class Turns(Base):
         """Delete turns made before then of which nobody ever said anything; how many."""
         with self._write() as db:
             return db.execute(
-                "DELETE FROM turns WHERE created_at < ? AND id NOT IN (SELECT turn_id FROM feedback)"
-                " AND id NOT IN (SELECT other_turn_id FROM feedback WHERE other_turn_id IS NOT NULL)",
+                "DELETE FROM turns WHERE created_at < ? AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = turns.id)"
+                " AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.other_turn_id = turns.id)",
                 (before,),
             ).rowcount
 
+    def count_tokens(self, since: float) -> int:
+        """Of answers that were drawn here since then."""
+        sql = "SELECT total(length(b.response_ids)) / 8 FROM turns t JOIN bodies b ON b.turn_id = t.id WHERE t.created_at >= ?"
+        return int(self._read(sql, since)[0][0])
+
     def count_turns(self) -> int:
-        return int(self._read("SELECT count(*) FROM turns")[0][0])
+        return int(self._read("SELECT number FROM counts WHERE name = 'turns'")[0][0])
 
 
 def _pack(code: str, numbers: Sequence[float] | None) -> bytes | None:

@@ -54,9 +54,10 @@ class Versions(Base):
             raise NotFound(f"There is no version {number}. `clawback versions` lists them.")
         return self._version(rows[0])
 
-    def versions(self) -> list[Version]:
-        """Oldest first; the first is version 0, the base model."""
-        return [self._version(row) for row in self._read("SELECT * FROM versions ORDER BY number")]
+    def versions(self, newest: int = -1) -> list[Version]:
+        """Oldest first; the first is version 0, the base model. ``newest``: only so many of the last."""
+        rows = self._read("SELECT * FROM versions ORDER BY number DESC LIMIT ?", newest)
+        return [self._version(row) for row in reversed(rows)]
 
     def live(self) -> Version:
         """The version that answers now. There always is one."""

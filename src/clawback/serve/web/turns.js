@@ -22,17 +22,19 @@ export const turns = {
     const kind = pick("Kind", [["main", "conversations"], ["side", "errands of agents"], ["", "both"]]);
     const more = button("Older ones", () => draw(oldest));
     const draw = attempt(async (before = 0) => {
-      const query = new URLSearchParams({ limit: PAGE, search: search.value, rated: rated.value, kind: kind.value, before });
-      const found = await api(`turns?${query}`);
-      oldest = found.at(-1)?.id ?? 0;
-      more.hidden = found.length < PAGE;
+      const query = new URLSearchParams({ limit: PAGE, text: search.value, rated: rated.value, kind: kind.value, before });
+      // A search reads a few thousand turns at a time, and says where the next look begins.
+      const got = search.value ? await api(`search?${query}`) : { turns: await api(`turns?${query}`) };
+      const found = got.turns;
+      oldest = got.before ?? (found.length < PAGE ? 0 : found.at(-1).id);
+      more.hidden = !oldest;
       const rows = found.map((turn) => el("li", {}, el("button", { type: "button", class: "rowbutton", onclick: () => inspect(turn.id) },
         el("span", { class: "quiet meta" }, `${turn.id} · ${when(turn.created_at)} · ${turn.agent}`),
         el("span", { class: `mark ${sign(turn.reward)}` }, opinion(turn)),
         el("span", { class: "clip ask" }, turn.prompt || "(no question)"),
         el("span", { class: "clip quiet" }, turn.response || calls(turn)))));
       if (before) list.append(...rows);
-      else list.replaceChildren(...(rows.length ? rows : [el("li", { class: "empty" }, "No turns.")]));
+      else list.replaceChildren(...(rows.length ? rows : [el("li", { class: "empty" }, oldest ? "Not among the newest turns." : "No turns.")]));
     });
     const inspect = attempt(async (id, quiet = false) => {
       const turn = await api(`turns/${id}`);

@@ -155,7 +155,7 @@ def put(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> nn
     from peft import set_peft_model_state_dict
 
     config, tensors = read(folder)
-    _check_base(folder, info)
+    check_base(folder, info)
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not isinstance(rank, int) or not isinstance(alpha, (int, float)) or not 0 < rank <= 1024:
         raise ModelError(f"The adapter {folder} has no usable rank in {CONFIG}.")
@@ -289,7 +289,7 @@ def _shell(model: nn.Module, info: ModelInfo, config: dict[str, Any], name: str)
     return wrapped
 
 
-def _check_base(folder: Path, info: ModelInfo) -> None:
+def check_base(folder: Path, info: ModelInfo) -> None:
     """An adapter of ours says which base it belongs to. One from elsewhere is judged by its shapes alone."""
     try:
         stamp = json.loads((folder / STAMP).read_text("utf-8"))

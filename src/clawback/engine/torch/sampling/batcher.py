@@ -4,6 +4,9 @@ One thread owns the model. Each version has a *lane*: its rows, with one key-val
 has rows through the model once, under its own adapter, so each answer is wholly one version's. New prompts are read together and
 join the lane's rows (positions are counted from each row's own start, so what a row says does not depend on its neighbours, up to
 rounding in the model).
+
+With a *shelf* (a server of many people) there is one lane for all: each row takes its own adapter's part of every product (``grouped.py``), so a
+step reads the base weights once, whoever asks. Who asks for an adapter while all slots are in use waits until one is free.
 """
 
 from __future__ import annotations
@@ -25,8 +28,11 @@ from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.continuous import closed_ranks
 from clawback.engine.torch.sampling.generate import PLAIN
 from clawback.engine.torch.sampling.grammar import Constraint
+from clawback.engine.torch.sampling.grouped import SharedRows
 from clawback.engine.torch.sampling.lanes import Rows, rows_of
+from clawback.engine.torch.sampling.shelf import Shelf
 from clawback.engine.types import Sampling
+from clawback.errors import ModelError
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("clawback.engine")
 MOST_ROWS = 64
 """Rows of a lane at once; others wait."""
+PATIENCE = 64
+"""Steps for which those whose adapter is in a slot already may go before one who waits for a slot."""
 MOST_LANES = 4
 """Adapters kept on the base model; the one that was idle longest goes first."""
 
@@ -59,6 +67,10 @@ class Ask:
     """(token, log-prob), likeliest first; complete up to a token when that is told."""
     constraint: Constraint | None = None
     """What the answer keeps to. It is drawn from the tokens that are allowed; the log-probs told are the policy's own all the same."""
+    slot: int = 0
+    """Where its adapter is on the shelf, if there is one."""
+    passed: int = 0
+    """Steps in which it had to wait for a slot."""
     chance: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,8 +100,8 @@ class _Lane:
 class Batcher:
     """``start``, ``submit`` from any thread, ``close``."""
 
-    def __init__(self, policy: Policy, stop: Sequence[int]) -> None:
-        self.policy, self.stop = policy, frozenset(stop)
+    def __init__(self, policy: Policy, stop: Sequence[int], shelf: Shelf | None = None) -> None:
+        self.policy, self.stop, self.shelf = policy, frozenset(stop), shelf
         self.incoming: queue.SimpleQueue[Ask | Callable[[], None] | None] = queue.SimpleQueue()
         self.waiting: list[Ask] = []
         self.lanes: dict[str, _Lane] = {}
@@ -157,29 +169,49 @@ class Batcher:
         """Read the prompts that wait and have room, lane by lane."""
         groups: dict[str, list[Ask]] = {}
         left: list[Ask] = []
+        blocked = False
         for ask in self.waiting:
-            name = _name(ask.folder)
+            name = _SHARED if self.shelf else _name(ask.folder)
             lane = self.lanes.get(name)
             taken = len(lane.rows) if lane else 0
             joins = lane is None or lane.under_way.open or not lane.rows
             if ask.cancelled:
                 ask.on_end("cancelled")
-            elif joins and taken + len(groups.get(name, [])) < MOST_ROWS:
+            elif not joins or taken + len(groups.get(name, [])) >= MOST_ROWS:
+                left.append(ask)
+            elif not blocked and self._held(ask):
                 groups.setdefault(name, []).append(ask)
             else:
                 left.append(ask)
+                ask.passed += 1
+                blocked = blocked or ask.passed > PATIENCE
         self.waiting = left
         for name, asks in groups.items():
-            self._guarded(asks, partial(self._join, name, asks))
+            if ready := [ask for ask in asks if not ask.cancelled]:
+                self._guarded(ready, partial(self._join, name, ready))
+
+    def _held(self, ask: Ask) -> bool:
+        """Whether the ask has its adapter's slot now. One whose adapter cannot be used ends here."""
+        if self.shelf is None:
+            return True
+        try:
+            slot = self.shelf.hold(ask.folder)
+        except ModelError as error:
+            ask.cancelled = True
+            ask.on_end(f"error: {error}")
+            return True
+        ask.slot = slot or 0
+        return slot is not None
 
     def _lane(self, name: str, folder: Path | None) -> _Lane:
         lane = self.lanes.get(name)
         if lane is None:
-            if folder is not None:
+            if folder is not None and self.shelf is None:
                 self._make_room()
                 self.policy.model = adapters.put(self.policy.model, self.policy.info, folder, name)
             self._speak_for(name)
-            lane = self.lanes[name] = _Lane(name, rows_of(self.policy))
+            rows = SharedRows(self.policy, self.shelf) if self.shelf else rows_of(self.policy)
+            lane = self.lanes[name] = _Lane(name, rows)
         return lane
 
     def _make_room(self) -> None:
@@ -197,7 +229,7 @@ class Batcher:
         model: Any = self.policy.model
         if not self.policy.has_adapter:
             return
-        if name == _BASE:
+        if name in (_BASE, _SHARED):
             model.base_model.disable_adapter_layers()
         else:
             model.base_model.enable_adapter_layers()
@@ -206,6 +238,8 @@ class Batcher:
     def _join(self, name: str, asks: list[Ask]) -> None:
         lane = self._lane(name, asks[0].folder)
         self._activate(lane)
+        if isinstance(lane.under_way, SharedRows):
+            lane.under_way.coming = [ask.slot for ask in asks]
         logits = lane.under_way.read([ask.prompt for ask in asks])
         first = len(lane.rows)
         lane.rows += asks
@@ -265,7 +299,7 @@ class Batcher:
         lane.under_way.keep(keep)
 
 
-_BASE = "base"
+_BASE, _SHARED = "base", "shared"
 
 
 def _name(folder: Path | None) -> str:

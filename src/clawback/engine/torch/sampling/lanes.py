@@ -50,10 +50,10 @@ class Rows(Protocol):
 
 def rows_of(policy: Policy) -> Rows:
     """For the version that the model speaks for now."""
-    return Lean(policy) if _lean(policy) else Plain(lambda: policy.model, policy.device)
+    return Lean(policy) if lean(policy) else Plain(lambda: policy.model, policy.device)
 
 
-def _lean(policy: Policy) -> bool:
+def lean(policy: Policy) -> bool:
     model: Any = policy.model
     if not fits(model, policy.info.context):
         return False
@@ -87,6 +87,7 @@ class Lean:
                     break
                 some.append(prompt)
             slots = torch.arange(first + done, first + done + len(some), device=self.decoder.device)
+            self._about(first + done, len(some), len(some))
             parts.append(self.decoder.read(some, self.cache, slots, wide(max(map(len, some)))))
             done += len(some)
         self.position += [len(prompt) - 1 for prompt in prompts]
@@ -98,6 +99,7 @@ class Lean:
         # oneDNN compiles its products for each new shape: few are asked for. Slots that nobody reads are overwritten.
         spare = [0] * (_even(len(last)) - len(last))
         device, columns = self.decoder.device, max(self.position) + 1
+        self._about(0, len(last), len(last) + len(spare))
         logits = self.decoder.step(
             torch.tensor([*last, *spare], device=device),
             torch.tensor([*self.position, *spare], device=device),
@@ -105,6 +107,9 @@ class Lean:
             columns + -columns % _COLUMNS,
         )
         return logits[: len(last)]
+
+    def _about(self, first: int, rows: int, padded: int) -> None:
+        """These rows go through the model next, and others that nobody reads."""
 
     def keep(self, places: Sequence[int]) -> None:
         if not places or self.cache is None:

@@ -1,0 +1,117 @@
+"""Rows of different adapters in one step: the base model's product for all of them, and each row's own low-rank part added.
+
+    y_i = W x_i + B_i (A_i x_i)        two batched products over the rows, where one adapter for all would take two plain ones
+
+The factors of the rows under way are gathered from the shelf's tables when rows come or go, not with every step. The base weights are read once
+for everybody, which is what a step of few rows costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from clawback.engine.torch.sampling.lanes import Lean
+from clawback.engine.torch.sampling.shelf import Shelf
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+
+
+class _Chosen:
+    """Whose adapter the rows of the present product have."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.slots: tuple[int, ...] = ()
+        self.version = 0
+        self.factors: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def choose(self, slots: Sequence[int]) -> None:
+        now = self.shelf.counts["device"]  # a slot may hold another adapter than before
+        if tuple(slots) != self.slots or now != self.version:
+            self.slots, self.version, self.factors = tuple(slots), now, {}
+
+    def of(self, place: int) -> tuple[Tensor, Tensor]:
+        """``A [rows, R, in]`` and ``B [rows, out, R]``; of one adapter alone without rows."""
+        if place not in self.factors:
+            a, b = self.shelf.tables[place]
+            if len(set(self.slots)) == 1:
+                self.factors[place] = a[self.slots[0]], b[self.slots[0]]
+            else:
+                rows = torch.tensor(self.slots, device=a.device)
+                self.factors[place] = a[rows], b[rows]
+        return self.factors[place]
+
+
+@dataclass(frozen=True, slots=True)
+class _Adapted:
+    """A product of the decoder with each row's own part."""
+
+    product: Any
+    place: int
+    chosen: _Chosen
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [rows, in] or [rows, time, in]."""
+        y: Tensor = self.product(x)
+        if not any(self.chosen.slots):
+            return y
+        a, b = self.chosen.of(self.place)
+        if a.ndim == 2:
+            return y + (x @ a.T) @ b.T
+        wide = x if x.ndim == 3 else x[:, None]
+        more = torch.bmm(torch.bmm(wide, a.transpose(1, 2)), b.transpose(1, 2))
+        return y + more.view_as(y)
+
+
+class SharedRows(Lean):
+    """The rows of everybody. ``coming``: the slots of the next prompts, set before ``read``."""
+
+    def __init__(self, policy: Policy, shelf: Shelf) -> None:
+        super().__init__(policy)
+        self.shelf, self.chosen = shelf, _Chosen(shelf)
+        self.slots: list[int] = []
+        self.coming: list[int] = []
+        places = iter(range(len(shelf.places)))
+
+        def adapted(product: Any) -> Any:
+            return _Adapted(product, next(places), self.chosen)
+
+        self.decoder.blocks = [
+            replace(
+                block,
+                qkv=adapted(block.qkv),
+                out=adapted(block.out),
+                gate_up=adapted(block.gate_up),
+                down=adapted(block.down),
+            )
+            for block in self.decoder.blocks
+        ]
+
+    def read(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        coming, self.coming = self.coming, []
+        assert len(coming) == len(prompts)
+        self.slots += coming
+        try:
+            return super().read(prompts)
+        except BaseException:
+            for slot in coming:
+                self.shelf.release(slot)
+            del self.slots[len(self.slots) - len(coming) :]
+            raise
+
+    def _about(self, first: int, rows: int, padded: int) -> None:
+        self.chosen.choose([*self.slots[first : first + rows], *[0] * (padded - rows)])
+
+    def keep(self, places: Sequence[int]) -> None:
+        staying = set(places)
+        for place, slot in enumerate(self.slots):
+            if place not in staying:
+                self.shelf.release(slot)
+        self.slots = [self.slots[old] for old in places]
+        super().keep(places)

@@ -1,0 +1,76 @@
+"""Many people on one server: a home for each under one root, and a token that says whose it is.
+
+``ROOT/people/NAME`` is a home like any other: `CLAWBACK_HOME=ROOT/people/ada clawback status` looks into it. A token is ``NAME.SECRET``, so that whom
+it belongs to is read from itself and proven by that home alone: no table of tokens, however many people there are.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from clawback.errors import NotFound, UsageError
+from clawback.files import replace
+from clawback.paths import Home
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,38}")
+
+
+class People(NamedTuple):
+    root: Path
+
+    @property
+    def house(self) -> Home:
+        """The settings of the server itself: the model, the limits."""
+        return Home(self.root)
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "people"
+
+    def home(self, name: str) -> Home:
+        """Raises ``UsageError`` for what is no name."""
+        if not NAME.fullmatch(name):
+            raise UsageError(f"{name[:50]!r} is no name: small letters, digits and dashes, 39 at most.")
+        return Home(self.folder / name)
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.folder.glob("*") if (path / "token").is_file())
+
+    def add(self, name: str) -> str:
+        """A home with the house's settings; its token. Raises ``UsageError`` where there is one already."""
+        home = self.home(name)
+        if (home.root / "token").exists():
+            raise UsageError(f"There is a {name} already. A new token: `clawback people token {name}`.")
+        home.create()
+        if self.house.config.exists():
+            shutil.copyfile(self.house.config, home.config)
+            home.config.chmod(0o600)
+        return self.renew(name)
+
+    def renew(self, name: str) -> str:
+        """A new token; the old one is good for nothing any more. Raises ``UsageError``, ``NotFound``."""
+        home = self.home(name)
+        if not home.root.is_dir():
+            raise NotFound(f"There is no {name} here. `clawback people list` shows who there is.")
+        for file in ("hook-token", "token"):
+            replace(home.root / file, f"{name}.{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
+        return (home.root / "token").read_text("ascii").strip()
+
+    def whose(self, token: str) -> str | None:
+        """The name that a token proves; None for any other text."""
+        name, dot, _ = token.partition(".")
+        if not dot or not NAME.fullmatch(name):
+            return None
+        for file in ("token", "hook-token"):
+            try:
+                kept = (self.folder / name / file).read_bytes().strip()
+            except OSError:
+                continue
+            if len(kept) > 32 and hmac.compare_digest(kept, token.encode("utf-8", "replace")):
+                return name
+        return None

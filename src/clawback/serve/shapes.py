@@ -1,0 +1,81 @@
+"""What turns, versions and runs look like in the API's JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from clawback import feedback, store
+from clawback.progress import describe
+from clawback.records import Feedback, Run, Turn, Version
+
+if TYPE_CHECKING:
+    from clawback.serve.server import Server
+
+
+def turns(server: Server, db: store.Store, found: list[Turn], parts: bool = False) -> list[dict[str, Any]]:
+    said = [db.feedback(turn_id=t.id) for t in found]
+    judges = feedback.judges(db, [f for each in said for f in each])
+    raters = feedback.rater_weights(db, server.settings.training.raters)
+    made = []
+    for one, each in zip(found, said, strict=True):
+        reward, of = feedback.reward(one.id, each, judges, raters)
+        more = {"parts": [asdict(p) for p in of]} if parts else {}
+        made.append(turn(one, each) | {"reward": reward if of else None} | more)
+    return made
+
+
+def turn(found: Turn, said: list[Feedback]) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "session": found.session,
+        "agent": found.agent,
+        "kind": found.kind,
+        "model": found.model,
+        "version": found.version,
+        "created_at": found.created_at,
+        "prompt": found.prompt,
+        "response": found.response,
+        "calls": list(found.calls),
+        "feedback": [asdict(f) for f in said],
+    }
+
+
+def version(found: Version) -> dict[str, Any]:
+    data = asdict(found)
+    data.pop("path")  # where files lie on this machine is nobody's business
+    return data
+
+
+def step(found: Turn) -> dict[str, Any]:
+    return {"id": found.id, "response": found.response, "calls": list(found.calls)}
+
+
+def runs(db: store.Store, limit: int) -> list[dict[str, Any]]:
+    """The newest, without which feedback they used."""
+    found = db.runs(limit, ids=False)
+    learned = db.count_learned(one.id for one in found)
+    return [run(one, learned[one.id]) for one in found]
+
+
+def run(found: Run, ratings: int) -> dict[str, Any]:
+    kept = (
+        "id",
+        "status",
+        "algorithm",
+        "seed",
+        "parent",
+        "created_at",
+        "finished_at",
+        "stop_at",
+        "progress",
+        "version",
+        "error",
+    )
+    return {name: getattr(found, name) for name in kept} | {
+        "ratings": ratings,
+        "text": describe(found.progress),
+        "interrupted": found.status == "running" and not (found.pid and psutil.pid_exists(found.pid)),
+    }

@@ -1,0 +1,127 @@
+"""One server for many people: each sees their own home alone and is answered by their own adapter, whoever is answered beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from benchmarks._people_adapters import live_with, write_adapters
+from clawback import config, engine, store
+from clawback.jobs.fair import Waiting
+from clawback.people import People
+from clawback.serve.everyone import Everyone
+
+NAMES = [f"person-{number}" for number in range(6)]
+
+
+class House:
+    def __init__(self, people: People, tokens: dict[str, str], url: str, app: Everyone) -> None:
+        self.people, self.tokens, self.url, self.app = people, tokens, url, app
+
+    def ask(self, name: str, path: str = "/v1/chat/completions", **more: Any) -> httpx.Response:
+        headers = {"authorization": f"Bearer {self.tokens[name]}"}
+        if path.startswith("/v1/chat"):
+            body = {
+                "messages": [{"role": "user", "content": "What is a river?"}],
+                "max_tokens": 8,
+                "temperature": 0,
+            }
+            return httpx.post(self.url + path, json=body | more, headers=headers, timeout=240)
+        if more:
+            return httpx.post(self.url + path, json=more, headers=headers, timeout=240)
+        return httpx.get(self.url + path, headers=headers, timeout=240)
+
+    def said(self, name: str) -> str:
+        answer = self.ask(name)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["choices"][0]["message"]["content"])
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> tuple[People, dict[str, str]]:
+    """The last of them has no version yet."""
+    people = People(tmp_path_factory.mktemp("house"))
+    limits = {"adapters": 2, "open": 3, "runs": 0}
+    config.save(people.house.config, {"people": limits, "training": {"threshold": 2}})
+    tokens = {name: people.add(name) for name in NAMES}
+    policy = engine.load("embedded")
+    folders = write_adapters(policy, people.root / "made", len(NAMES) - 1, strength=0.4)
+    for name, folder in zip(NAMES, folders, strict=False):
+        live_with(people.home(name), folder, policy.info)
+    return people, tokens
+
+
+@pytest.fixture
+def house(people: tuple[People, dict[str, str]], running: Callable[[Any], Any]) -> House:
+    app = Everyone(people[0])
+    return House(*people, running(app).url, app)
+
+
+def test_nobody_is_answered_by_anothers_adapter_or_sees_anothers_turns(house: House) -> None:
+    alone = {name: house.said(name) for name in NAMES}
+    assert len(set(alone.values())) == len(NAMES), "the adapters of this test say the same"
+    asked = [NAMES[number * 5 % 6] for number in range(48)]
+    with ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(house.said, asked)) == [alone[name] for name in asked]
+    assert len(house.app.opened) <= 3 + 12
+    for name in NAMES:
+        turns = house.ask(name, "/api/turns?limit=100").json()
+        assert len(turns) == 1 + 8
+        assert {turn["response"] for turn in turns} == {alone[name]}
+        with store.connect(house.people.home(name).database) as db:
+            assert {turn.response for turn in db.turns(limit=-1)} == {alone[name]}
+
+
+def test_without_a_token_there_is_the_page_and_nothing_else(house: House) -> None:
+    assert httpx.get(house.url + "/", timeout=60).status_code == 200
+    for path in ("/api/status", "/v1/models", "/metrics", "/api/hooks/claude-code", "/api/hooks/proof"):
+        assert httpx.get(house.url + path, timeout=60).status_code == 401, path
+        wrong = {"x-api-key": house.tokens["person-0"] + "x"}
+        assert httpx.get(house.url + path, headers=wrong, timeout=60).status_code == 401, path
+    other = {"authorization": f"Bearer {house.tokens['person-0']}", "host": "evil.example"}
+    assert httpx.get(house.url + "/api/status", headers=other, timeout=60).status_code == 421
+
+
+def test_who_uses_more_than_their_share_is_told_so(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    import msgspec
+
+    def limit(**to: int) -> None:
+        monkeypatch.setattr(house.app, "limits", msgspec.structs.replace(house.app.limits, **to))
+
+    limit(at_once=1)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: house.ask("person-5", max_tokens=40), range(8)))
+    codes = {answer.status_code for answer in found}
+    assert codes == {200, 429}
+    assert "wait for one" in next(a.text for a in found if a.status_code == 429)
+    limit(at_once=4, tokens_a_day=1)
+    refused = house.ask("person-5")
+    assert refused.status_code == 429
+    assert "used up" in refused.text
+    assert house.ask("person-5", "/api/status").status_code == 200
+
+
+def test_enough_ratings_put_somebody_in_the_queue_and_start_nothing_by_themselves(house: House) -> None:
+    house.said("person-1")
+    turns = house.ask("person-1", "/api/turns").json()
+    for turn in (turns * 2)[:3]:
+        given = house.ask("person-1", f"/api/turns/{turn['id']}/feedback", kind="good")
+        assert given.json()["training_started"] is False
+    waiting = Waiting(Path(house.people.root) / "training")
+    assert waiting.waits("person-1") == (len(turns) > 1)
+    assert house.ask("person-2", "/api/train", x=1).json() == {"started": False, "waits": True}
+    assert not waiting.waits("person-2"), "nothing is due"
+
+
+def test_a_home_of_another_model_is_not_answered_for(house: House) -> None:
+    token = house.people.add("stranger")
+    house.tokens["stranger"] = token
+    config.save(house.people.home("stranger").config, {"model": {"base": "other/model"}})
+    answer = house.ask("stranger")
+    assert answer.status_code == 503
+    assert "other/model" in answer.text

@@ -1,0 +1,63 @@
+"""A home for each under one root, and tokens that say whose they are."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from clawback import config
+from clawback.errors import NotFound, UsageError
+from clawback.people import People
+
+
+def test_a_token_proves_its_own_name_and_no_other(tmp_path: Path) -> None:
+    people = People(tmp_path)
+    tokens = {name: people.add(name) for name in ("ada", "bob")}
+    assert people.names() == ["ada", "bob"]
+    for name, token in tokens.items():
+        assert people.whose(token) == name
+        assert stat.S_IMODE((people.home(name).root / "token").stat().st_mode) == 0o600
+    secret = tokens["ada"].partition(".")[2]
+    wrong = [
+        "",
+        "ada",
+        "ada.",
+        "ada." + secret[:-1],
+        "bob." + secret,
+        "ADA." + secret,
+        "../ada." + secret,
+        "eve.x",
+        "ada." + secret + "\u00e9",
+    ]
+    assert [people.whose(text) for text in wrong] == [None] * len(wrong)
+
+
+def test_an_empty_token_file_lets_nobody_in(tmp_path: Path) -> None:
+    people = People(tmp_path)
+    people.add("ada")
+    (people.home("ada").root / "token").write_text("ada.")
+    assert people.whose("ada.") is None
+
+
+def test_a_new_token_ends_the_old_one(tmp_path: Path) -> None:
+    people = People(tmp_path)
+    old = people.add("ada")
+    new = people.renew("ada")
+    assert (people.whose(old), people.whose(new)) == (None, "ada")
+    with pytest.raises(UsageError, match="already"):
+        people.add("ada")
+    with pytest.raises(NotFound):
+        people.renew("bob")
+
+
+@pytest.mark.parametrize("name", ["", "../x", "A", "a/b", "a.b", "-a", "a" * 40, "a\n"])
+def test_what_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="no name"):
+        People(tmp_path).add(name)
+
+
+def test_somebody_new_has_the_settings_of_the_house(tmp_path: Path) -> None:
+    people = People(tmp_path)
+    config.save(people.house.config, {"training": {"threshold": 5}})
+    people.add("ada")
+    assert config.load(people.home("ada").config).training.threshold == 5
