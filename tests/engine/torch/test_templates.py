@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from clawback import engine
 from clawback.engine.torch.models import chat, templates
 from clawback.errors import ModelError
 
@@ -51,6 +52,16 @@ def test_a_template_without_an_end_is_refused(name: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", ORDINARY)
 def test_an_ordinary_one_is_not(name: str) -> None:
     templates.check(ORDINARY[name], {"enable_thinking": False})
+
+
+def test_a_text_that_is_too_long_is_no_warning_of_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import tokenization_utils_base as library
+
+    warned: list[str] = []
+    monkeypatch.setattr(library.logger, "warning", lambda said, *_: warned.append(said))
+    tokenizer = engine.load("embedded").tokenizer
+    assert len(tokenizer.encode("otter " * tokenizer.model_max_length)) > tokenizer.model_max_length
+    assert warned == []
 
 
 def test_a_plain_one_costs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:

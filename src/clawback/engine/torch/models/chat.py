@@ -58,6 +58,9 @@ class Chat:
         template = str(getattr(tokenizer, "chat_template", None) or "")
         usual = {"enable_thinking": False} if "enable_thinking" in template else {}
         self.template_args: dict[str, Any] = usual | dict(template_args or {})
+        if isinstance(warned := getattr(tokenizer, "deprecation_warnings", None), dict):
+            # What is too long is cut here; the library's warning of "indexing errors" would only frighten.
+            warned["sequence-length-is-longer-than-the-specified-maximum"] = True
         for one in _templates(tokenizer):
             templates.check(one, self.template_args)
         added = getattr(tokenizer, "added_tokens_decoder", {}).values()
