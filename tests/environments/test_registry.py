@@ -64,6 +64,7 @@ def test_a_class_is_made_with_settings_and_a_made_set_is_taken_as_it_is(mine: st
     [
         ("nonsense", NotFound, "There is no environment `nonsense`"),
         ("gymnasum:FrozenLake-v1", NotFound, "Did you mean `gymnasium`"),
+        ("FrozenLake-v1", NotFound, "Did you mean `gymnasium:FrozenLake-v1`"),
         ("tools:shap", NotFound, "Did you mean `tools:shop`"),
         ("tools:shop?nope=1", UsageError, "It has: held_out, kinds, tasks, turns"),
         ("tools:", NotFound, "needs a name after it"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 
 import pytest
@@ -13,7 +14,8 @@ from clawback.environments import registry
 from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.rollouts import Order, Play, Rollouts
 from clawback.environments.tools.calls import in_words
-from clawback.errors import TrainingError
+from clawback.environments.validate import validate
+from clawback.errors import MissingExtra, TrainingError
 from clawback.records import Episode
 from tests.environments.worlds import Worlds
 
@@ -90,6 +92,18 @@ def test_a_world_that_breaks_is_tried_again_and_then_left_out(policy):
 def test_when_most_worlds_break_playing_stops_and_says_so(policy):
     with pytest.raises(EnvironmentFailure, match="environment broke, not the policy"):
         played(policy, Worlds(breaks=lambda w, row: True))
+
+
+def test_what_is_not_installed_is_said_once_and_not_tried_again(policy):
+    def lacking(world, row):
+        raise MissingExtra("There is no Chromium on this machine.")
+
+    worlds = Worlds(breaks=lacking)
+    with pytest.raises(MissingExtra, match="no Chromium"):
+        played(policy, worlds)
+    assert len(worlds.resets) <= 6
+    with pytest.raises(MissingExtra, match="no Chromium"):
+        asyncio.run(validate(Worlds(breaks=lacking), worlds.tasks("train")))
 
 
 def test_a_world_that_does_not_answer_is_broken(policy):
