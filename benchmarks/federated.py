@@ -241,8 +241,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     """Markdown: the shared part by variant, and what share of central training's gain over the base that is."""
     by = {(r["variant"], r["seed"]): r for r in rows}
     lines = [
-        "| variant | seeds | shared part | of central training's | of its gain | CPU s |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| variant | seeds | after one round | shared part | of central training's | of its gain | CPU s |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in dict.fromkeys(r["variant"] for r in rows):
         some = [r for r in rows if r["variant"] == name]
@@ -253,7 +253,8 @@ def table(rows: list[dict[str, Any]]) -> str:
                 whole.append(row["shared"] / central["shared"])
                 gain.append((row["shared"] - base["shared"]) / (central["shared"] - base["shared"]))
         paid = f" (ε = {some[0]['epsilon']:.1f})" if some[0].get("epsilon", 1e9) < 1e6 else ""
-        cells = [spread([r["shared"] for r in some]), spread(whole), spread(gain)]
+        first = [r["after"][0] for r in some if "after" in r]
+        cells = [spread(first), spread([r["shared"] for r in some]), spread(whole), spread(gain)]
         seconds = statistics.mean(r["cpu_seconds"] for r in some)
         lines.append(f"| {name}{paid} | {len(some)} | " + " | ".join(cells) + f" | {seconds:.0f} |")
     return "\n".join(lines)
