@@ -193,7 +193,8 @@ class _Job(RunJob):
         said = inputs.settled(self.db, self.settings)
         samples = feedback.samples(self.db, [f.id for f in said], raters=self.settings.training.raters)
         checks.enough(samples)
-        train, held = feedback.split(samples, self.settings.gate.held_out, before=self.db.splits())
+        before = self.db.splits(s.turn_id for s in samples)
+        train, held = feedback.split(samples, self.settings.gate.held_out, before=before)
         return inputs.feedback_of(train, said), inputs.feedback_of(held, said)
 
     def left_behind(self, wish: Wish, seed: int) -> Run | None:

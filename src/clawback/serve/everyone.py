@@ -183,8 +183,8 @@ class Everyone:
             if taken > LOOK_SECONDS and not under_way(self.people.home(name)):
                 self.waiting.spent(name, taken)
                 del self.training[name]
-        while len(self.training) < self.limits.runs and (name := self.waiting.next()) is not None:
-            self.waiting.drop(name)
-            if name not in self.training and jobs.maybe_train(self.people.home(name)):
-                log.warning("training started for %s", name)
-                self.training[name] = time.time()
+        while len(self.training) < self.limits.runs and (chosen := self.waiting.next()) is not None:
+            self.waiting.drop(chosen)
+            if chosen not in self.training and jobs.maybe_train(self.people.home(chosen)):
+                log.warning("training started for %s", chosen)
+                self.training[chosen] = time.time()
