@@ -28,7 +28,7 @@ RATER = {
     "POST /turns/{id:int}/feedback", "POST /preferences",
 }  # fmt: skip
 VIEWER = {
-    "GET /me", "GET /openapi.json", "GET /status", "GET /turns", "GET /turns/{id:int}", "GET /sessions",
+    "GET /me", "GET /openapi.json", "GET /status", "GET /turns", "GET /turns/{id:int}", "GET /search", "GET /sessions",
     "GET /sessions/{name:path}", "GET /versions", "GET /prompts", "GET /runs", "GET /runs/{id:int}", "GET /episodes",
     "GET /episodes/{id:int}", "GET /learning", "GET /raters",
 }  # fmt: skip

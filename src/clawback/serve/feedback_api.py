@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from clawback import feedback, jobs, store
+from clawback import feedback, store
 from clawback.errors import UsageError
 from clawback.serve.bodies import Done, Given, Preferred
 from clawback.serve.endpoints import writing
@@ -50,7 +50,7 @@ def give(server: Server, request: Request, body: Given) -> Any:
                 made = feedback.undo(db, number, source=whom.source or None)
             case _:
                 raise UsageError("kind is good, bad, rate, edit, critique or undo.")
-    started = server.settings.training.background and jobs.maybe_train(server.home)
+    started = server.settings.training.background and server.maybe_train()
     return said(made) if whom.blind else asdict(made) | {"training_started": started}
 
 

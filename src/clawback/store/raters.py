@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-import secrets
 import sqlite3
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
@@ -55,6 +53,8 @@ class Raters(Base):
             )
         if role not in ROLES:
             raise UsageError(f"There is no role {role!r}: owner, rater or viewer.")
+        import secrets  # loads hashlib, of which no hook has a use
+
         token = MARK + secrets.token_urlsafe(32)
         with self._write() as db:
             known = db.execute("SELECT removed_at FROM raters WHERE name = ?", (name,)).fetchone()
@@ -131,7 +131,9 @@ class Raters(Base):
 
 
 def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+    from hashlib import sha256  # no hook has a use for it
+
+    return sha256(token.encode()).hexdigest()
 
 
 def _invited(row: sqlite3.Row) -> Invited:
