@@ -44,6 +44,8 @@ def test_what_there_is(api: Api) -> None:
     assert [t["id"] for t in newest] == [12, 11, 10, 9, 8]
     assert [t["id"] for t in api.get("/turns?limit=2&before=8")] == [7, 6]
     assert api.get("/turns?rated=no") == []
+    for nothing in ("0", "-3", "many"):  # a look of no turns would never come to an end
+        assert api.get(f"/search?limit={nothing}")["turns"]
     one = api.get("/turns/12")
     assert one["parts"][0]["kind"] == "rating"
     assert one["reward"] == one["parts"][0]["value"]

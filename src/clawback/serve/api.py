@@ -109,7 +109,7 @@ def search(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         found, on = db.search(
             ask.get("text", ""),
-            min(_number(ask.get("limit"), 50), MOST_ROWS),
+            max(1, min(_number(ask.get("limit"), 50), MOST_ROWS)),
             before=_number(ask.get("before"), 0) or None,
             rated={"yes": True, "no": False}.get(ask.get("rated", "")),
             kind=ask.get("kind") if ask.get("kind") in ("main", "side") else None,

@@ -223,7 +223,7 @@ class Turns(Base):
             before = int(self._read("SELECT coalesce(max(id), 0) + 1 FROM turns")[0][0])
         since = max(before - look, 0)
         found = self.turns(limit, before, text=text, rated=rated, kind=kind, since=since)
-        return found, found[-1].id if len(found) == limit else since if since > 1 else 0
+        return found, found[-1].id if found and len(found) == limit else since if since > 1 else 0
 
     def followed_turns(
         self,
