@@ -44,7 +44,7 @@ EACH, RATED = 2, 250
 NOISE, RIDGE, SHARES = 0.1, 0.8, (0.5, 0.3, 0.2)
 STATE_TOKENS = 192
 """Tokens of an answer that hidden states are read of: reading all would cost twice as much."""
-TOSSERS, GOOD = 200, 0.35
+TOSSERS, GOOD = 2_000, 0.35
 
 
 @dataclass(frozen=True)
