@@ -4,6 +4,7 @@ Both draw from the same prompts with the model's own sampling, in turns within o
 the ratio holds on a machine that does other things as well. What a row of ``generate`` is padded with after its end counts for neither.
 
     python -m benchmarks drawing --model FOLDER --prompts FILE.jsonl
+    python -m benchmarks drawing --model smollm2 --prompts FILE.jsonl --llama-cpp PYTHON --gguf FILE   # a Python that has llama-cpp-python
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -46,6 +49,10 @@ def main(argv: list[str] | None = None) -> int:
         "--rows", type=int, default=64, help="rows of generate at once; ours chooses for itself"
     )
     parser.add_argument("--turns", type=int, default=1, help="times that each is measured")
+    parser.add_argument(
+        "--llama-cpp", metavar="PYTHON", help="of a venv with llama-cpp-python built for this machine"
+    )
+    parser.add_argument("--gguf", type=Path, help="the same model for llama.cpp")
     options = parser.parse_args(argv)
     policy = engine.load(options.model)
     asked = [policy.chat.prompt(messages) for messages in read(options.prompts, options.count)]
@@ -74,6 +81,8 @@ def main(argv: list[str] | None = None) -> int:
         "ratio": round(statistics.median(o / t for o, t in zip(ours, theirs, strict=True)), 2),
         "gap": gap(policy, made[:CHECKED]),
     }
+    if options.llama_cpp:
+        figures["llama_cpp_tokens_per_cpu_second"] = llama_cpp(policy, asked, options)
     print(json.dumps(figures, indent=2))
     return 0
 
@@ -131,6 +140,28 @@ def lib(policy: Policy, asked: list[list[int]], options: Any) -> int:
     )[:, width:]
     ended = torch.isin(out, torch.tensor(stop))
     return int(torch.where(ended.any(1), ended.int().argmax(1) + 1, out.shape[1]).sum())
+
+
+def llama_cpp(policy: Policy, asked: list[list[int]], options: Any) -> dict[str, float]:
+    """llama.cpp's at 16 bits in a process of its own: by format, with and without the choice of tokens. No row ends early there."""
+    sampling = policy.sampling
+    job = {
+        "prompts": asked,
+        "samples": options.samples,
+        "max_tokens": options.max_tokens,
+        "rows": options.rows,
+        "temperature": sampling.scale,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(job, file)
+        file.flush()
+        script = Path(__file__).with_name("peers") / "llama_batched.py"
+        done = subprocess.run(
+            [options.llama_cpp, str(script), str(options.gguf), file.name], stdout=subprocess.PIPE, check=True
+        )
+    return dict(json.loads(done.stdout))
 
 
 @torch.no_grad()

@@ -136,17 +136,21 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
         made = drawn * (1 + ours.replay)
         return (look, Phase("rounds", int(drawn * answer), int(made * each), int(made * each)), gate)
     ours_ = DistilSettings.of(recipe)
-    tried = ours_.trials
-    drawn = min(ours_.distil_prompts, lengths.prompts) * ours_.answers
-    learned = min(ours_.distil_prompts, lengths.prompts) * (1 + ours_.hold_share)
+    # A prompt is read once for all answers to it; an answer only where it may be learned, after its own prompt and after another.
+    tried, prompts = ours_.trials, min(ours_.distil_prompts, lengths.prompts)
     asked = ours_.refine_rounds * min(ours_.refine_prompts, lengths.prompts)
-    fresh, best = asked * ours_.refine_samples, asked * (1 + ours_.hold_share)
+    held = 1 + ours_.hold_share
     return (
         look,
-        Phase("choose", int(tried * answer), int(tried * each)),
-        Phase("draw", int(drawn * answer), int((drawn + 2 * learned) * each)),
-        Phase("train", 0, int(learned * each), int(learned * each * ours_.passes)),
-        Phase("refine", int(fresh * answer), int((fresh + 3 * best) * each), int(best * each * ours_.passes)),
+        Phase("choose", int(tried * answer), int(tried * lengths.prompt)),
+        Phase("draw", int(prompts * ours_.answers * answer), int(prompts * (lengths.prompt + 2 * each))),
+        Phase("train", 0, 0, int(prompts * held * each * ours_.passes)),
+        Phase(
+            "refine",
+            int(asked * ours_.refine_samples * answer),
+            int(asked * (lengths.prompt + 2 * each)),
+            int(asked * held * each * ours_.passes),
+        ),
         gate,
     )
 

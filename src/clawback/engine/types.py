@@ -132,6 +132,11 @@ class ModelInfo:
         return self.total_parameters / max(1, self.active_parameters)
 
     @property
+    def reads_states(self) -> bool:
+        """Whether what its hidden states show of an answer counts when ratings are read: for the smallest models alone."""
+        return self.bucket == "micro"
+
+    @property
     def bucket(self) -> Bucket:
         """Size class by active parameters; ``micro`` is less than 50 million in all."""
         if self.total_parameters < 50e6:

@@ -60,7 +60,7 @@ LEAST_OF_EACH_SIGN = 2
 EMPTY_MORE = 0.05
 MORE = 0.10
 """By how much the share of answers that do not end, break off, repeat themselves or the question, or are canned may exceed the base's."""
-SHORTER_THAN = 0.5
+SHORTER_THAN = 0.35
 """Of the length of liked answers or of the base's, whichever are shorter."""
 SHORTER_THAN_BASE = 0.15
 """The same where too few answers were liked to know how long they are."""

@@ -70,21 +70,19 @@ def test_of_each_prompt_the_best_answer_is_learned_and_no_bad_one(policy, sample
     made.append(graded.Graded(answers[0], 2.0, False))  # did not end
     grading.base_graded = [graded.Graded(one, 0.0, True) for one in grading.base]
     settings = distilled.DistilSettings(least_relevance=0.0)
-    best = {one.encoded.prompt: one.reward for one in distilled.chosen(grading, made[:6], settings)}
+    best = {one.encoded.prompt: one.reward for one in distilled.chosen(grading, made[:6], settings).answers}
     by_prompt: dict[tuple[int, ...], list[float]] = {}
     for one, reward in zip(answers, rewards, strict=True):
         by_prompt.setdefault(one.prompt, []).append(reward)
     assert set(best.values()) <= {max(of) for of in by_prompt.values() if max(of) > 0}
-    assert all(one.whole for one in distilled.chosen(grading, made, settings))
+    assert all(one.whole for one in distilled.chosen(grading, made, settings).answers)
 
 
 def test_an_answer_to_another_prompt_is_less_relevant(policy, samples):
     grading, _ = grading_for(policy, samples)
     own = [grading.base[i] for i in range(0, len(grading.base), len(grading.base) // 12)][:12]
     wrong = [Encoded(a.prompt, b.response) for a, b in zip(own, own[3:] + own[:3], strict=True)]
-    about, off = (
-        instructed.relevance(grading, grading.judged(x, grading.look(x), [True] * 12)) for x in (own, wrong)
-    )
+    about, off = (instructed.relevance(grading, x, grading.look(x).ref) for x in (own, wrong))
     assert np.mean(about) > np.mean(off) + 0.1
 
 

@@ -42,7 +42,8 @@ def rounds(policy, samples, settings=SETTINGS, known=None):
     grading = Grading(run, GradingSettings(grounding=48), 64)
     asked = list(dict.fromkeys(policy.encode(s).prompt for s in samples))
     grading.ground(asked)
-    good = distilled.chosen(grading, grading.base_graded, settings)[:known]
+    good = distilled.chosen(grading, grading.base_graded, settings)
+    good = good.of(range(len(good.answers))[:known])
     return RaftRounds(grading, good, settings, asked), grader
 
 
@@ -57,7 +58,7 @@ def test_a_round_learns_answers_no_worse_than_those_known_before(policy, samples
     learned = [e for step in range(first + 1) for e in source.examples(step)]
     assert source.number == 1
     assert any(e.advantage == 1.0 for e in learned)
-    assert all(one.reward >= known.get(one.encoded.asked, -math.inf) for one in source.round)
+    assert all(one.reward >= known.get(one.encoded.asked, -math.inf) for one in source.round.answers)
     assert source.steps > first
 
 
@@ -81,7 +82,7 @@ def test_rounds_ask_what_no_good_answer_is_known_to_and_then_the_rest(policy, sa
     assert len(asked[0]) == SETTINGS.refine_prompts
     assert not learned & asked[0]
     assert not asked[0] & asked[1] or len(source.prompts) < 2 * SETTINGS.refine_prompts
-    assert {one.encoded.asked for one in first + second} <= asked[0] | asked[1]
+    assert {one.encoded.asked for some in (first, second) for one in some.answers} <= asked[0] | asked[1]
     assert set(source.prompts[-3:]) == learned
 
 

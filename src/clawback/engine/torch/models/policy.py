@@ -238,9 +238,11 @@ class Policy:
     def features(
         self, conversations: Sequence[Conversation], responses: Sequence[str | Sequence[int]]
     ) -> Tensor:
-        """What the base model makes of each response, [n, features]; see ``features.features``."""
+        """What the base model makes of each response, ``[n, features]`` (``pooling.features``); ``[n, 0]`` where it does not count (``reads_states``)."""
         from clawback.engine.torch.scoring.pooling import features
 
+        if not self.info.reads_states:
+            return torch.zeros(len(responses), 0)
         with self.base():
             encoded = [
                 self._encode(c, r, thinking=False) for c, r in zip(conversations, responses, strict=True)

@@ -25,6 +25,18 @@ if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """Answers to learn from, one to a prompt, and what the base makes of them."""
+
+    answers: list[Graded]
+    seen: Seen
+
+    def of(self, places: Sequence[int]) -> Chosen:
+        """Some of them."""
+        return Chosen([self.answers[i] for i in places], self.seen.of(places))
+
+
 BASE = 32
 """Answers of the base that show how relevant its answers are."""
 CHUNK = 32
@@ -100,7 +112,7 @@ def gathered(
     each: int,
     settings: DistilSettings,
     tell: Tell,
-) -> list[Graded]:
+) -> Chosen:
     """``each`` answers under the first sentence to the person's prompts, beside all that was drawn before; the best to each prompt."""
     best, made = arms[0], [one for arm in arms for one in arm.answers]
     made += grading.base_graded
@@ -112,7 +124,7 @@ def gathered(
     return chosen(grading, made, settings)
 
 
-def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings) -> list[Graded]:
+def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings) -> Chosen:
     """The best answer to each prompt, where it is worth learning: clearly better than what the base says, whole, and about what was asked."""
     best: dict[Prompt, Graded] = {}
     for one in answers:
@@ -121,23 +133,24 @@ def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings
             best[one.encoded.asked] = one
     least = grading.typical + settings.better * grading.spread
     good = [one for one in best.values() if one.reward > least]
+    if not good:
+        return Chosen([], Seen([], [], np.zeros((0, 0))))
+    found = Chosen(good, grading.look([one.encoded for one in good]))
     if len(good) < 2 or len(grading.base) < 2:
-        return good
+        return found
     few = torch.randperm(len(grading.base), generator=grading.generator(0, 6))[:BASE].tolist()
-    about = relevance(grading, [grading.base_graded[i] for i in few])
+    about = relevance(grading, [grading.base[i] for i in few], grading.base_seen.of(few).ref)
     floor = float(np.quantile(about, settings.least_relevance))
-    return [one for one, value in zip(good, relevance(grading, good), strict=True) if value >= floor]
+    ours = relevance(grading, [one.encoded for one in good], found.seen.ref)
+    return found.of([i for i, value in enumerate(ours) if value >= floor])
 
 
-def examples(
-    grading: Grading, good: Sequence[Graded], settings: DistilSettings, number: int = 0
-) -> list[Example]:
+def examples(grading: Grading, good: Chosen, settings: DistilSettings, number: int = 0) -> list[Example]:
     """Those to learn from, and answers of the base to hold still: others in each round ``number``."""
-    count = round(settings.hold_share * len(good))
+    count = round(settings.hold_share * len(good.answers))
     held = torch.randperm(len(grading.base), generator=grading.generator(number, 7)).tolist()[:count]
-    ours, base = grading.look([one.encoded for one in good]), grading.base_seen
-    learned = [_example(grading, one.encoded, ours, i, 1.0, 0.0) for i, one in enumerate(good)]
-    return learned + [_example(grading, grading.base[i], base, i, 0.0, 1.0) for i in held]
+    learned = [_example(grading, one.encoded, good.seen, i, 1.0, 0.0) for i, one in enumerate(good.answers)]
+    return learned + [_example(grading, grading.base[i], grading.base_seen, i, 0.0, 1.0) for i in held]
 
 
 def _example(grading: Grading, one: Encoded, seen: Seen, i: int, weight: float, kl_weight: float) -> Example:

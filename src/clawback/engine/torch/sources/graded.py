@@ -36,11 +36,21 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the base makes of some answers, on the CPU: hidden states that predict each token [T, H], its log-probs [T], features [S, h]."""
+    """What the base makes of some answers, on the CPU: hidden states that predict each token [T, H], its log-probs [T], features [S, h].
+
+    Of a real model there are no features (h = 0): text alone says as much (docs/studies/0004-reading-real-answers.md), and to have the base
+    read every answer that is drawn takes a fifth of a run.
+    """
 
     states: list[Tensor]
     ref: list[Tensor]
     hidden: Floats
+
+    def of(self, places: Sequence[int]) -> Seen:
+        """Those of some of the answers."""
+        return Seen(
+            [self.states[i] for i in places], [self.ref[i] for i in places], self.hidden[list(places)]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +61,6 @@ class Graded:
     reward: float
     whole: bool
     """It says something, ends (as far as the base's own answers do), and does not go round in circles."""
-    own: float = 0.0
-    """Log-probability of a token after its own prompt, under the base; mean over the answer."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ class Grading:
         shape = self._draw_base(asked)
         self.ensemble = learn(
             self.seen(self.base, self.base_seen.hidden),
-            self.seen(rated, self.look(rated).hidden),
+            self.seen(rated, self.hidden(rated)),
             rewards,
             [(one.response, self.texts([one])[0], said) for one, said in remarks],
             ridge=self.settings.ridge,
@@ -152,7 +160,7 @@ class Grading:
         expected = self.expected(self.base, self.base_seen.hidden)
         broken = self.broken(self.base, self.base_ended)
         self.base_rewards = expected - self.settings.cut_off * broken
-        self.base_graded = _graded(self.base, self.base_seen, expected, broken)
+        self.base_graded = _graded(self.base, expected, broken)
         whole = [one.reward for one in self.base_graded if one.whole] or expected.tolist()
         self.typical, self.spread = float(np.mean(whole)), max(float(np.std(whole)), 1e-6)
         groups = self.base_rewards.reshape(shape)
@@ -195,8 +203,16 @@ class Grading:
                 values, _ = logprobs(scorer.head, states, torch.cat(targets))
             else:
                 values = scorer(answers).logprobs
-        hidden = pooled(torch.cat([part[1:] for part in parts]), lengths)
+        hidden = np.zeros((len(answers), 0))
+        if self.policy.info.reads_states:
+            hidden = pooled(torch.cat([part[1:] for part in parts]), lengths)
         return Seen([part[:-1].cpu() for part in parts], list(values.cpu().split(lengths)), hidden)
+
+    def hidden(self, answers: Sequence[Encoded]) -> Floats:
+        """``[S, h]`` features of answers that need not be read otherwise."""
+        if not self.policy.info.reads_states:
+            return np.zeros((len(answers), 0))
+        return self.look(answers).hidden
 
     def seen(self, answers: Sequence[Encoded], hidden: Floats) -> Answers:
         """As the ensemble looks at them."""
@@ -207,9 +223,9 @@ class Grading:
         """``[S]`` rewards, in units of a rating; ``cut_off`` less for those that are broken."""
         return self.expected(answers, hidden) - self.settings.cut_off * self.broken(answers, ended)
 
-    def judged(self, answers: Sequence[Encoded], seen: Seen, ended: Sequence[bool]) -> list[Graded]:
+    def judged(self, answers: Sequence[Encoded], ended: Sequence[bool]) -> list[Graded]:
         """Answers with what is known of them."""
-        return _graded(answers, seen, self.expected(answers, seen.hidden), self.broken(answers, ended))
+        return _graded(answers, self.expected(answers, self.hidden(answers)), self.broken(answers, ended))
 
     def expected(self, answers: Sequence[Encoded], hidden: Floats | None) -> Floats:
         """``[S]`` what the person is expected to rate them."""
@@ -243,8 +259,5 @@ class Grading:
         return torch.Generator().manual_seed((self.seed * 1_000_003 + number + 1) * 8 + purpose)
 
 
-def _graded(answers: Sequence[Encoded], seen: Seen, expected: Floats, broken: Floats) -> list[Graded]:
-    own = [float(values.mean()) if len(values) else 0.0 for values in seen.ref]
-    return [
-        Graded(*row) for row in zip(answers, map(float, expected), map(bool, broken == 0), own, strict=True)
-    ]
+def _graded(answers: Sequence[Encoded], expected: Floats, broken: Floats) -> list[Graded]:
+    return [Graded(*row) for row in zip(answers, map(float, expected), map(bool, broken == 0), strict=True)]

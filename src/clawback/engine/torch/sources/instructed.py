@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources.graded import Graded, Grading, Prompt
@@ -83,7 +84,7 @@ def draw_under(
         drawn = grading.draw([conversations.under(grading, *one) for one in asked], each, generator)
     own = [prompt for prompt, _ in asked for _ in range(each)]
     answers = [Encoded(prompt, one.response) for prompt, one in zip(own, drawn.answers, strict=True)]
-    return grading.judged(answers, grading.look(answers), drawn.ended)
+    return grading.judged(answers, drawn.ended)
 
 
 def search(
@@ -136,18 +137,19 @@ def follows(arm: Arm, scale: float) -> bool:
 
 
 @torch.no_grad()
-def relevance(grading: Grading, answers: Sequence[Graded]) -> Floats:
+def relevance(grading: Grading, answers: Sequence[Encoded], own: Sequence[Tensor]) -> Floats:
     """``[S]`` nats a token by which each answer is likelier after its own prompt than after the next one's: is it about what was asked?
 
     The pointwise mutual information of answer and prompt under the base (Li et al. 2016, arXiv:1510.03055), a token.
+
+    Args:
+        own: log-probs ``[T]`` of each answer after its own prompt, under the base.
     """
     others = list(answers[1:]) + list(answers[:1])
-    swapped = [Encoded(b.encoded.prompt, a.encoded.response) for a, b in zip(answers, others, strict=True)]
+    swapped = [Encoded(b.prompt, a.response) for a, b in zip(answers, others, strict=True)]
     with grading.policy.base():
         odd = grading.policy.scorer(swapped).split()
-    return np.array(
-        [one.own - float(b.mean()) if len(b) else 0.0 for one, b in zip(answers, odd, strict=True)]
-    )
+    return np.array([float(a.mean() - b.mean()) if len(b) else 0.0 for a, b in zip(own, odd, strict=True)])
 
 
 def _generator(seed: int, number: int) -> torch.Generator:

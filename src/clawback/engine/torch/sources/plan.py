@@ -157,7 +157,7 @@ def distil(
     arms = arms if told else [Arm(Instruction("", 0.0)), *arms]
     each = settings.answers if told else 2 * settings.answers
     good = gathered(grading, conversations, arms, each, settings, run.tell)
-    if len(good) < settings.distil_batch:
+    if len(good.answers) < settings.distil_batch:
         return None
     best = arms[0]
     why = (
@@ -169,7 +169,7 @@ def distil(
         Raft(kl=settings.hold_kl),
         RaftRounds(grading, good, settings, list(conversations.messages), run.tell),
         DISTIL,
-        f"{len(good)} answers {why}",
+        f"{len(good.answers)} answers {why}",
         rate=settings.rate(grading.policy.info.total_parameters),
         decay=True,
         instruction=best.instruction.text,
@@ -182,13 +182,13 @@ def fold(grading: Grading, conversations: Conversations, prompt: str, run: Train
     settings = DistilSettings.of(run.recipe)
     arm = Arm(Instruction(prompt, 0.0))
     good = gathered(grading, conversations, [arm], settings.answers, settings, run.tell)
-    if len(good) < settings.distil_batch:
+    if len(good.answers) < settings.distil_batch:
         return None
     return Plan(
         Raft(kl=settings.hold_kl),
         RaftRounds(grading, good, dataclasses.replace(settings, refine_rounds=0), tell=run.tell),
         DISTIL,
-        f"{len(good)} answers drawn under the learned prompt, which is folded into the adapter",
+        f"{len(good.answers)} answers drawn under the learned prompt, which is folded into the adapter",
         rate=settings.rate(grading.policy.info.total_parameters),
         decay=True,
         instruction=prompt,

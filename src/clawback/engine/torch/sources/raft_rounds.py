@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sources.distilled import DistilSettings, chosen, examples
+from clawback.engine.torch.sources.distilled import Chosen, DistilSettings, chosen, examples
 from clawback.engine.torch.sources.examples import Example, Ratings
 from clawback.engine.torch.sources.graded import Graded, Grading, Prompt
 from clawback.engine.torch.sources.instructed import Tell
@@ -36,48 +36,49 @@ class RaftRounds:
     def __init__(
         self,
         grading: Grading,
-        first: Sequence[Graded],
+        first: Chosen,
         settings: DistilSettings,
         prompts: Sequence[Prompt] = (),
         tell: Tell = lambda _: None,
     ) -> None:
         """``prompts``: all that may be asked in the rounds."""
         self.grading, self.settings, self.tell = grading, settings, tell
-        self.known: dict[Prompt, Graded] = {one.encoded.asked: one for one in first}
+        self.known: dict[Prompt, Graded] = {one.encoded.asked: one for one in first.answers}
         """The best answer to each prompt so far."""
         new = [prompt for prompt in prompts if prompt not in self.known]
         self.prompts = [*self._shuffled(new), *self._shuffled(list(self.known))]
         """In the order in which they are asked."""
         self.number = 0
-        self.round = list(first)
+        self.round = first
         self.begun, self.dealt = 0, self._dealt()
         self.steps = self.dealt.steps + settings.refine_rounds * self._steps(settings.refine_prompts)
 
     def examples(self, step: int) -> list[Example]:
         if step >= self.begun + self.dealt.steps:
-            best = self._drawn(self.number + 1) if self.number < self.settings.refine_rounds else []
-            if not best:
+            best = self._drawn(self.number + 1) if self.number < self.settings.refine_rounds else None
+            if best is None:
                 return []
             self.round, self.number, self.begun = best, self.number + 1, step
             self.dealt = self._dealt()
         return self.dealt.examples(step - self.begun)
 
-    def _drawn(self, number: int) -> list[Graded]:
+    def _drawn(self, number: int) -> Chosen | None:
         """The best answers of a round to learn from; none where they are hardly better than the policy's usual ones."""
         grading, settings = self.grading, self.settings
         count = min(settings.refine_prompts, len(self.prompts))
         some = [self.prompts[((number - 1) * count + i) % len(self.prompts)] for i in range(count)]
         self.tell({"phase": "draw", "step": number, "steps": settings.refine_rounds})
         drawn = grading.draw(some, settings.refine_samples, grading.generator(number, 3))
-        ours = grading.judged(drawn.answers, grading.look(drawn.answers), drawn.ended)
+        ours = grading.judged(drawn.answers, drawn.ended)
         before = [self.known[prompt] for prompt in some if prompt in self.known]
         best = chosen(grading, ours + before, settings)
-        for one in best:
+        for one in best.answers:
             self.known[one.encoded.asked] = one
-        left = np.mean([one.reward for one in best] or [-np.inf]) - np.mean(
+        left = np.mean([one.reward for one in best.answers] or [-np.inf]) - np.mean(
             [one.reward for one in ours if one.whole] or [grading.typical]
         )
-        return best if left > LEFT * grading.spread and len(best) >= settings.distil_batch else []
+        enough = len(best.answers) >= settings.distil_batch
+        return best if enough and left > LEFT * grading.spread else None
 
     def _shuffled(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         order = torch.randperm(len(prompts), generator=self.grading.generator(0, 2)).tolist()
@@ -86,7 +87,7 @@ class RaftRounds:
     def _dealt(self) -> Ratings:
         """The round's answers with some of the base's, each ``passes`` times, shuffled."""
         made = examples(self.grading, self.round, self.settings, self.number)
-        steps = self._steps(len(self.round))
+        steps = self._steps(len(self.round.answers))
         if not self.number:
             steps = max(self.settings.least_steps, steps)
         seed = self.grading.seed * 1_009 + self.number
@@ -103,13 +104,14 @@ class RaftRounds:
         return {
             "number": self.number,
             "begun": self.begun,
-            "round": [_kept(one) for one in self.round],
+            "round": [_kept(one) for one in self.round.answers],
             "known": [_kept(one) for one in self.known.values()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.number, self.begun = int(state["number"]), int(state["begun"])
-        self.round = [_graded(one) for one in state["round"]]
+        best = [_graded(one) for one in state["round"]]
+        self.round = Chosen(best, self.grading.look([one.encoded for one in best]))
         self.known = {one.encoded.asked: one for one in map(_graded, state["known"])}
         self.dealt = self._dealt()
 
@@ -121,12 +123,9 @@ def _kept(one: Graded) -> list[Any]:
         one.encoded.thought,
         one.reward,
         one.whole,
-        one.own,
     ]
 
 
 def _graded(kept: Sequence[Any]) -> Graded:
-    prompt, response, thought, reward, whole, own = kept
-    return Graded(
-        Encoded(tuple(prompt), tuple(response), int(thought)), float(reward), bool(whole), float(own)
-    )
+    prompt, response, thought, reward, whole = kept
+    return Graded(Encoded(tuple(prompt), tuple(response), int(thought)), float(reward), bool(whole))
