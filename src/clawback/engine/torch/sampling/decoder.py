@@ -312,22 +312,29 @@ class Decoder:
         )
         mask = mask[:, None, None]  # [rows, 1, 1, columns]
         h = functional.embedding(tokens, self.embedding).float()
-        group = self.heads // self.kv_heads
         for number, block in enumerate(self.blocks):
             q, k, v = self._attend(block, h, position)
             keys, values = cache.keys[number], cache.values[number]
             keys[rows, :, position] = k
             values[rows, :, position] = v
-            mixed = functional.scaled_dot_product_attention(
-                q[:, :, None],
-                keys[: len(tokens), :, :columns],
-                values[: len(tokens), :, :columns],
-                attn_mask=mask,
-                scale=block.scaling,
-                enable_gqa=group > 1,
-            )
-            h = self._rest(block, h, mixed.flatten(1))
+            seen = keys[: len(tokens), :, :columns], values[: len(tokens), :, :columns]
+            h = self._rest(block, h, _attention(q, *seen, mask, block.scaling))
         return self._logits(h)
+
+
+def _attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """One query a row: ``q [rows, heads, size]``, ``keys`` and ``values [rows, kv heads, columns, size]`` → ``[rows, heads · size]``.
+
+    PyTorch's kernel converts all keys and values where they are bfloat16 on a CPU: 8.5 ms for 64 rows of 160 columns, 1.2 as two products.
+    """
+    rows, heads, size = q.shape
+    shared = keys.shape[1]
+    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
+        scores = (q.view(rows, shared, heads // shared, size) @ keys.mT).float().mul_(scale).add_(mask)
+        return (scores.softmax(-1).to(values.dtype) @ values).flatten(1)
+    return functional.scaled_dot_product_attention(
+        q[:, :, None], keys, values, attn_mask=mask, scale=scale, enable_gqa=heads > shared
+    ).flatten(1)
 
 
 def _can_pack() -> bool:
