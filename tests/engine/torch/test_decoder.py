@@ -6,20 +6,20 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.torch.sampling import generate
+from clawback.engine.torch.sampling import decoder, generate
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.decoder_choice import fits
 from clawback.engine.torch.sampling.generate import sample
 from clawback.engine.types import Sampling
 
 
-def logits_of(decoder, ids, first):
+def logits_of(made, ids, first):
     """Read the first tokens, step through the others. [tokens - first + 1, vocabulary]"""
-    cache = Cache(decoder, 3, 4)
-    rows = [decoder.read([ids[:2], ids[:first]], cache, torch.tensor([0, 2]))[1]]
+    cache = Cache(made, 3, 4)
+    rows = [made.read([ids[:2], ids[:first]], cache, torch.tensor([0, 2]))[1]]
     cache.move(torch.tensor([2]), torch.tensor([0]), first)
     for place, token in enumerate(ids[first:], first):
-        rows.append(decoder.step(torch.tensor([token]), torch.tensor([place]), cache, place + 3)[0])
+        rows.append(made.step(torch.tensor([token]), torch.tensor([place]), cache, place + 3)[0])
     return torch.stack(rows).float()
 
 
@@ -40,6 +40,29 @@ def test_it_says_what_the_module_says(folders, family, adapter):
     torch.testing.assert_close(logits_of(Decoder(policy.model), ids, 6), expected, atol=1e-4, rtol=1e-4)
     narrow = logits_of(Decoder(policy.model, torch.bfloat16), ids, 6)
     assert float((narrow.log_softmax(-1) - expected.log_softmax(-1)).abs().mean()) < 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_one_query_a_row_is_attended_to_as_by_a_slow_loop(dtype):
+    draw = torch.Generator().manual_seed(0)
+    rows, heads, shared, columns, size = 3, 6, 2, 11, 8
+    q, keys, values = (
+        torch.randn(shape, generator=draw).to(dtype)
+        for shape in ((rows, heads, size), (rows, shared, columns, size), (rows, shared, columns, size))
+    )
+    places = [4, 10, 0]
+    hidden = torch.arange(columns) > torch.tensor(places)[:, None]
+    mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)[:, None, None]
+    out = decoder._attention(q, keys, values, mask, 0.3).view(rows, heads, size)
+    for row, place in enumerate(places):
+        for head in range(heads):
+            of = head // (heads // shared)
+            k, v = (x[row, of, : place + 1].double() for x in (keys, values))
+            weights = (0.3 * (k @ q[row, head].double())).softmax(0)
+            torch.testing.assert_close(
+                out[row, head].double(), weights @ v, atol=2e-2 if dtype == torch.bfloat16 else 1e-6, rtol=0
+            )
 
 
 @pytest.mark.parametrize("family", ["gemma2", "gpt2", "mamba", "mixtral", "granite", "cohere"])
