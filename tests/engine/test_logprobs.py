@@ -5,7 +5,7 @@ import torch
 
 from clawback import engine
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.scoring.logprobs import Scorer
+from clawback.engine.torch.scoring.logprobs import Scorer, _agree
 from clawback.engine.types import GREEDY, Sampling
 
 FAMILIES = ("llama", "qwen3", "qwen3_moe", "mixtral", "gemma2", "granite", "cohere", "gpt2", "mamba")
@@ -108,6 +108,22 @@ def test_sequences_longer_than_a_sliding_window_go_through_the_models_own_attent
     with torch.no_grad():
         expected, _ = naive(policy.model, encoded)
         torch.testing.assert_close(policy.scorer(encoded).logprobs, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_rounding_of_large_logits_in_bfloat16_is_no_disagreement(folders):
+    """Of a real model an unlikely token is 15 nats away, which bfloat16 rounds by more than it does those of a small random one."""
+    model = engine.load(str(folders("qwen3")), dtype="bfloat16").model
+    model.get_output_embeddings().weight.data *= 10
+    scorer = Scorer(model)
+    assert float(scorer._stock(Encoded((5, 6), (7, 8, 9))).abs().mean()) > 15
+    assert scorer.packed
+
+
+def test_a_missing_scale_is_a_disagreement_in_bfloat16_too():
+    expected = -15 * torch.rand(32, generator=torch.Generator().manual_seed(0))
+    assert _agree(expected + 0.05, expected, torch.bfloat16)
+    assert not _agree(1.05 * expected, expected, torch.bfloat16)
+    assert not _agree(expected * float("nan"), expected, torch.bfloat16)
 
 
 def test_policy_logprobs_include_the_end_token(folders):

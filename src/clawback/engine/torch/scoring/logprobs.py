@@ -270,10 +270,16 @@ def _window(config: Any) -> int:
 
 
 def _agree(values: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
-    """Within rounding: 16-bit kernels round differently with every shape, a missing cap or scale is far outside."""
+    """Within rounding: 16-bit kernels round differently with every shape, by a share of the logits; a missing cap or scale is far outside.
+
+    A 135 M model in bfloat16 is 0.06 nats of 14 away from itself in float32, by its own forward as by the packed one.
+    """
     difference = (values - expected).abs()
     if not difference.isfinite().all():
         return False
     if dtype == torch.float32:
         return float(difference.max()) < 1e-3
-    return float(difference.max()) < 0.5 and float(difference.mean()) < 0.05
+    usual = float(expected.abs().mean())
+    return float(difference.max()) < max(0.5, 0.05 * usual) and float(difference.mean()) < max(
+        0.05, 0.01 * usual
+    )
