@@ -126,14 +126,11 @@ def resume(run: int | None, background: bool, as_json: bool) -> int:
     clawback runs resume --background
     """
     from clawback import jobs
-    from clawback.cli.train import train_here
+    from clawback.cli.train import in_background, train_here
 
     here = current_home()
     found = jobs.resumable(here, run)
     number = found.id if found.status == "stopped" else None  # one that died is taken up by itself
     if background:
-        started = jobs.start(here, resume=number)
-        text = f"Run {found.id} goes on in the background." if started else "A run is training already."
-        emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
-        return 0
+        return in_background(here, as_json, resume=number)
     return train_here(here, as_json, resume=number)

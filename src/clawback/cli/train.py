@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from clawback.jobs.training import Outcome
     from clawback.records import Version
 
+FOLLOW = "`clawback status` shows how far it is."
 LINE_SECONDS = 15.0
 """How often a phase says how far it is where no bar is drawn."""
 
@@ -216,11 +217,39 @@ def train(
         raise UsageError("A run in the background has one process: leave --background or --processes out.")
     if background:
         jobs.startable(here, algorithm)
-        started = jobs.start(here, algorithm=algorithm, preset=preset, seed=seed)
-        text = "Training in the background." if started else "A run is training already."
-        emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
-        return 0
+        return in_background(here, as_json, algorithm=algorithm, preset=preset, seed=seed)
     return train_here(here, as_json, algorithm=algorithm, preset=preset, seed=seed, processes=count)
+
+
+def in_background(here: Home, as_json: bool, **how: Any) -> int:
+    """Train in a process of its own, and say which run it is once that has begun. Raises ``ClawbackError`` where it fails before."""
+    from clawback import jobs
+
+    process = jobs.start(here, **how)
+    if process is None:
+        with open_store() as store:
+            run = store.active_run()
+        name = f"Run {run.id}" if run else "A run"
+        emit(
+            {"started": False, "run": run.id if run else None},
+            f"{name} is training already. {FOLLOW}",
+            as_json,
+        )
+        return 0
+    if not as_json and sys.stderr.isatty():
+        click.echo("Loading the model and measuring this machine …", err=True)
+    try:
+        run = jobs.begun(here, process)
+    except KeyboardInterrupt:  # ends the waiting alone: the process is of a session of its own
+        run = None
+    text = (
+        f"Run {run.id} is training in the background ({run.algorithm}). {FOLLOW}"
+        if run
+        else f"Process {process.pid} is still preparing its run. `clawback runs` lists the run once it has begun; "
+        "`clawback doctor` tells of it if it fails."
+    )
+    emit({"started": True, "run": run.id if run else None}, fold(text), as_json)
+    return 0
 
 
 def train_here(here: Home, as_json: bool, **how: Any) -> int:
