@@ -9,6 +9,7 @@ import click
 
 from clawback.cli.common import current_home, emit, fold, json_option, open_store, shorten
 from clawback.errors import UsageError
+from clawback.people import name_of
 from clawback.store.raters import ROLES, Role
 
 if TYPE_CHECKING:
@@ -55,9 +56,12 @@ def invite(name: str, role: Role, again: bool, as_json: bool) -> None:
     clawback raters invite anna
     clawback raters invite ben --role viewer
     clawback raters invite anna --again
+    CLAWBACK_HOME=~/.clawback/people/ada clawback raters invite ben
     """
     with open_store() as store:
         token = store.invite(name, role, again=again)
+    if person := name_of(current_home()):
+        token = f"{person}.{token}"  # how a server of many people knows in whose home to look
     address = f"{_url()}/#token={token}"
     text = f"{name} is a{'n' if role == 'owner' else ''} {role}. The page, with their token in it (shown this once):\n  {address}"
     emit({"name": name, "role": role, "token": token, "url": address}, text, as_json)

@@ -80,6 +80,15 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
         )
     if people and settings.upstream:
         raise UsageError("Many people are answered by the embedded engine: leave --upstream out.")
+    if people and (names := invited(here)):
+        click.echo(
+            fold(
+                f"With --people the home {here.root} is not served: the tokens of its raters ({', '.join(names)}) open nothing. "
+                f"Invite raters into a person's home: CLAWBACK_HOME={here.root}/people/NAME clawback raters invite RATER",
+                err=True,
+            ),
+            err=True,
+        )
     listening = listen(settings.host, settings.port)
     number = listening.getsockname()[1]
     token = "the token of each" if people else secret(here.root / "token")
@@ -111,6 +120,14 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
         server.run(sockets=[listening])
     if not server.started:
         raise ClawbackError("The server could not start; the lines above say why.")
+
+
+def invited(here: Home) -> list[str]:
+    """Who has a rater's token of this home; nobody where there is no store yet."""
+    if not here.database.exists():
+        return []
+    with open_store() as store:
+        return [one.name for one in store.invited()]
 
 
 def keep_log(here: Home) -> None:
