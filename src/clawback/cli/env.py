@@ -112,8 +112,8 @@ def _missing(kind: dict[str, Any]) -> str:
 def validate(name: str, split: Split, count: int, seed: int, as_json: bool) -> None:
     """Check an environment without a model.
 
-    Known solutions must score 1, twice alike, and saying nothing must not. Tasks
-    without one are opened, stepped and closed, and must be alike under one seed.
+    Known solutions must score 1, both times, and an empty reply must not. Tasks without a known solution are opened, stepped and closed, and
+    must be the same under one seed.
 
     \b
     clawback env validate tools:shop
@@ -225,7 +225,7 @@ def eval_(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """Let a policy play tasks, and say what it is worth. Nothing is learned.
+    """Evaluate a policy on tasks. Nothing is learned.
 
     \b
     clawback env eval tools:shop --policy base --episodes 100

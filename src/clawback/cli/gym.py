@@ -100,10 +100,10 @@ def gym(
     as_json: bool,
     **how: Any,
 ) -> int:
-    """Learn from an environment: TASK is one of `clawback env list`, or with --agent a Gymnasium id.
+    """Train in an environment. TASK is one of `clawback env list`, or with --agent a Gymnasium id.
 
-    Held-out tasks are played before and after. Ctrl-C stops the run; the same command, or --resume, goes on with it, and no finished
-    episode is lost. The version that comes of it waits as a candidate unless --live is given.
+    Held-out tasks are played before and after. Ctrl-C stops the run; the same command, or --resume, continues it, and no finished
+    episode is lost. The new version stays a candidate unless --live is given.
 
     \b
     clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000
@@ -198,7 +198,7 @@ def _text(played: Played) -> str:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def episodes(context: click.Context) -> None:
-    """Episodes: what was played, and what came of it.
+    """List and show episodes that were played.
 
     \b
     clawback episodes list --run 7 --status failed
@@ -261,7 +261,7 @@ def _row(episode: Episode) -> dict[str, Any]:
 @click.option("--tokens", is_flag=True, help="With the token ids, masks and log-probs (--json).")
 @json_option
 def show(episode: int, tokens: bool, as_json: bool) -> None:
-    """Show one episode: what was said, and what each step brought.
+    """Show one episode: its messages, and the reward of each step.
 
     \b
     clawback episodes show 120

@@ -29,7 +29,7 @@ from clawback.errors import UsageError
 @click.option("--yes", is_flag=True, help="Write it without asking.")
 @json_option
 def draft(name: str, folder: Path, which: str, remove: bool, yes: bool, as_json: bool) -> None:
-    """Draft what was learned into an agent's own rules file, as a diff that you accept. For agents that do not go through the proxy.
+    """Write the learned prompt into an agent's own rules file, as a diff that you accept. For agents that do not use the proxy.
 
     \b
     clawback prompts draft --file CLAUDE.md

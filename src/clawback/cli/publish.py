@@ -38,7 +38,7 @@ def publish(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Make a version available to another server, and prove that it answers there.
+    """Make a version available to another server, and check that it answers there.
 
     WHERE is merged, vllm, ollama, llama-cpp, lm-studio or mlx. The base's identity is checked first.
 

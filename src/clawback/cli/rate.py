@@ -146,7 +146,7 @@ def rate(score: int, turn: int | None, anywhere: bool, note: str, as_json: bool)
 @turn_option
 @json_option
 def undo(turn: int | None, as_json: bool) -> None:
-    """Take the last feedback back (or the last on one turn).
+    """Take back the last feedback (or the last on one turn).
 
     Versions that have already learned from it are marked, and can be retrained without it.
 
@@ -190,9 +190,9 @@ def prefer(better: int, worse: int, note: str, as_json: bool) -> None:
 @click.option("--text", help="The corrected response; without it your editor opens.")
 @json_option
 def edit(turn: int, text: str | None, as_json: bool) -> None:
-    """Say how the response of a turn should have read.
+    """Correct the response of a turn.
 
-    Without --text your editor opens with the response; save to keep your version, close without saving to leave it.
+    Without --text your editor opens with the response. Save to store your version; close without saving to change nothing.
 
     \b
     clawback edit 12

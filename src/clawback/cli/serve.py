@@ -44,12 +44,12 @@ CLOSING_SECONDS = 10
 )
 @click.option("--host", help="The address to listen on. [default: 127.0.0.1, this machine alone]")
 @click.option(
-    "--upstream", metavar="URL", help="A server that answers, which is passed through and recorded."
+    "--upstream", metavar="URL", help="Another server that answers; its answers are passed on and recorded."
 )
 @click.option(
     "--people",
     is_flag=True,
-    help="Answer everybody of `clawback people list`, each from a home of their own.",
+    help="Serve everybody in `clawback people list`, each from a separate home.",
 )
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="warning", show_default=True
@@ -243,9 +243,9 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
 @click.option("--stop", is_flag=True, help="End the trial; the live version stays.")
 @json_option
 def trial(version: str | None, share: float, alpha: float, stop: bool, as_json: bool) -> None:
-    """Try a version on a share of the sessions, until what you say of both decides; without one: how the trial stands.
+    """Try a version on a share of the sessions until your ratings of both decide. Without a version: show the trial.
 
-    It may be looked at as often as you like. The better version then goes live by itself.
+    You may look at it as often as you like: the test stays valid. The better version then goes live by itself.
 
     \b
     clawback trial 3 --share 0.2
@@ -289,7 +289,7 @@ def trial(version: str | None, share: float, alpha: float, stop: bool, as_json: 
 @click.command()
 @click.argument("score", type=click.IntRange(1, 5), required=False)
 @version_option()
-@click.option("--person", default="", help="Who says so, where several people use it.")
+@click.option("--person", default="", help="Who answers, if several people use it.")
 @click.option("--note", default="", help="Why.")
 @json_option
 def survey(score: int | None, which: str, person: str, note: str, as_json: bool) -> None:

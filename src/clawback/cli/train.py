@@ -162,19 +162,21 @@ def figures(progress: Mapping[str, Any]) -> str:
     "--algorithm", metavar="A", help="auto, mis-po, reinforce, grpo, … (default: from the settings, auto)."
 )
 @click.option(
-    "--preset", type=click.Choice(["careful", "balanced", "aggressive"]), help="How boldly to learn."
+    "--preset",
+    type=click.Choice(["careful", "balanced", "aggressive"]),
+    help="How far the run may move the model.",
 )
 @click.option("--seed", type=int, help="The same feedback and seed give the same version.")
-@click.option("--processes", type=click.IntRange(1, 64), help="Share each step's gradient out among so many.")
+@click.option("--processes", type=click.IntRange(1, 64), help="Number of processes that share each step.")
 @click.option(
     "--config",
     "accelerate",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Processes and machines as `accelerate config` wrote them.",
+    help="Take processes and machines from a file of `accelerate config`.",
 )
 @click.option(
-    "--background", is_flag=True, help="In a process of its own; `clawback status` shows how far it is."
+    "--background", is_flag=True, help="In a separate process; prints the run's number once it has begun."
 )
 @json_option
 def train(
@@ -186,10 +188,10 @@ def train(
     background: bool,
     as_json: bool,
 ) -> int:
-    """Train a new version now, from all feedback that stands, and let the gate decide.
+    """Train a new version now, from all feedback, and let the gate decide whether it goes live.
 
-    A run that was interrupted is finished first. Ctrl-C stops it, and `clawback runs resume` goes on. With --processes each holds the base,
-    and the step's gradient is shared out; on several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
+    An interrupted run is finished first. Ctrl-C stops the run; `clawback runs resume` continues it. With --processes each process holds the
+    base and computes a share of each step's gradient. On several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
     the others with their NODE_RANK (docs/scale.md).
 
     \b
@@ -337,9 +339,9 @@ def interrupted(here: Home) -> str:
 @click.argument("version", type=VERSION)
 @json_option
 def gate(version: str, as_json: bool) -> int:
-    """Judge a version against the live one (nothing is put live or taken back). Exits with 1 when it is not better.
+    """Evaluate a version against the live one, without putting anything live. Exits with 1 if it is not better.
 
-    A version that brings another prompt is judged by answers that are asked for ([prompts]), which may cost money.
+    For a version with another prompt, answers are requested from the model of [prompts], which may cost money.
 
     \b
     clawback gate 3
