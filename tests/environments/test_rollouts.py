@@ -92,7 +92,7 @@ def test_a_world_that_breaks_is_tried_again_and_then_left_out(policy):
 
 
 def test_when_most_worlds_break_playing_stops_and_says_so(policy):
-    with pytest.raises(EnvironmentFailure, match="environment broke, not the policy"):
+    with pytest.raises(EnvironmentFailure, match="environment failed, not the policy"):
         played(policy, Worlds(breaks=lambda w, row: True))
 
 
@@ -177,7 +177,7 @@ def test_a_run_with_a_gap_stops_in_words(policy):
         return dataclasses.replace(episode, branches=branches)
 
     policy.attach(rank=4, alpha=4, seed=0)
-    with pytest.raises(TrainingError, match="What answers is not what learns"):
+    with pytest.raises(TrainingError, match="The sampled policy is not the trained one"):
         source(policy, [wrong(e) for e in episodes]).examples(0)
     # Of older weights nothing of the kind is asked.
     old = [

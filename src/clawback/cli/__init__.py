@@ -24,7 +24,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "turns": ("inspect", "List captured turns, newest first."),
         "show": ("inspect", "Show one turn and what was said about it."),
         "sessions": ("serve", "List conversations, or show one."),
-        "runs": ("runs", "List training runs; show, stop or go on with one."),
+        "runs": ("runs", "List training runs; show, stop or resume one."),
         "versions": ("versions", "List versions."),
         "report": ("report", "One HTML file that says how it goes."),
     },

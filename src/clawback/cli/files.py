@@ -163,7 +163,7 @@ def export(
     from clawback.capture import annotation_tools, importers
 
     if kind != "jsonl" and (session or person):
-        raise UsageError("--session and --person are for jsonl alone.")
+        raise UsageError("--session and --person work only with --format jsonl.")
     if kind == "jsonl" and blind:
         raise UsageError("--blind is for --format argilla and label-studio.")
     if kind != "jsonl":

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=int, help="The same seed plays and learns the same.")
 @click.option("--live", is_flag=True, help="Put the version live if held-out tasks accept it.")
-@click.option("--resume", type=int, metavar="RUN", help="Go on with a run that was stopped or died.")
+@click.option("--resume", type=int, metavar="RUN", help="Continue a run that was stopped or died.")
 @json_option
 def gym(
     task: str | None,
@@ -133,7 +133,7 @@ def gym(
             )
     except KeyboardInterrupt:
         click.echo(
-            "Stopped. No finished episode is lost; `clawback gym --resume RUN` (see `clawback runs`) goes on with it.",
+            "Stopped. No finished episode is lost; `clawback gym --resume RUN` (see `clawback runs`) continues it.",
             err=True,
         )
         return 130

@@ -70,7 +70,7 @@ def status(as_json: bool) -> None:
         number, wanted = undecided
         lines.append(f"Undecided version {number}: judged again after {max(wanted - fresh, 0)} more ratings")
     if run:
-        stopped = "" if alive(run.pid) else " (interrupted; `clawback runs resume` goes on with it)"
+        stopped = "" if alive(run.pid) else " (interrupted; `clawback runs resume` continues it)"
         stopped = stopped or (", stops after this step" if run.stop_at else "")
         lines.append(f"Training  {describe(run.progress)}{stopped}")
     lines += [balance.warning] if balance.warning else []

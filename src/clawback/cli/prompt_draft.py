@@ -47,7 +47,7 @@ def draft(name: str, folder: Path, which: str, remove: bool, yes: bool, as_json:
             )
         if not remove and found.status not in ("live", "retired") and prompted.unseen(store, found):
             raise UsageError(
-                f"Nobody has accepted all of version {found.number} yet: `clawback prompts use {found.number}` first."
+                f"Some sentences of version {found.number} were never accepted: `clawback prompts use {found.number}` first."
             )
     made = prompt_drafts.draft(folder, name, "" if remove else found.prompt)
     data: dict[str, Any] = {"file": str(made.path), "diff": made.diff, "written": False}

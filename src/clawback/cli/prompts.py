@@ -69,7 +69,7 @@ def prompts(ctx: click.Context) -> None:
     help="How to search; gepa: pip install 'clawback[gepa]'.",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what it would do, and the most it can cost.")
-@click.option("--afresh", is_flag=True, help="Do not go on with a search that was stopped.")
+@click.option("--afresh", is_flag=True, help="Start anew instead of continuing a stopped search.")
 @click.option("--yes", is_flag=True, help="Do not ask before calls are paid for.")
 @json_option
 def optimize(
@@ -128,7 +128,7 @@ def search(
                 here, calls=calls, proposer=proposer, seed=seed, engine=engine, on_progress=follow
             )
     except KeyboardInterrupt:
-        click.echo("Stopped. What was paid for is kept: the same command goes on from there.", err=True)
+        click.echo("Stopped. What was paid for is kept: the same command continues from there.", err=True)
         return 130
     emit(found.to_dict(), fold(told(found), "  "), as_json)
     if found.unseen and found.report and found.report.accepted and sys.stdin.isatty() and not as_json:
@@ -312,7 +312,7 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
             edit = prompted.edited(store, here)
             if edit is None:
                 raise UsageError(
-                    f"{prompted.file(here)} says what is live. Edit it, or name a version or a --file."
+                    f"{prompted.file(here)} holds the live prompt unchanged. Edit it, or name a version or a --file."
                 )
             found = edit
         if found.status == "live":

@@ -177,7 +177,7 @@ def _unrated(store: Store, count: int, before: dict[int, list[str]]) -> list[int
     found = answers(store.turns(limit=count * 4 + 400, rated=False, kind="main"))
     new = [turn.id for turn, _ in found if turn.id not in before][:count]
     if not new:
-        raise UsageError("There is no unrated answer that nobody is asked about. Name turns with --turn.")
+        raise UsageError("Every unrated answer is assigned already. Name turns with --turn.")
     return new[::-1]
 
 

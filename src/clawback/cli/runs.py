@@ -104,10 +104,10 @@ def stop(run: int | None, as_json: bool) -> None:
 
     found = jobs.stop(current_home(), run)
     text = (
-        f"Run {found.id} is stopped. `clawback runs resume` goes on with it."
+        f"Run {found.id} is stopped. `clawback runs resume` continues it."
         if found.status == "stopped"
         else f"Run {found.id} stops after the step under way ({describe(found.progress)}); `clawback runs` shows when it has. "
-        "`clawback runs resume` goes on with it."
+        "`clawback runs resume` continues it."
     )
     emit(asdict(found), text, as_json)
 

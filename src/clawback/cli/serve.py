@@ -79,7 +79,7 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
             f"The upstream {settings.upstream!r} is no address: it begins with http:// or https://."
         )
     if people and settings.upstream:
-        raise UsageError("Many people are answered by the embedded engine: leave --upstream out.")
+        raise UsageError("With --people the embedded engine answers: leave --upstream out.")
     if people and (names := invited(here)):
         click.echo(
             fold(

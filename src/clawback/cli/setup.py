@@ -138,9 +138,7 @@ def _ask(
     if preset is None:
         click.echo("\n" + "\n".join(f"  {name:<11} {what}" for name, what in setup.PRESETS.items()))
         kinds = click.Choice(PRESETS)
-        proposed = replace(
-            proposed, preset=str(click.prompt("Preset", type=kinds, default=proposed.preset))
-        )
+        proposed = replace(proposed, preset=str(click.prompt("Preset", type=kinds, default=proposed.preset)))
     if service is None and seen.service:
         keep = click.confirm("Keep `clawback serve` running in the background", default=proposed.service)
         proposed = replace(proposed, service=keep)

@@ -330,7 +330,7 @@ def interrupted(here: Home) -> str:
     except NotFound:
         return "Stopped before a run had begun. Your ratings are safe."
     return (
-        f"Run {run.id} was stopped ({describe(run.progress)}). Your ratings are safe. `clawback runs resume` goes on with it, "
+        f"Run {run.id} was stopped ({describe(run.progress)}). Your ratings are safe. `clawback runs resume` continues it, "
         "`clawback train` begins a new one."
     )
 

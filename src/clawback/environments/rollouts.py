@@ -307,8 +307,8 @@ class Rollouts:
         tries = self.over + self.broken
         if self.broken >= FEWEST_FAILED and self.broken > MOST_FAILED * tries:
             raise EnvironmentFailure(
-                f"{self.broken} of {tries} tries at {self.worlds.name} ended because the environment broke, not the policy. "
-                "`clawback episodes list` shows why; mend it, then go on."
+                f"{self.broken} of {tries} tries at {self.worlds.name} ended because the environment failed, not the policy. "
+                "`clawback episodes list` shows why; fix it, then resume."
             )
 
 

@@ -70,7 +70,7 @@ def look() -> Seen:
 
 
 def describe(seen: Seen) -> str:
-    agents = ", ".join(adapter.find(name).title for name in seen.agents) or "none that we know"
+    agents = ", ".join(adapter.find(name).title for name in seen.agents) or "none found"
     servers = ", ".join(f"{name} ({url})" for name, url in seen.servers.items()) or "none"
     lines = [
         f"Agents            {agents}",

@@ -88,12 +88,12 @@ def check(version: Version) -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"Version {version.number} is incomplete ({folder}): {error}. "
-            "`clawback rollback` goes to a version that is whole."
+            "`clawback rollback` restores an intact version."
         ) from error
     if changed:
         raise ModelError(
             f"{changed[0]} of version {version.number} ({folder}) is not what was trained: "
-            "the file was changed or is damaged. `clawback rollback` goes to a version that is whole."
+            "the file was changed or is damaged. `clawback rollback` restores an intact version."
         )
 
 

@@ -146,7 +146,7 @@ class Everyone:
                 mine = config.load(home.config)
                 if (mine.model.base, mine.model.revision) != (self.model.base, self.model.revision):
                     raise ClawbackError(
-                        f"The settings of {name} name {mine.model.base}, and this server has {self.model.base}."
+                        f"The settings of {name} name {mine.model.base}, but this server has {self.model.base}."
                     )
                 server = Server(home, config.changed(self.serve, {"upstream": ""}), local=self.local)
                 server.train = lambda: self.waiting.ask(name)
