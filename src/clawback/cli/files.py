@@ -79,7 +79,7 @@ def import_(
                 store, path, scale=scale, consent=consent or "", licence=licence, required=required
             )
     lines = [
-        f"{report.turns} turns and {report.feedback} pieces of feedback brought in; {report.known} were known already."
+        f"{report.turns} turns and {report.feedback} pieces of feedback imported; {report.known} were known already."
     ]
     lines += [f"  {problem}" for problem in report.problems[:20]]
     if len(report.problems) > 20:

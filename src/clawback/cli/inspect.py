@@ -75,7 +75,7 @@ def status(as_json: bool) -> None:
         lines.append(f"Training  {describe(run.progress)}{stopped}")
     lines += [balance.warning] if balance.warning else []
     if settings.model.base == config.EMBEDDED:
-        lines.append(config.DEMONSTRATION)
+        lines.append(f"Note      {config.DEMONSTRATION}")
     emit(data, "\n".join([*(fold(line, " " * 10) for line in lines), *map(fold, data["agents"])]), as_json)
 
 

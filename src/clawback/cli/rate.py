@@ -47,7 +47,7 @@ def newest(store: Store, turn: int | None, anywhere: bool = False) -> int:
             "There is no captured turn to rate yet. Use your agent, `clawback chat`, or `clawback import FILE`."
         )
     if not anywhere:
-        of = f"of {found.cwd}" if found.cwd else "of no folder that is known"
+        of = f"of {found.cwd}" if found.cwd else "without a known folder"
         named = f'turn {found.id}, {of} ("{shorten(found.response, 60)}")'
         question = f"There is no turn of this folder. The newest is {named}. Rate that one?"
         if not (sys.stdin.isatty() and click.confirm(question, default=False, err=True)):
@@ -207,7 +207,7 @@ def edit(turn: int, text: str | None, as_json: bool) -> None:
                 emit({"changed": False}, "Nothing was changed.", as_json)
                 return
             text = written.rstrip("\n")
-        done(store, feedback.edit(store, turn, text), "Noted: your version of it.", as_json)
+        done(store, feedback.edit(store, turn, text), "Noted: your correction.", as_json)
 
 
 @click.command()

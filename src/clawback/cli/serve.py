@@ -95,8 +95,10 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     click.echo(f"Clawback answers on http://{shown}:{number}  (Ctrl-C ends it)")
     # Not into a journal or a file that others may read.
-    key = token if people or sys.stdout.isatty() else f"…  (the token is in {here.root / 'token'})"
-    click.echo(f"The page:            http://{shown}:{number}/#token={key}")
+    hidden = not people and not sys.stdout.isatty()
+    click.echo(f"The page:            http://{shown}:{number}/#token={'…' if hidden else token}")
+    if hidden:
+        click.echo(f"The token is in:     {here.root / 'token'}")
     base = config.load(here.config).model.base
     if settings.upstream:
         click.echo(f"Upstream:            {settings.upstream} answers; its answers are recorded")

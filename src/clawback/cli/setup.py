@@ -178,7 +178,7 @@ def doctor(as_json: bool) -> int:
     lines.append(
         f"\n{wrong} thing{'' if wrong == 1 else 's'} to mend."
         if wrong
-        else "\nAll is well. Next: `clawback status`"
+        else "\nEverything is in order. Next: `clawback status`"
     )
     emit(findings, "\n".join(lines), as_json)
     return 0 if all(f["ok"] for f in findings) else 1

@@ -132,7 +132,9 @@ def go_live(store: Store, home: Home, number: int) -> Version:
 def passed(version: Version) -> None:
     """Raises ``UsageError`` for a version that the gate has not passed."""
     if version.status == "rejected":
-        raise UsageError(f"Version {version.number} was rejected. `clawback versions` says why.")
+        raise UsageError(
+            f"Version {version.number} was rejected. `clawback versions --report {version.number}` says why."
+        )
     if version.status == "candidate" and not (version.report or {}).get("accepted"):
         raise UsageError(
             f"Version {version.number} has not passed the gate, so it cannot go live. "
