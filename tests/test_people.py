@@ -1,13 +1,16 @@
 """A home for each under one root, and tokens that say whose they are."""
 
+import socket
 import stat
 from pathlib import Path
 
 import pytest
 
 from clawback import config
+from clawback.cli import main
 from clawback.errors import NotFound, UsageError
-from clawback.people import People
+from clawback.paths import Home
+from clawback.people import People, name_of
 
 
 def test_a_token_proves_its_own_name_and_no_other(tmp_path: Path) -> None:
@@ -61,3 +64,29 @@ def test_somebody_new_has_the_settings_of_the_house(tmp_path: Path) -> None:
     config.save(people.house.config, {"training": {"threshold": 5}})
     people.add("ada")
     assert config.load(people.home("ada").config).training.threshold == 5
+
+
+def test_a_raters_token_says_in_whose_home_it_is_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    people = People(tmp_path)
+    people.add("ada")
+    monkeypatch.setenv("CLAWBACK_HOME", str(people.home("ada").root))
+    assert main(["raters", "invite", "ben"]) == 0
+    assert "/#token=ada.cbr_" in capsys.readouterr().out
+    alone = Home(tmp_path / "elsewhere" / "people" / "ada")
+    alone.create()
+    (alone.root / "token").write_text("no-name-in-front\n")
+    assert name_of(alone) == "", "a home that only lies in a folder of that name"
+
+
+def test_raters_of_the_home_that_is_not_served_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CLAWBACK_HOME", str(tmp_path))
+    assert main(["raters", "invite", "anna"]) == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # the server ends before it has begun
+        assert main(["serve", "--people", "--port", str(taken.getsockname()[1])]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the tokens of its raters (anna) open nothing" in said
+    assert "people/NAME clawback raters invite RATER" in said

@@ -36,17 +36,17 @@ class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is trained: ``embedded``, ``smollm2``, a folder, a hub id, a GGUF file, ``ollama:NAME`` or ``lmstudio:NAME`` (docs/models.md)."""
 
     base: str = EMBEDDED
-    """What is trained."""
+    """The base model."""
     revision: str | None = None
     """Commit, branch or tag of a hub id."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the weights. ``auto`` chooses by the device and the memory there is."""
+    """Precision of the weights. ``auto`` chooses by the device and the free memory."""
     engine: Literal["torch", "mlx"] = "torch"
-    """What trains, and answers in the gate and in `clawback ask`: ``mlx`` on Apple's MLX (docs/mlx.md). The server is torch's."""
+    """The library that trains, and that answers in the gate and in `clawback ask`. ``mlx``: Apple's MLX (docs/mlx.md). The server always uses torch."""
     load_in_4bit: bool | None = None
     """Not set: 8 or 4 bits where 16 do not fit (CUDA only); true: 4 bits; false: never quantised."""
     chat_template_args: dict[str, Any] = {}
-    """Given to the model's chat template everywhere, such as ``{enable_thinking = true}``. A template that knows ``enable_thinking`` gets
+    """Passed to the model's chat template everywhere, such as ``{enable_thinking = true}``. A template that knows ``enable_thinking`` gets
     false unless it is set here."""
 
     @property
@@ -56,39 +56,39 @@ class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How and when a run is made."""
+    """How training runs are made, and when one starts."""
 
     algorithm: AlgorithmName = "auto"
-    """``auto``: a reward head reads the ratings; the taste is said in words and distilled, or fresh answers are graded; where the head cannot be trusted
-    ``reinforce`` on the ratings themselves."""
+    """``auto``: a reward ensemble is fitted to the ratings, then answers that it prefers are distilled or, on models under 50 M parameters, trained on with
+    GRPO; ``reinforce`` on the ratings themselves if the ensemble finds no pattern (docs/training.md)."""
     preset: Preset = "balanced"
-    """How boldly to learn: ``careful`` drifts least, ``aggressive`` learns fastest."""
+    """How far one run may move the model: ``careful`` drifts least, ``aggressive`` learns fastest."""
     threshold: Annotated[int, msgspec.Meta(ge=1)] = 32
-    """Fresh ratings that start a run by themselves."""
+    """Number of fresh ratings that starts a run."""
     background: bool = True
-    """Whether runs start by themselves at all."""
+    """Whether runs start by themselves."""
     budget: str = "20m"
-    """Time that a run may take on this machine, gate included: ``"90s"``, ``"20m"``, ``"8h"``. How much is drawn and learned from follows from it; a run
-    that does not fit even at its smallest is refused."""
+    """Time that a run may take on this machine, gate included: ``"90s"``, ``"20m"``, ``"8h"``. It decides how many answers a run samples and
+    learns from; a run that does not fit at its smallest size is refused."""
     seed: int = 0
     """The same feedback and seed give the same version."""
     newest: Annotated[int, msgspec.Meta(ge=32)] = 4096
-    """Newest pieces of feedback that a run learns from (and as many votes of judges): what a run costs does not grow with the years."""
+    """How many of the newest pieces of feedback a run learns from (and as many votes of judges), so that runs do not grow without limit."""
     credit: Share = 0.0
-    """Share of a turn's reward that goes on to the unrated turn before it in its session, 0 to 1; 0: each turn for itself."""
+    """Share of a turn's reward that is passed to the unrated turn before it in its session, 0 to 1; 0: none."""
     min_turns: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
-    """Main turns that a session must have for rewards to go on within it; 1: all sessions."""
+    """With ``credit``: main turns that a session must have for rewards to be passed on in it; 1: all sessions."""
     session_timeout: Annotated[float, msgspec.Meta(ge=0)] = SILENT
-    """Seconds without a turn after which a conversation is taken to be over (one that is said to be done is at once). With ``credit``,
-    conversations that still go on wait for the next run; a judge picks its turn of a conversation when it is over."""
+    """Seconds without a turn after which a conversation counts as closed (``X-Session-Done`` closes it at once). With ``credit``, open
+    conversations wait for the next run; a judge chooses its turn of a conversation when that is closed."""
     raters: Literal["agreement", "equal"] = "agreement"
-    """Where several people rate: each counts by how far they agree with the others, or all the same. One person alone counts in full."""
+    """If several people rate: ``agreement`` weights each by their agreement with the others, ``equal`` weights all the same."""
     curriculum: Literal["off", "reward", "length", "both"] = "off"
-    """Runs on the ratings themselves begin with easy ones: clear ratings, short answers, or both."""
+    """Order of the ratings in runs on the ratings themselves: clear ratings first (``reward``), short answers first (``length``), or both."""
     thinking: bool = False
-    """Also train on what the model thought before an answer. It is then learned from by the answer's rating, which says nothing of it."""
+    """Also train on what the model thought before an answer, by the rating of the answer."""
     overrides: dict[str, Any] = {}
-    """Single recipe values set by hand, such as ``{learning_rate = 5e-4}``."""
+    """Recipe values set by hand, such as ``{learning_rate = 5e-4}``."""
 
 
 class Schedule(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,60 +97,60 @@ class Schedule(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     quiet_hours: str = ""
     """``"22:00-07:00"``: never start within these local hours. Empty: any time."""
     only_when_idle: bool = False
-    """Wait until the machine has nothing else to do."""
+    """Start only while the load per core is at most ``idle_load``."""
     idle_load: NotNegative = 0.5
     """One-minute load average per core under which the machine counts as idle."""
     nice: Annotated[int, msgspec.Meta(ge=0, le=19)] = 10
-    """How far a background run stands back for other programs, as ``nice`` has it."""
+    """Priority of a background run: the increment of ``nice``, 19 is the lowest priority."""
     retry_minutes: Annotated[int, msgspec.Meta(ge=1)] = 15
-    """Minutes after which a run that had to wait looks again."""
+    """Minutes after a failed run, or a process that failed before it began one, until the next is started."""
 
 
 class Gate(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a candidate must pass before it goes live."""
 
     held_out: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.125
-    """Share of feedback kept out of training, for the gate alone."""
+    """Share of the turns whose feedback is kept out of training, for the gate."""
     confidence: Share = 0.93
     """How sure the gate must be that the candidate is better than the live version."""
     more_ratings: Count = 16
-    """What is asked for where the ratings do not tell: after so many more the candidate is judged again. 0: it is rejected."""
+    """Ratings that are asked for if the gate cannot decide; after so many more it evaluates the candidate again. 0: the candidate is rejected."""
     max_kl: NotNegative = 8.0
     """Drift from the base model that is always allowed, in nats per answer."""
     max_kl_per_token: NotNegative = 0.25
-    """For longer answers: nats per token of the candidate's answers."""
+    """For longer answers: drift that is allowed in nats per token."""
     max_perplexity_ratio: NotNegative = 1.25
-    """Perplexity of neutral text under the candidate over that under the base."""
+    """Limit of the perplexity of the base model's own answers under the candidate, divided by that under the base."""
 
 
 class Generation(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How versions answer, in training and the gate as to the person. What is not set is as the model's own generation config says."""
+    """Sampling, the same in training, in the gate and for you. What is not set comes from the model's own generation config."""
 
     temperature: NotNegative | None = None
     """0: always the likeliest token."""
     top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    """Draw from the likeliest tokens that make up this much probability."""
+    """Sample from the likeliest tokens that together have this probability."""
     top_k: Count | None = None
-    """Draw from so many of the likeliest tokens; 0: from all."""
+    """Sample from this many of the likeliest tokens; 0: from all."""
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Longest answer. Not set: what the model's own settings or its context allow; the gate goes by what was rated."""
+    """Longest answer. Not set: the model's own limit, else the rest of its context; in training and the gate by the length of rated answers."""
 
 
 class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is stored."""
 
     redact: bool = True
-    """Secrets are taken out of what is stored."""
+    """Replace recognisable secrets by ``[redacted]`` before anything is stored."""
     rules: tuple[str, ...] = ()
-    """Your own regular expressions (Python's): what they find is stored as ``[redacted]``, such as ``["PROJ-[0-9]+", "(?i)acme gmbh"]``."""
+    """Your own regular expressions (Python syntax); matches are stored as ``[redacted]``. For example ``["PROJ-[0-9]+", "(?i)acme gmbh"]``."""
     require_consent: bool = False
-    """True: imported turns that do not say ``consent: true`` are kept to look at and never trained on."""
+    """True: imported turns without ``consent: true`` can be looked at but are never trained on."""
     keep_days: Count = 0
-    """Days after which ``clawback prune`` deletes turns that nobody rated; 0: none by their age."""
+    """Age in days at which ``clawback prune`` deletes unrated turns; 0: age does not matter."""
     keep_versions: Count = 0
-    """Versions, besides the live one and the way back from it, that ``clawback prune`` leaves; 0: all."""
+    """Number of versions that ``clawback prune`` keeps besides the live one and the one before it; 0: all."""
     max_turn_bytes: Annotated[int, msgspec.Meta(ge=1)] = 2_000_000
-    """Turns larger than this are shortened from the front before they are stored."""
+    """Larger turns are shortened from the front before they are stored."""
 
     def __post_init__(self) -> None:
         for rule in self.rules:
@@ -163,108 +163,108 @@ class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Capture(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What agents are told, and what becomes of turns that nobody rated."""
+    """What agents show, and what happens to unrated turns."""
 
     ask: bool = False
-    """A line after each response that invites to rate it."""
+    """Show a line after each response that asks for a rating."""
     unrated: Literal["keep", "drop"] = "keep"
-    """``drop``: turns that nobody rated lose what was said in them when they have faded. Never a bad rating."""
+    """``drop``: the text of unrated turns is deleted after ``fade_days``. An unrated turn never counts as bad."""
     fade_days: Count = 30
-    """Days after which a turn that nobody rated is asked about no more."""
+    """Days after which the inbox no longer asks about an unrated turn."""
     admin: tuple[Literal["train", "rollback", "reset"], ...] = ()
-    """What may be ordered from an agent or a chat channel (``/rl train``). Whoever can speak to us there may then do it."""
+    """Commands that may be given from an agent or a chat channel (``/rl train``), by whoever may write there."""
 
 
 class Trial(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whether what the gate accepts is tried on some sessions first (where Clawback's own server answers)."""
+    """A/B test: try an accepted candidate on some of the sessions first (where Clawback's own server answers)."""
 
     share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.0
     """Share of sessions that the candidate answers, at most 0.5; 0: it goes live at once."""
     alpha: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.05
-    """Chance of promoting a version that is no better, or turning one down that is no worse."""
+    """Accepted error rate: of promoting a version that is no better, or rejecting one that is no worse."""
 
 
 class Judge(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model that reads what came after an answer and says how the answer was taken (docs/judges.md)."""
 
     enabled: bool = False
-    """True: judge before each run that starts by itself. ``clawback judge`` works either way."""
+    """True: the judge votes before each run that starts by itself. ``clawback judge`` works either way."""
     api: Literal["local", "openai", "anthropic"] = "local"
-    """``local``: the live version itself; else the dialect that the server at ``url`` speaks."""
+    """``local``: the live version is the judge; otherwise the API of the server at ``url``."""
     url: str = ""
-    """Such as ``http://127.0.0.1:11434`` or ``https://api.anthropic.com``."""
+    """The server's address, such as ``http://127.0.0.1:11434`` or ``https://api.anthropic.com``."""
     model: str = ""
-    """Its name over there."""
+    """The model's name on that server."""
     key_env: str = ""
     """The NAME of the environment variable that holds the key; the key itself never goes into a file."""
     votes: Annotated[int, msgspec.Meta(ge=1, le=25)] = 3
-    """How often it is asked about a turn; the votes are averaged."""
+    """Votes per turn; the value with the most votes is the verdict."""
     hints: bool = False
-    """Also ask what a better answer would have needed to know: the hints that `opd` and `combined` learn from."""
+    """Also ask what the answer should have known: hints, from which `opd` and `combined` learn."""
     timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
-    """Seconds that one call may take."""
+    """Time limit of one call, in seconds."""
     max_calls: Annotated[int, msgspec.Meta(ge=0)] = 500
-    """Calls in one pass, repeated ones included."""
+    """Most calls in one pass, retries included."""
     max_seconds: Annotated[float, msgspec.Meta(gt=0)] = 1800.0
-    """Seconds that one pass may take."""
+    """Time limit of one pass, in seconds."""
     max_tokens: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
-    """Tokens in one pass, those sent and those received."""
+    """Most tokens in one pass, sent and received."""
     answer_tokens: Annotated[int, msgspec.Meta(ge=16)] = 512
-    """Tokens of one vote, its reasoning included."""
+    """Most tokens of one vote, reasoning included."""
     parallel: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
-    """Turns asked about at the same time (a local model takes one after another)."""
+    """Turns judged at the same time (a local model judges one after another)."""
 
 
 class Reward(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the trained reward model has a say, and what rewards add up from (docs/reward-models.md)."""
+    """Use of the trained reward model, and composite rewards (docs/reward-models.md)."""
 
     grade: bool = False
-    """True: rollouts are graded by it instead of by the head that each run fits for itself."""
+    """True: the trained reward model scores rollouts, instead of the ensemble that each run fits."""
     pessimism: Annotated[float, msgspec.Meta(ge=0)] = 1.0
-    """Standard deviations between its members that are taken off a score."""
+    """Standard deviations between its members that are subtracted from a score."""
     weights: dict[
         Literal["feedback", "critic", "coherence", "tokens", "safety"], Annotated[float, msgspec.Meta(ge=0)]
     ] = {}
-    """λ of each part of a reward that adds up, such as ``{feedback = 0.8, critic = 0.2}``; one that is not named has none. Empty, without
-    ``verifiers``: the reward is the feedback."""
+    """Weight λ of each part of a composite reward, such as ``{feedback = 0.8, critic = 0.2}``; parts that are not named have none. Empty, and
+    no ``verifiers``: the reward is the feedback."""
     verifiers: tuple[dict[str, Any], ...] = ()
-    """The critic: ``{name = "regex", pattern = "…"}``, a verifier's name with its settings. ``python-tests`` and ``exit-code`` run what a
-    model wrote, and that is no sandbox."""
+    """The critic: verifiers with their settings, such as ``{name = "regex", pattern = "…"}``. ``python-tests`` and ``exit-code`` run what a
+    model wrote, without a sandbox."""
     tokens: tuple[Annotated[int, msgspec.Meta(ge=1)], Annotated[int, msgspec.Meta(ge=2)]] = (200, 800)
-    """Tokens up to which an answer gets all of the part ``tokens``, and from which it gets nothing."""
+    """The part ``tokens`` is 1 up to the first length (in tokens) and falls to 0 at the second."""
 
 
 class Prompts(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Prompts that are learned where the weights are not yours, and who answers while they are tried (docs/prompts.md)."""
+    """Learned prompts, for models whose weights you do not have, and the model that answers during a search (docs/prompts.md)."""
 
     api: Literal["openai", "anthropic", "local"] = "openai"
-    """What the server speaks; ``local``: your own live version answers."""
+    """The server's API; ``local``: your own live version answers."""
     url: str = ""
-    """The server that is asked; not set: ``[serve] upstream``."""
+    """The server's address; not set: ``[serve] upstream``."""
     model: str = ""
-    """The model that is asked; not set: the one that answered you last."""
+    """The model's name; not set: the model that answered you last."""
     key_env: str = ""
-    """Name of the environment variable that holds its key."""
+    """The NAME of the environment variable that holds its key."""
     proposer: Literal["auto", "templates", "model"] = "auto"
-    """Who writes new sentences: our own ``templates`` and your remarks, or the ``model`` (these you see first). ``auto``: ``templates``."""
+    """Who proposes new sentences: ``templates`` and your remarks, or the ``model`` (you must accept its sentences). ``auto``: ``templates``."""
     max_calls: Annotated[int, msgspec.Meta(ge=8)] = 200
-    """Answers that a search may ask for, the gate's among them."""
+    """Most answers that a search may request, including the gate's."""
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 1_000_000
-    """Tokens that a search may use, sent and received."""
+    """Most tokens of a search, sent and received."""
     max_money: NotNegative = 0.0
-    """Money that a search may cost, by the prices below; 0: no limit but the others."""
+    """Most money that a search may cost, by the prices below; 0: only the other limits apply."""
     price_sent: NotNegative = 0.0
-    """Of a million tokens sent."""
+    """Price of a million tokens sent."""
     price_received: NotNegative = 0.0
-    """Of a million tokens received."""
+    """Price of a million tokens received."""
     answer_tokens: Annotated[int, msgspec.Meta(ge=16)] = 1024
-    """Longest answer that is asked for."""
+    """Longest answer that is requested."""
     gate_answers: Annotated[int, msgspec.Meta(ge=8, le=256)] = 32
-    """Fresh answers with each prompt that the gate compares."""
+    """Fresh answers that the gate compares under each of the two prompts."""
     every: Annotated[int, msgspec.Meta(ge=1)] = 32
-    """Fresh ratings after which a prompt is refined."""
+    """Number of fresh ratings after which a prompt is refined."""
     automatic: bool = False
-    """Whether the server starts a search by itself when that many are there: it costs calls."""
+    """Whether the server then starts a search by itself, which costs calls."""
 
 
 class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -277,33 +277,33 @@ class Serve(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     upstream: str = ""
     """Another server that answers, such as ``http://127.0.0.1:11434``; empty: the embedded engine answers."""
     names: tuple[str, ...] = ()
-    """Further host names that requests may come under, where it listens on more than loopback."""
+    """Further host names under which requests are accepted, if it listens on more than loopback."""
 
 
 class People(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each may use where many share one server (``clawback serve --people``). Settings of the server's own home count."""
+    """Limits per person on a shared server (``clawback serve --people``), read from the settings of the server's own home."""
 
     at_once: Annotated[int, msgspec.Meta(ge=1)] = 4
-    """Requests of one person that are answered at the same time; more are refused with 429."""
+    """Requests of one person that may run at the same time; more are refused with 429."""
     tokens_a_day: Count = 0
-    """Tokens that one person's answers may have from midnight to midnight UTC; 0: no limit."""
+    """Tokens that one person may generate per day (UTC); 0: no limit."""
     open: Annotated[int, msgspec.Meta(ge=1)] = 64
     """Homes that are kept open after their last request."""
     runs: Annotated[int, msgspec.Meta(ge=0)] = 1
-    """Training runs at once, of all people together; 0: none are begun here."""
+    """Training runs at once, over all people; 0: the server starts none."""
     adapters: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 64
-    """Adapters that can answer at the same moment. Who asks for another waits."""
+    """Adapters that can answer at the same time; requests for another one wait."""
     adapters_memory: Annotated[int, msgspec.Meta(ge=16)] = 512
-    """Megabytes of adapters that are kept in memory; those beyond are read from the disk again."""
+    """Megabytes of adapters kept in memory; others are read from disk when needed."""
 
 
 class Tracking(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who is told the figures of a run."""
+    """Where the metrics of a run are logged."""
 
     to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
-    """The first writes files into ``logs``; the others are services of their own."""
+    """``tensorboard`` writes files into ``logs``; ``wandb`` and ``trackio`` are separate services."""
     names: Literal["clawback", "openclaw-rl"] = "clawback"
-    """``openclaw-rl``: its names for what it shows too (``loss/total``, ``reward/mean``, ``gradient/norm``, …), so that its dashboards go on."""
+    """``openclaw-rl``: use OpenClaw-RL's metric names (``loss/total``, ``reward/mean``, ``gradient/norm``, …), so that its dashboards keep working."""
 
 
 Variable = Annotated[
@@ -313,14 +313,14 @@ Variable = Annotated[
 
 
 class Channel(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who may do what where people talk to the live version. People are named by the platform's own ids."""
+    """Who may do what in a chat channel. People are identified by the platform's ids."""
 
     owners: tuple[str | int, ...] = ()
-    """They may ask, rate (in groups they alone), and give the orders that ``[capture] admin`` lists."""
+    """They may ask, rate (in groups only they), and give the commands that ``[capture] admin`` lists."""
     allowed: tuple[str | int, ...] = ()
-    """They may ask, and rate in their direct messages. Nobody else is answered."""
+    """They may ask, and rate in direct messages. Nobody else is answered."""
     model: str = "clawback"
-    """What the server is asked for; with an upstream, the name of a model there."""
+    """The model name sent to the server; with an upstream, a model there."""
 
 
 class Slack(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -351,28 +351,28 @@ class Telegram(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Hosted(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A trainer elsewhere that speaks Tinker's API, for models that do not fit this machine (docs/hosted.md)."""
+    """A remote trainer that speaks Tinker's API, for models that do not fit this machine (docs/hosted.md)."""
 
     url: str = ""
     """Its address; empty: runs are trained on this machine."""
     key_env: Variable = "TINKER_API_KEY"
     """The variable that holds its key."""
     model: str = ""
-    """The base model's name over there; not set: ``[model] base``."""
+    """The base model's name on that server; not set: ``[model] base``."""
     save_every: Annotated[int, msgspec.Meta(ge=1)] = 8
-    """Steps between states that are kept over there: what a run goes on from where the trainer forgot it."""
+    """Steps between states saved on that server; a run resumes from the last one if the trainer loses the model."""
     timeout: Annotated[float, msgspec.Meta(gt=0)] = 600.0
-    """Seconds that one request may take, with all that is tried again."""
+    """Time limit of one request in seconds, retries included."""
     max_tokens: Count = 0
-    """Tokens that a run may use; 0: no limit but the next."""
+    """Most tokens of a run; 0: only the next limit applies."""
     max_money: NotNegative = 0.0
-    """Money that a run may cost, by the prices below; 0: no limit."""
+    """Most money that a run may cost, by the prices below; 0: no limit."""
     price_train: NotNegative = 0.0
-    """Of a million tokens trained on."""
+    """Price of a million tokens trained on."""
     price_prefill: NotNegative = 0.0
-    """Of a million tokens that are scored or read without training."""
+    """Price of a million tokens scored or read without training."""
     price_sample: NotNegative = 0.0
-    """Of a million tokens written."""
+    """Price of a million tokens generated."""
 
 
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,6 +20,17 @@ from clawback.paths import Home
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,38}")
 
 
+def name_of(home: Home) -> str:
+    """Whose home this is on a server of many people; "" for a home of its own."""
+    if home.root.parent.name != "people":
+        return ""
+    try:
+        token = (home.root / "token").read_text("ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return home.root.name if token.startswith(f"{home.root.name}.") else ""
+
+
 class People(NamedTuple):
     root: Path
 
@@ -60,6 +71,10 @@ class People(NamedTuple):
         for file in ("hook-token", "token"):
             replace(home.root / file, f"{name}.{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
         return (home.root / "token").read_text("ascii").strip()
+
+    def has(self, name: str) -> bool:
+        """Whether there is a home of that name."""
+        return bool(NAME.fullmatch(name)) and (self.folder / name / "token").is_file()
 
     def whose(self, token: str) -> str | None:
         """The name that a token proves; None for any other text."""

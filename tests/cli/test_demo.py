@@ -63,6 +63,7 @@ def test_piped_it_is_plain_text_that_tells_the_story(run: Run, small: None) -> N
         "8 ratings",
     ):
         assert said in " ".join(out.split()), "a line may be broken anywhere"
+    assert "train …" in err, "progress is shown on a pipe as well"
     assert "rollback" in out or "nothing to roll back" in out
 
 

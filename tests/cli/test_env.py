@@ -92,4 +92,4 @@ def test_worlds_that_all_break_are_a_failure(run: Run) -> None:
     assert code == 2  # it knows no solutions
     code, _, err = run("env", "eval", "openenv:ws://127.0.0.1:9", "--policy", "json:dumps", "--episodes", "2")
     assert code == 1
-    assert "Every episode's world broke" in err
+    assert "The environment failed in every episode" in err

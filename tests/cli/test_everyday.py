@@ -253,7 +253,7 @@ def test_doctor_finds_trouble_and_says_the_fix(capsys: pytest.CaptureFixture[str
     paths.home().config.write_text('[model]\nbase = "/nowhere/model"\n')
     code, out, _ = run(capsys, "doctor")
     assert code == 1
-    assert "the model /nowhere/model is not there" in out
+    assert "the model /nowhere/model was not found" in out
     assert "others can read" in out
     assert "chmod go=" in out
 

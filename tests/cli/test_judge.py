@@ -98,7 +98,7 @@ def test_one_pass_at_a_time(run: Run, here: Home) -> None:
 
     with FileLock(here.judge_lock):
         code, _, err = run("judge")
-    assert (code, err) == (1, "clawback: The judge is at it already in another process.\n")
+    assert (code, err) == (1, "clawback: The judge is running already in another process.\n")
 
 
 def test_ctrl_c_keeps_what_was_judged(here: Home) -> None:

@@ -100,7 +100,7 @@ def test_a_file_of_ones_own(run: Run, tmp_path: Path) -> None:
 
 def test_wrong_usage_is_a_sentence(run: Run) -> None:
     for arguments, match in (
-        (("prompts", "use"), "says what is live"),
+        (("prompts", "use"), "holds the live prompt unchanged"),
         (("prompts", "use", "7"), "no version 7"),
         (("prompts", "rollback"), "no older version"),
         (("prompts", "draft"), "has no prompt"),

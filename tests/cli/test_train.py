@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import cast
 
@@ -15,7 +18,7 @@ from filelock import FileLock
 
 from clawback import store
 from clawback.cli.train import became, progress_bar
-from clawback.jobs import worker
+from clawback.jobs import background, worker
 from clawback.jobs.training import Outcome
 from clawback.paths import Home
 
@@ -70,7 +73,8 @@ def test_one_run_at_a_time(run: Run, rated: Home) -> None:
 
 def test_a_background_run_learns_as_it_was_asked_to(run: Run, rated: Home) -> None:
     code, out, _ = run("train", "--background", "--seed", "7", "--preset", "careful", "--json")
-    assert (code, json.loads(out)) == (0, {"started": True})
+    assert (code, json.loads(out)) == (0, {"started": True, "run": 1}), "said once the run is there"
+    assert run("runs", "show", "1", "--json")[0] == 0
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         _, listed, _ = run("runs", "--json")
@@ -79,6 +83,26 @@ def test_a_background_run_learns_as_it_was_asked_to(run: Run, rated: Home) -> No
         time.sleep(0.5)
     assert found[0]["seed"] == 7
     assert found[0]["recipe"]["preset"] == "careful"
+
+
+def test_a_background_run_that_cannot_begin_says_why_at_once(run: Run, rated: Home) -> None:
+    rated.config.write_text('[model]\nbase = "/nowhere/model"\n')
+    code, out, err = run("train", "--background")
+    assert (code, out) == (1, "")
+    assert "/nowhere/model" in err
+    assert json.loads(run("runs", "--json")[1]) == []
+
+
+def test_a_background_process_that_still_prepares_is_named(
+    run: Run, rated: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as slow:
+        monkeypatch.setattr("clawback.jobs.start", lambda *_, **__: slow)
+        monkeypatch.setattr("clawback.jobs.begun", partial(background.begun, seconds=0))
+        code, out, _ = run("train", "--background")
+        slow.communicate(b"\n")
+    assert code == 0
+    assert out.startswith(f"Process {slow.pid} is still preparing its run.")
 
 
 def test_the_worker_reads_what_was_asked_for() -> None:

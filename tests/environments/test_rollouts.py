@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
+import threading
 
 import pytest
 import torch
@@ -90,7 +92,7 @@ def test_a_world_that_breaks_is_tried_again_and_then_left_out(policy):
 
 
 def test_when_most_worlds_break_playing_stops_and_says_so(policy):
-    with pytest.raises(EnvironmentFailure, match="environment broke, not the policy"):
+    with pytest.raises(EnvironmentFailure, match="environment failed, not the policy"):
         played(policy, Worlds(breaks=lambda w, row: True))
 
 
@@ -111,6 +113,19 @@ def test_a_world_that_does_not_answer_is_broken(policy):
     worlds = Worlds(slow=True)
     episodes, _ = played(policy, worlds, how, count=3)
     assert any(e.status == "failed" and "did not answer" in e.stop_reason for e in episodes)
+
+
+def test_what_is_cancelled_before_the_world_was_asked_leaves_no_coroutine_unawaited(policy, recwarn):
+    rollouts, held = Rollouts(policy, Worlds(turns=2), SHORT), threading.Event()
+    rollouts._loop._loop.call_soon_threadsafe(held.wait)  # worlds are asked once the loop comes to it
+    rollouts.start(orders(4))
+    rollouts._admit()
+    for live in rollouts._live:
+        live.answer.cancel()
+    held.set()
+    rollouts.close()
+    gc.collect()
+    assert [str(w.message) for w in recwarn if "never awaited" in str(w.message)] == []
 
 
 def test_an_endless_episode_is_truncated(policy):
@@ -162,7 +177,7 @@ def test_a_run_with_a_gap_stops_in_words(policy):
         return dataclasses.replace(episode, branches=branches)
 
     policy.attach(rank=4, alpha=4, seed=0)
-    with pytest.raises(TrainingError, match="What answers is not what learns"):
+    with pytest.raises(TrainingError, match="The sampled policy is not the trained one"):
         source(policy, [wrong(e) for e in episodes]).examples(0)
     # Of older weights nothing of the kind is asked.
     old = [

@@ -198,7 +198,7 @@ def test_a_sampler_that_is_not_the_trainer_is_refused(
 
     monkeypatch.setattr(Learner, "sample", other)
     server = start(policy)
-    with pytest.raises(TrainingError, match="is not what learns"):
+    with pytest.raises(TrainingError, match="do not hold the same model"):
         there(server, remote, recipe(), tmp_path / "run")
     assert server.service.bill.train == 0
 

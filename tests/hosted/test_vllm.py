@@ -179,7 +179,7 @@ def test_a_run_learns_from_episodes_that_were_drawn_there(
 def test_log_probs_of_another_temperature_stop_the_run(policy: Policy, serve: Serve, tmp_path: Path) -> None:
     """A vLLM that was started without processed_logprobs says those at temperature 1."""
     _, url = serve(logprobs="raw")
-    with pytest.raises(TrainingError, match="is not what learns"):
+    with pytest.raises(TrainingError, match="sampled policy is not the trained one"):
         train(policy, url, tmp_path, temperature=0.5)
 
 
@@ -187,7 +187,7 @@ def test_an_adapter_that_is_not_applied_stops_the_run(policy: Policy, serve: Ser
     there, url = serve()
     nudge(policy, 5)
     there.policy = Unmoved(there.policy)  # type: ignore[assignment]
-    with pytest.raises(TrainingError, match="is not what learns"):
+    with pytest.raises(TrainingError, match="sampled policy is not the trained one"):
         train(policy, url, tmp_path)
 
 

@@ -69,7 +69,9 @@ def test_what_keeps_a_run_from_starting_is_said(monkeypatch: pytest.MonkeyPatch)
 def test_a_run_is_due_at_the_threshold_and_one_at_a_time(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.config.write_text("[training]\nthreshold = 3\n")
     started: list[list[str]] = []
-    monkeypatch.setattr(background, "subprocess", playing(lambda command, **_: started.append(command)))
+    monkeypatch.setattr(
+        background, "subprocess", playing(lambda command, **_: started.append(command) or "a process")
+    )
     with store.connect(home.database) as db:
         for number in range(3):
             assert background.maybe_train(home) is False
@@ -86,7 +88,9 @@ def test_a_run_is_due_at_the_threshold_and_one_at_a_time(home: Home, monkeypatch
 def test_a_training_process_inherits_no_keys(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {}
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    monkeypatch.setattr(background, "subprocess", playing(lambda _, **options: seen.update(options)))
+    monkeypatch.setattr(
+        background, "subprocess", playing(lambda _, **options: seen.update(options) or "a process")
+    )
     assert background.start(home)
     assert "SOME_API_KEY" not in seen["env"]
     assert seen["env"]["CLAWBACK_HOME"] == str(home.root)
@@ -104,7 +108,9 @@ def test_a_process_that_fails_before_there_is_a_run_is_not_started_again_at_once
             )
             db.add_feedback(Feedback(turn.id, "rating", value))
     started: list[list[str]] = []
-    monkeypatch.setattr(background, "subprocess", playing(lambda command, **_: started.append(command)))
+    monkeypatch.setattr(
+        background, "subprocess", playing(lambda command, **_: started.append(command) or "a process")
+    )
     monkeypatch.setattr(worker.os, "nice", lambda _: 0)
     assert background.maybe_train(home) is True
     assert worker.main([str(home.root)]) == 1

@@ -69,7 +69,7 @@ def test_when_all_goes_on_it_is_said_and_no_run_is_entered(home: Home, db: Store
     for turn in conversation(db, "now", 4, ago=5):
         feedback.rate(db, turn, 1 if turn % 2 else -1)
     home.config.write_text("[training]\ncredit = 0.5")
-    with pytest.raises(TrainingError, match="still go on"):
+    with pytest.raises(TrainingError, match="open conversations"):
         jobs.train_once(home)
     assert (db.runs(), db.count_fresh()) == ([], 4)
 

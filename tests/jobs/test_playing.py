@@ -96,12 +96,12 @@ def test_the_same_seed_gives_the_same_run(quiet, tmp_path):
 
 
 def test_most_worlds_broken_is_a_failed_run_in_words(quiet):
-    with pytest.raises((EnvironmentFailure, TrainingError), match="environment broke"):
+    with pytest.raises((EnvironmentFailure, TrainingError), match="environment failed"):
         learn(quiet, Worlds(breaks=lambda w, row: True))
     with store.connect(quiet.database) as db:
         [run] = db.runs()
         assert run.status == "failed"
-        assert "environment broke" in run.error
+        assert "environment failed" in run.error
 
 
 def test_it_keeps_out_of_the_way_of_runs_on_feedback(rated, monkeypatch):

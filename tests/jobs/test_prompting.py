@@ -193,7 +193,7 @@ def test_the_meter_asks_nothing_beyond_a_limit() -> None:
 def test_nothing_is_paid_for_where_nothing_can_be_read(home: Home) -> None:
     fill(home, noise=0.5, words=False)
     backend = ScriptedLLM(cloud.answer)
-    with pytest.raises(TrainingError, match="Nothing can be read"):
+    with pytest.raises(TrainingError, match="show no pattern"):
         prompting.optimize(home, backend=backend)
     assert backend.usage.calls == 0
 

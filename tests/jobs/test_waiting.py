@@ -44,7 +44,7 @@ def waiting(home: Home, monkeypatch: pytest.MonkeyPatch) -> Verdict:
         db.update_run(run.id, status="done")
         report = release.gate(db, home, version.number)
         assert (report.verdict, report.again_at, report.looks) == ("waits", 16, 1)
-        assert "16 more ratings would tell" in report.summary()
+        assert "16 more ratings are needed" in report.summary()
         assert Report.from_dict(asdict(report)) == report
 
     def says(evidence: Evidence) -> None:

@@ -75,7 +75,7 @@ def test_of_coin_tossers_few_are_trusted_and_of_tastes_most():
             y, lambda dealt: np.logaddexp.reduce(spectra.evidence(dealt).reshape(-1, dealt.shape[1]))
         )
         assert trust.trusted == (trust.p <= TRUSTED_BELOW)
-        assert ("nothing can be read" in trust.reason) != trust.trusted
+        assert ("show no pattern" in trust.reason) != trust.trusted
         return trust.trusted
 
     assert np.mean([trusted(None) for _ in range(200)]) <= 0.1

@@ -138,7 +138,7 @@ def test_what_waits_for_a_rating_comes_with_its_steps_and_pairs(api: Api, traine
 
 def test_stopping_a_run(api: Api, trained: Home) -> None:
     assert "is done already" in api.post("/runs/1/stop", status=400)["error"]
-    assert "nothing to go on with" in api.post("/runs/1/resume", status=400)["error"]
+    assert "cannot be resumed" in api.post("/runs/1/resume", status=400)["error"]
     assert api.post("/runs/9/stop", status=404)
     with store.connect(trained.database) as db:
         progress = {"phase": "draw", "step": 1, "steps": 9}

@@ -87,6 +87,27 @@ def test_without_a_token_there_is_the_page_and_nothing_else(house: House) -> Non
     assert httpx.get(house.url + "/api/status", headers=other, timeout=60).status_code == 421
 
 
+def test_a_persons_rater_rates_what_is_assigned_there_and_reaches_nothing_else(house: House) -> None:
+    home = house.people.home("person-0")
+    house.said("person-0")
+    with store.connect(home.database) as db:
+        bare = db.invite("anna", "rater", again=True)
+        turn = db.turns(limit=1)[0].id
+        db.assign([("anna", turn)])
+    house.tokens["anna"] = f"person-0.{bare}"
+    assert [one["id"] for one in house.ask("anna", "/api/assigned").json()] == [turn]
+    given = house.ask("anna", f"/api/turns/{turn}/feedback", kind="good")
+    assert given.status_code == 200, given.text
+    with store.connect(home.database) as db:
+        assert [f.source for f in db.feedback(turn_id=turn)] == ["rater:anna"]
+    assert house.ask("anna", "/api/status").status_code == 403, "how it goes is not for raters"
+    for path in ("/v1/chat/completions", "/v1/models", "/metrics"):
+        assert house.ask("anna", path).status_code == 403, path
+    for other in (bare, f"person-1.{bare}", f"nobody.{bare}", f"person-0.{bare[:-1]}x"):
+        house.tokens["anna"] = other
+        assert house.ask("anna", "/api/assigned").status_code == 401, other
+
+
 def test_who_uses_more_than_their_share_is_told_so(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     import msgspec
 

@@ -223,7 +223,7 @@ def test_turns_learning_versions_and_health(page: Any, home: Home) -> None:
     page.fill("input[type=search]", "limit is a string")
     page.wait_for_selector(".rows li:only-child")
     page.click(".rowbutton")
-    page.wait_for_selector("text=Nobody has said anything about it.")
+    page.wait_for_selector("text=No feedback yet.")
     page.click(".detail button.good")
     page.wait_for_selector("text=Reward +1.00")
     go(page, "learning")
@@ -249,7 +249,7 @@ def test_a_prompt_is_read_accepted_put_live_and_taken_back_by_keyboard(page: Any
         live = db.version(1)
         prompted.propose(db, "Answer briefly.\n<img src=x onerror=\"document.title='ran'\">", parent=live, origin={"author": "hand"})  # fmt: skip
     go(page, "prompts")
-    page.wait_for_selector("text=New, and accepted by nobody yet")
+    page.wait_for_selector("text=New sentences that nobody has accepted yet")
     page.keyboard.press("ArrowDown")
     assert "Version 2" in page.evaluate("() => document.activeElement.ariaLabel")
     page.locator("button:has-text('Accept')").focus()
@@ -277,7 +277,7 @@ def test_a_run_under_way_can_be_watched_and_stopped(page: Any, home: Home) -> No
         db.update_run(run.id, progress={"phase": "train", "step": 1, "steps": 4})
     page.wait_for_selector(".plot[aria-label='Loss: 0.50 (one step)']")
     page.click("button:has-text('Stop')")
-    page.wait_for_selector(f"button:has-text('Go on with run {run.id}')")
+    page.wait_for_selector(f"button:has-text('Resume run {run.id}')")
     with store.connect(home.database) as db:
         assert db.run(run.id).status == "stopped", "nobody worked on it"
 
@@ -325,7 +325,7 @@ def test_who_comes_without_a_token_is_asked_for_it(home: Home, proxy: Running, c
     assert fits(page)
     page.fill("#token", paths.secret(home.root / "token"))
     page.keyboard.press("Enter")
-    page.wait_for_selector("text=Nothing waits for a rating")
+    page.wait_for_selector("text=There is no answer to rate")
     context.close()
 
 

@@ -46,7 +46,7 @@ class ClaudeCode(HookedAgent):
     def plan(self, home: Home, settings: Path | None = None) -> Sequence[str]:
         path = self.settings(settings)
         lines = [*super().plan(home, settings)]
-        return [*lines, f"{path}: the status line, where you have none of your own"]
+        return [*lines, f"{path}: the status line, if you have none"]
 
     def more(self, settings: dict[str, Any], home: Home) -> None:
         """The status line, where the person has none of their own."""

@@ -24,7 +24,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "turns": ("inspect", "List captured turns, newest first."),
         "show": ("inspect", "Show one turn and what was said about it."),
         "sessions": ("serve", "List conversations, or show one."),
-        "runs": ("runs", "List training runs; show, stop or go on with one."),
+        "runs": ("runs", "List training runs; show, stop or resume one."),
         "versions": ("versions", "List versions."),
         "report": ("report", "One HTML file that says how it goes."),
     },
@@ -45,12 +45,12 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "train": ("train", "Train a new version now."),
         "reward": ("reward", "A model of what you like: train it, try it, score answers."),
         "hosted": ("hosted", "Train elsewhere, or be the trainer (Tinker's API)."),
-        "gym": ("gym", "Learn from an environment: play, learn, compare."),
-        "episodes": ("gym", "List what was played, or show one episode."),
-        "prompts": ("prompts", "A prompt for models whose weights you do not have."),
+        "gym": ("gym", "Train in an environment and compare."),
+        "episodes": ("gym", "List episodes, or show one."),
+        "prompts": ("prompts", "Learn a prompt for models whose weights you lack."),
         "baseline": ("baseline", "Have a teacher model answer a corpus of prompts."),
         "distill": ("distill", "Fold the learned prompt into your own model."),
-        "federated": ("federated", "One adapter with others, and no turn shared."),
+        "federated": ("federated", "Train one adapter with others; turns stay private."),
         "demo": ("demo", "The whole loop, with a simulated person."),
         "env": ("env", "Environments: list, check, let a policy play one."),
     },
@@ -73,8 +73,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "mcp": ("channel", "Tools for any MCP client: rate, status, inbox."),
     },
     "Set up": {
-        "init": ("setup", "Set Clawback up, or take it out again (--remove)."),
-        "doctor": ("setup", "Find out what is wrong, and how to mend it."),
+        "init": ("setup", "Set Clawback up, or remove it (--remove)."),
+        "doctor": ("setup", "Find out what is wrong, and how to fix it."),
         "config": ("settings", "Show and change the settings."),
         "model": ("model", "Which models this machine has, and what they are."),
         "import": ("files", "Bring turns in from a file."),
@@ -83,7 +83,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "prune": ("privacy", "Delete old turns and versions."),
         "encryption": ("encryption", "Encrypt the database on the disk."),
         "backup": ("files", "Copy the database while it is in use."),
-        "completion": ("channel", "Let the Tab key complete commands."),
+        "completion": ("channel", "Set up completion with the Tab key."),
     },
 }
 """What ``clawback --help`` shows: command → the file under ``cli/`` that holds it, and what it does. Kept here so that help imports no command."""
@@ -123,13 +123,13 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="clawback", prog_name="clawback")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
 def main_group(debug: bool) -> None:
-    """Makes your own model better at what you like, from feedback you give anyway.
+    """Make your own model better at what you like, from the feedback you give your agents.
 
     \b
     clawback demo            see the whole loop in a few minutes
     clawback init            set it up with your agent
-    clawback good | bad      rate what you were just told
-    clawback status          what it has learned so far
+    clawback good | bad      rate the last answer
+    clawback status          ratings, live version, what is running
     """
 
 

@@ -63,7 +63,7 @@ def corpus(
     source: str, path: Path | None, output: Path, limit: int, hold_out: float, licence: str, wiki: str, question: str,
     pause: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make a corpus of prompts: near-duplicates out, split, each with its source and licence.
+    """Make a corpus of prompts: without near-duplicates, split, each with its source and licence.
 
     \b
     clawback prompts corpus --source file --input mine.txt --output p.jsonl
@@ -139,9 +139,9 @@ def baseline(
     max_tokens: int, price_sent: float, price_received: float, max_money: float, use: Any, seed: int, licence: str, dry_run: bool,
     yes: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Have a teacher answer a corpus of prompts, into the store (to be rated) and a file.
+    """Have a teacher model answer a corpus of prompts. The answers go into the store (to be rated) and a file.
 
-    What it costs at most is said first. Stopped, the same command goes on; nothing is asked twice. The key is read from a .env
+    It first prints the most that it can cost. If it is stopped, the same command continues and asks nothing twice. The key is read from a .env
     file or the environment.
 
     \b

@@ -18,7 +18,7 @@ from clawback.errors import MissingExtra
 )
 @json_option
 def channel(platform: str, check: bool, as_json: bool) -> int:
-    """Let people talk to the live version in Slack, Discord or Telegram, and rate there. Ctrl-C ends it.
+    """Run a bot in Slack, Discord or Telegram, where people talk to the live version and rate it. Ctrl-C ends it.
 
     The set-up of each, step by step: docs/channels.md. `clawback serve` must run as well.
 
@@ -45,7 +45,7 @@ def channel(platform: str, check: bool, as_json: bool) -> int:
 def mcp() -> None:
     """Serve tools to any MCP client, over stdin and stdout: rate, undo, status, what is worth rating.
 
-    How clients are told of it: docs/mcp.md.
+    How to set up clients: docs/mcp.md.
 
     \b
     claude mcp add clawback -- clawback mcp

@@ -236,7 +236,7 @@ def give(store: Store, turn: Turn, key: str) -> bool:
 )
 @click.option(
     "--best-of", type=click.IntRange(2, 1000), metavar="N",
-    help="Make N for each answer, keep the one that the reward model likes best.",
+    help="Sample N for each answer, and keep the one that the reward model scores highest.",
 )  # fmt: skip
 @click.option(
     "--temperature",
@@ -256,7 +256,7 @@ def generate(
     prompts: Path, output: Path, which: str, samples: int, best_of: int | None, temperature: float | None,
     top_p: float | None, top_k: int | None, max_tokens: int | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Answer a file of prompts: {"prompt", "response", "version"} a line, in the order of the prompts.
+    """Answer a file of prompts. Writes {"prompt", "response", "version"} per line, in the order of the prompts.
 
     The output file is written atomically.
 

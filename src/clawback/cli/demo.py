@@ -54,15 +54,15 @@ if TYPE_CHECKING:
 @click.option(
     "--cloud",
     is_flag=True,
-    help="A model whose weights nobody has: a prompt is learned. Offline, under a minute.",
+    help="Learn a prompt for a model whose weights are not available. Offline, under a minute.",
 )
 @json_option
 def demo(
     model: str, rounds: int | None, taste: str | None, seed: int, algorithm: str, folder: Path | None, interactive: bool, cloud: bool, as_json: bool
 ) -> None:  # fmt: skip
-    """See the whole loop in a few minutes: a small model answers, somebody taps good or bad, the model learns.
+    """See the whole loop in a few minutes: a small model answers, a simulated person rates, the model is trained.
 
-    Your own files are not touched: it has a home of its own. (A GGUF file that has to be made ready first is kept under your models.)
+    Your own files are not touched: it uses a separate home. (If a GGUF file must be converted first, the result is kept under your models.)
 
     \b
     clawback demo

@@ -11,13 +11,16 @@ from clawback.cli.train import train_here
 @click.command()
 @click.option("--seed", type=int, help="The same feedback and seed give the same version.")
 @click.option(
-    "--preset", type=click.Choice(["careful", "balanced", "aggressive"]), help="How boldly to learn."
+    "--preset",
+    type=click.Choice(["careful", "balanced", "aggressive"]),
+    help="How far the run may move the model.",
 )
 @json_option
 def distill(seed: int | None, preset: str | None, as_json: bool) -> int:
-    """Fold the live prompt into your own model: answers drawn under it, the best ones learned without it. The gate decides.
+    """Train your own model to answer without the live prompt as it does with it. The gate decides.
 
-    The version that comes of it needs no prompt: its requests are shorter, and it answers so wherever the adapter goes.
+    Answers are sampled under the prompt, and the best are learned without it. The new version needs no prompt: requests are shorter,
+    and it works wherever the adapter is loaded.
 
     \b
     clawback distill

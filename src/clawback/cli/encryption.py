@@ -76,7 +76,7 @@ def encryption() -> None:
 )
 @json_option
 def on(kept: Any, as_json: bool) -> None:
-    """Encrypt the database in place. Killed half-way it is as it was, or done.
+    """Encrypt the database in place. If it is killed, the database is either unchanged or encrypted.
 
     \b
     clawback encryption on

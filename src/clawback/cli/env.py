@@ -112,8 +112,8 @@ def _missing(kind: dict[str, Any]) -> str:
 def validate(name: str, split: Split, count: int, seed: int, as_json: bool) -> None:
     """Check an environment without a model.
 
-    Known solutions must score 1, twice alike, and saying nothing must not. Tasks
-    without one are opened, stepped and closed, and must be alike under one seed.
+    Known solutions must score 1, both times, and an empty reply must not. Tasks without a known solution are opened, stepped and closed, and
+    must be the same under one seed.
 
     \b
     clawback env validate tools:shop
@@ -145,7 +145,7 @@ def validate(name: str, split: Split, count: int, seed: int, as_json: bool) -> N
         as_json,
     )
     if bad:
-        raise ClawbackError(f"{len(bad)} of {len(checks)} tasks of {environments.name} are not sound.")
+        raise ClawbackError(f"{len(bad)} of {len(checks)} tasks of {environments.name} failed the check.")
 
 
 @env.command()
@@ -184,7 +184,7 @@ def run(
     played = asyncio.run(once())
     emit(_data(played) | {"messages": list(played.messages)}, _transcript(played), as_json)
     if played.reward is None:
-        raise ClawbackError(f"The world broke twice: {played.error}")
+        raise ClawbackError(f"The environment failed twice: {played.error}")
 
 
 @env.command("eval")
@@ -225,7 +225,7 @@ def eval_(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """Let a policy play tasks, and say what it is worth. Nothing is learned.
+    """Evaluate a policy on tasks. Nothing is learned.
 
     \b
     clawback env eval tools:shop --policy base --episodes 100
@@ -259,7 +259,9 @@ def eval_(
         _write(output, played)
     emit(figures, fold("\n".join(_figures(figures, each)), "  "), as_json)
     if figures["failed"] == figures["episodes"]:
-        raise ClawbackError(f"Every episode's world broke, the last with: {played[-1].error}")
+        raise ClawbackError(
+            f"The environment failed in every episode, the last time with: {played[-1].error}"
+        )
 
 
 def _tasks(environments: EnvironmentSet, split: Split, count: int) -> Sequence[Task]:

@@ -14,7 +14,7 @@ FOLDER = click.argument("folder", type=click.Path(path_type=Path))
 
 @click.group()
 def federated() -> None:
-    """Learn one adapter with others through a shared folder. Ratings and turns stay at home; changes of weights are shared.
+    """Train one adapter with others through a shared folder. Ratings and turns stay private; only changes of weights are shared.
 
     \b
     clawback federated begin ~/shared/team
@@ -85,7 +85,7 @@ def begin(
 @click.option("--seed", default=0, show_default=True)
 @json_option
 def contribute(folder: Path, name: str, algorithm: str, seed: int, as_json: bool) -> None:
-    """Learn from your own ratings, and put the change of weights into the folder.
+    """Train on your own ratings, and put the change of weights into the folder.
 
     \b
     clawback federated contribute ~/shared/team --name anna
@@ -109,7 +109,7 @@ def contribute(folder: Path, name: str, algorithm: str, seed: int, as_json: bool
 @click.option("--clear", is_flag=True, help="Remove the single updates afterwards.")
 @json_option
 def combine(folder: Path, least: int, clear: bool, as_json: bool) -> int:
-    """Put the updates of the round together. With noise it says what privacy was paid for it.
+    """Combine the updates of this round. With noise it prints the privacy loss ε so far.
 
     \b
     clawback federated combine ~/shared/team --least 5
@@ -136,7 +136,7 @@ def combine(folder: Path, least: int, clear: bool, as_json: bool) -> int:
 @FOLDER
 @json_option
 def adopt(folder: Path, as_json: bool) -> None:
-    """Take what the federation has learned as a candidate version. The gate decides by your own ratings.
+    """Take the federation's adapter as a candidate version. The gate evaluates it by your own ratings.
 
     \b
     clawback federated adopt ~/shared/team

@@ -33,7 +33,7 @@ from clawback.errors import UsageError
 )  # fmt: skip
 @click.option(
     "--consent", type=click.Choice(["yes", "no"]),
-    help="Whether whoever it is from agreed to training; no: kept to look at. A line's own `consent` outweighs it.",
+    help="Whether the author agreed to training; no: only to look at. A line's own `consent` overrides it.",
 )  # fmt: skip
 @click.option(
     "--licence", default="", metavar="L", help="Under which it came, such as CC-BY-4.0; kept with each turn."
@@ -50,7 +50,7 @@ def import_(
     phrase: bool,
     as_json: bool,
 ) -> int:
-    """Bring turns in from a file; the same file twice brings nothing twice.
+    """Import turns from a file. Importing the same file twice adds nothing.
 
     Each line is {"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit",
     "consent" (true/false), "licence"}.
@@ -79,7 +79,7 @@ def import_(
                 store, path, scale=scale, consent=consent or "", licence=licence, required=required
             )
     lines = [
-        f"{report.turns} turns and {report.feedback} pieces of feedback brought in; {report.known} were known already."
+        f"{report.turns} turns and {report.feedback} pieces of feedback imported; {report.known} were known already."
     ]
     lines += [f"  {problem}" for problem in report.problems[:20]]
     if len(report.problems) > 20:
@@ -138,7 +138,7 @@ def _locked(path: Path, to: tuple[str, ...], phrase: bool, write: Callable[[Path
     "--format", "kind", type=click.Choice(["jsonl", "argilla", "label-studio"]), default="jsonl", show_default=True,
     help="Records or tasks (JSON) that these tools read; Label Studio's configuration is written beside, as .xml.",
 )  # fmt: skip
-@click.option("--blind", is_flag=True, help="Without what anybody said (argilla, label-studio).")
+@click.option("--blind", is_flag=True, help="Leave all feedback out (argilla, label-studio).")
 @locking
 @json_option
 def export(
@@ -152,7 +152,7 @@ def export(
     phrase: bool,
     as_json: bool,
 ) -> None:
-    """Write turns with their feedback to a JSONL file that `clawback import` reads.
+    """Write turns with their feedback to a JSONL file that `clawback import` can read.
 
     \b
     clawback export mine.jsonl
@@ -163,7 +163,7 @@ def export(
     from clawback.capture import annotation_tools, importers
 
     if kind != "jsonl" and (session or person):
-        raise UsageError("--session and --person are for jsonl alone.")
+        raise UsageError("--session and --person work only with --format jsonl.")
     if kind == "jsonl" and blind:
         raise UsageError("--blind is for --format argilla and label-studio.")
     if kind != "jsonl":
@@ -195,10 +195,10 @@ def export(
 @locking
 @json_option
 def backup(path: Path, to: tuple[str, ...], phrase: bool, as_json: bool) -> None:
-    """Copy the database while it is in use (turns may go on being captured meanwhile).
+    """Copy the database, also while it is in use.
 
-    The copy of an encrypted database needs the same key. With --to or --passphrase the file is encrypted for itself: what it holds is a
-    database that needs no other key.
+    The copy of an encrypted database needs the same key. With --to or --passphrase the file itself is encrypted, and the database in it needs no
+    other key.
 
     \b
     clawback backup ~/clawback-2026-11-21.db

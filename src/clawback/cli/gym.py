@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=int, help="The same seed plays and learns the same.")
 @click.option("--live", is_flag=True, help="Put the version live if held-out tasks accept it.")
-@click.option("--resume", type=int, metavar="RUN", help="Go on with a run that was stopped or died.")
+@click.option("--resume", type=int, metavar="RUN", help="Continue a run that was stopped or died.")
 @json_option
 def gym(
     task: str | None,
@@ -100,10 +100,10 @@ def gym(
     as_json: bool,
     **how: Any,
 ) -> int:
-    """Learn from an environment: TASK is one of `clawback env list`, or with --agent a Gymnasium id.
+    """Train in an environment. TASK is one of `clawback env list`, or with --agent a Gymnasium id.
 
-    Held-out tasks are played before and after. Ctrl-C stops the run; the same command, or --resume, goes on with it, and no finished
-    episode is lost. The version that comes of it waits as a candidate unless --live is given.
+    Held-out tasks are played before and after. Ctrl-C stops the run; the same command, or --resume, continues it, and no finished
+    episode is lost. The new version stays a candidate unless --live is given.
 
     \b
     clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000
@@ -133,7 +133,7 @@ def gym(
             )
     except KeyboardInterrupt:
         click.echo(
-            "Stopped. No finished episode is lost; `clawback gym --resume RUN` (see `clawback runs`) goes on with it.",
+            "Stopped. No finished episode is lost; `clawback gym --resume RUN` (see `clawback runs`) continues it.",
             err=True,
         )
         return 130
@@ -198,7 +198,7 @@ def _text(played: Played) -> str:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def episodes(context: click.Context) -> None:
-    """Episodes: what was played, and what came of it.
+    """List and show episodes that were played.
 
     \b
     clawback episodes list --run 7 --status failed
@@ -261,7 +261,7 @@ def _row(episode: Episode) -> dict[str, Any]:
 @click.option("--tokens", is_flag=True, help="With the token ids, masks and log-probs (--json).")
 @json_option
 def show(episode: int, tokens: bool, as_json: bool) -> None:
-    """Show one episode: what was said, and what each step brought.
+    """Show one episode: its messages, and the reward of each step.
 
     \b
     clawback episodes show 120

@@ -17,7 +17,7 @@ PORT = 8753
 
 @click.group()
 def hosted() -> None:
-    """Train elsewhere, by Tinker's API: `clawback config set hosted.url URL`.
+    """Train on a remote server, through Tinker's API: `clawback config set hosted.url URL`.
 
     \b
     clawback hosted serve
@@ -37,10 +37,10 @@ def hosted() -> None:
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of samples, new LoRAs and faults.")
 def serve(port: int, host: str, model: str | None, alpha: int, faults: float, seed: int) -> None:
-    """Be a trainer: Tinker's API on this machine's own engine. Ctrl-C ends it.
+    """Run a trainer: Tinker's API on this machine's own engine. Ctrl-C ends it.
 
     Any client of that API can train here, Tinker's own SDK too. The key is the content of the token file.
-    With --faults answers fail as they do on a bad day, so that you see what your client makes of it.
+    With --faults some answers fail on purpose, so that you can test your client.
 
     \b
     clawback hosted serve
@@ -94,10 +94,9 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     help="Adapters that are held.",
 )
 def draw(port: int, model: str | None, max_cpu_loras: int) -> None:
-    """Answer like a vLLM that draws for `clawback gym --draw`: its routes on this machine's own engine.
+    """Play the part of vLLM for `clawback gym --draw`: its routes, on this machine's own engine.
 
-    To try that set-up where no vLLM can run; it is no faster than playing without --draw. It asks for no key and listens on
-    this machine alone.
+    To try that set-up where vLLM cannot run; it is no faster than `gym` without --draw. It asks for no key and listens only on this machine.
 
     \b
     clawback hosted draw
@@ -140,7 +139,7 @@ def _listen(host: str, port: int) -> socket.socket:
 @hosted.command()
 @json_option
 def check(as_json: bool) -> int:
-    """Ask the trainer of the settings what it can do, and whether it knows your model. Costs nothing.
+    """Ask the remote trainer what it can do, and whether it has your model. Costs nothing.
 
     \b
     clawback hosted check

@@ -22,14 +22,12 @@ SIDES = "[1] or [2] is better, [enter] skip, [q]uit"
 @click.command()
 @click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 400), help="How many.")
 @click.option("--rate", "rating", is_flag=True, help="Rate them one by one, with one key each.")
-@click.option(
-    "--pairs", is_flag=True, help="Two answers to the same prompt, of which you say which is better."
-)
+@click.option("--pairs", is_flag=True, help="Compare two answers to the same prompt.")
 @json_option
 def inbox(limit: int, rating: bool, pairs: bool, as_json: bool) -> None:
-    """What is worth a rating, most informative first. What nobody rated fades; it never counts as bad.
+    """List answers that are worth a rating, most informative first. Unrated answers never count as bad.
 
-    With --rate the next one is chosen anew after each rating, by what you said so far.
+    With --rate, the next answer is chosen after each rating, from all ratings so far.
 
     \b
     clawback inbox

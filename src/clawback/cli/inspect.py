@@ -70,12 +70,12 @@ def status(as_json: bool) -> None:
         number, wanted = undecided
         lines.append(f"Undecided version {number}: judged again after {max(wanted - fresh, 0)} more ratings")
     if run:
-        stopped = "" if alive(run.pid) else " (interrupted; `clawback runs resume` goes on with it)"
+        stopped = "" if alive(run.pid) else " (interrupted; `clawback runs resume` continues it)"
         stopped = stopped or (", stops after this step" if run.stop_at else "")
         lines.append(f"Training  {describe(run.progress)}{stopped}")
     lines += [balance.warning] if balance.warning else []
     if settings.model.base == config.EMBEDDED:
-        lines.append(config.DEMONSTRATION)
+        lines.append(f"Note      {config.DEMONSTRATION}")
     emit(data, "\n".join([*(fold(line, " " * 10) for line in lines), *map(fold, data["agents"])]), as_json)
 
 

@@ -17,15 +17,15 @@ from clawback.cli.common import current_home, emit, json_option
     show_default=True,
     help="Turns at most, newest first.",
 )
-@click.option("--votes", type=click.IntRange(1, 25), help="Votes a turn (default: from the settings, 3).")
+@click.option("--votes", type=click.IntRange(1, 25), help="Votes per turn (default: from the settings, 3).")
 @click.option("--hints/--no-hints", default=None, help="Also look for hints (default: from the settings).")
-@click.option("--dry-run", is_flag=True, help="Only say what it would do, and what that costs at most.")
+@click.option("--dry-run", is_flag=True, help="Only say what it would do, and the most it can cost.")
 @json_option
 def judge(limit: int, votes: int | None, hints: bool | None, dry_run: bool, as_json: bool) -> int:
-    """Let a judge model read what came after your answers and say how they were taken.
+    """Let a judge model vote on answers by what the user or a tool replied to them.
 
-    Which model, and how much it may use: [judge] in config.toml; by default the live version itself. Ctrl-C ends it; what was
-    judged stays. Exits with 1 when it had to end early.
+    [judge] in config.toml sets the model and its limits; by default the live version itself judges. Ctrl-C stops it and keeps the votes
+    so far. Exits with 1 if it had to end early.
 
     \b
     clawback judge --dry-run

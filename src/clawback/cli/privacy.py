@@ -39,11 +39,11 @@ def forget(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Delete turns for good, with all that was said about them. Versions that learned from it are marked.
+    """Delete turns for good, with all feedback on them. Versions that learned from them are marked.
 
-    With --retrain the newest version that had not learned from it goes live, a new one is trained from what is left, and the deleted answers'
-    log-probabilities under both are shown. --retrain alone does that for what was deleted before. Backups, exports and the transcripts
-    that agents keep are yours to delete.
+    With --retrain the newest version that did not learn from them goes live, a new one is trained from the rest, and the log-probabilities of
+    the deleted answers are shown under both. --retrain alone does this for earlier deletions. Backups, exports and the agents' own
+    transcripts are not deleted.
 
     \b
     clawback forget --turn 12 --turn 13
@@ -139,10 +139,10 @@ def prune(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete old turns and old versions. Without options as [privacy] keep_days and keep_versions say.
+    """Delete old turns and old versions; without options by [privacy] keep_days and keep_versions.
 
-    Turns with feedback stay unless --rated is given. The base, the live version, the one before it, and what the gate or a trial has not
-    decided about stay always.
+    Turns with feedback stay unless --rated is given. The base, the live version, the one before it, candidates and versions on trial
+    always stay.
 
     \b
     clawback prune --days 90 --dry-run

@@ -29,7 +29,7 @@ from clawback.errors import UsageError
 @click.option("--yes", is_flag=True, help="Write it without asking.")
 @json_option
 def draft(name: str, folder: Path, which: str, remove: bool, yes: bool, as_json: bool) -> None:
-    """Draft what was learned into an agent's own rules file, as a diff that you accept. For agents that do not go through the proxy.
+    """Write the learned prompt into an agent's own rules file, as a diff that you accept. For agents that do not use the proxy.
 
     \b
     clawback prompts draft --file CLAUDE.md
@@ -47,7 +47,7 @@ def draft(name: str, folder: Path, which: str, remove: bool, yes: bool, as_json:
             )
         if not remove and found.status not in ("live", "retired") and prompted.unseen(store, found):
             raise UsageError(
-                f"Nobody has accepted all of version {found.number} yet: `clawback prompts use {found.number}` first."
+                f"Some sentences of version {found.number} were never accepted: `clawback prompts use {found.number}` first."
             )
     made = prompt_drafts.draft(folder, name, "" if remove else found.prompt)
     data: dict[str, Any] = {"file": str(made.path), "diff": made.diff, "written": False}

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def prompts(ctx: click.Context) -> None:
-    """The prompt that is learned from your feedback, for models whose weights you do not have.
+    """Learn a prompt from your feedback, for models whose weights you do not have.
 
-    It stands at the end of your agent's own system prompt, put there by clawback serve. The live one is a plain file, prompt.md in Clawback's home:
-    edit it, then `clawback prompts use` puts your edit live.
+    `clawback serve` appends the live prompt to your agent's system prompt. It is a plain file, prompt.md in Clawback's home. Edit it, then
+    `clawback prompts use` puts your edit live.
 
     \b
     clawback prompts optimize --dry-run
@@ -68,8 +68,8 @@ def prompts(ctx: click.Context) -> None:
     show_default=True,
     help="How to search; gepa: pip install 'clawback[gepa]'.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what it would do, and what that costs at most.")
-@click.option("--afresh", is_flag=True, help="Do not go on with a search that was stopped.")
+@click.option("--dry-run", is_flag=True, help="Only say what it would do, and the most it can cost.")
+@click.option("--afresh", is_flag=True, help="Start anew instead of continuing a stopped search.")
 @click.option("--yes", is_flag=True, help="Do not ask before calls are paid for.")
 @json_option
 def optimize(
@@ -84,7 +84,7 @@ def optimize(
 ) -> int:
     """Search for a better prompt, and let the gate decide.
 
-    What it costs at most is said before it starts. Ctrl-C stops it; the same command goes on, and nothing is paid for twice.
+    It first prints the most that it can cost. Ctrl-C stops it; the same command continues, and nothing is paid for twice.
 
     \b
     clawback prompts optimize --dry-run
@@ -128,7 +128,7 @@ def search(
                 here, calls=calls, proposer=proposer, seed=seed, engine=engine, on_progress=follow
             )
     except KeyboardInterrupt:
-        click.echo("Stopped. What was paid for is kept: the same command goes on from there.", err=True)
+        click.echo("Stopped. What was paid for is kept: the same command continues from there.", err=True)
         return 130
     emit(found.to_dict(), fold(told(found), "  "), as_json)
     if found.unseen and found.report and found.report.accepted and sys.stdin.isatty() and not as_json:
@@ -247,7 +247,7 @@ def author(version: Version) -> str:
 @click.argument("second", type=VERSION, required=False)
 @json_option
 def diff(first: str | None, second: str | None, as_json: bool) -> None:
-    """What changed between two prompts; without two versions, from the parent's; without any, what your edit of the file changes.
+    """Show what changed between two prompts. With one version: from its parent's; with none: what your edit of the file changes.
 
     \b
     clawback prompts diff
@@ -290,7 +290,7 @@ def diff(first: str | None, second: str | None, as_json: bool) -> None:
 def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> None:
     """Put a prompt live because you say so: a version, a file, or your edit of prompt.md.
 
-    Its new sentences are shown first. That nothing showed it to be better is written down with it.
+    Its new sentences are shown first. Its record says that no evaluation found it to be better.
 
     \b
     clawback prompts use 4
@@ -312,7 +312,7 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
             edit = prompted.edited(store, here)
             if edit is None:
                 raise UsageError(
-                    f"{prompted.file(here)} says what is live. Edit it, or name a version or a --file."
+                    f"{prompted.file(here)} holds the live prompt unchanged. Edit it, or name a version or a --file."
                 )
             found = edit
         if found.status == "live":
@@ -338,7 +338,7 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
 @click.argument("version", type=VERSION, required=False)
 @json_option
 def rollback(version: str | None, as_json: bool) -> None:
-    """Go back to an older prompt; without a version, to what was live before. The same as `clawback rollback`: there is one history.
+    """Go back to an older prompt; without a version, to the previous one. The same as `clawback rollback`: prompts and adapters share one history.
 
     \b
     clawback prompts rollback

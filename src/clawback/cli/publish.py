@@ -20,7 +20,7 @@ from clawback.errors import UsageError
     type=click.Path(path_type=Path),
     help="A new folder (merged, mlx), the adapter's file (llama-cpp), the folder of models (lm-studio).",
 )
-@click.option("--base", default="", help="What the base model is called over there.")
+@click.option("--base", default="", help="What the base model is called on that server.")
 @click.option("--name", default="clawback", show_default=True, help="What the new one is to be called.")
 @click.option(
     "--presets", type=click.Path(path_type=Path), help="The presets of a llama-server that is a router."
@@ -38,7 +38,7 @@ def publish(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Make a version available to another server, and prove that it answers there.
+    """Make a version available to another server, and check that it answers there.
 
     WHERE is merged, vllm, ollama, llama-cpp, lm-studio or mlx. The base's identity is checked first.
 

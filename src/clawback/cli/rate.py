@@ -47,7 +47,7 @@ def newest(store: Store, turn: int | None, anywhere: bool = False) -> int:
             "There is no captured turn to rate yet. Use your agent, `clawback chat`, or `clawback import FILE`."
         )
     if not anywhere:
-        of = f"of {found.cwd}" if found.cwd else "of no folder that is known"
+        of = f"of {found.cwd}" if found.cwd else "without a known folder"
         named = f'turn {found.id}, {of} ("{shorten(found.response, 60)}")'
         question = f"There is no turn of this folder. The newest is {named}. Rate that one?"
         if not (sys.stdin.isatty() and click.confirm(question, default=False, err=True)):
@@ -146,7 +146,7 @@ def rate(score: int, turn: int | None, anywhere: bool, note: str, as_json: bool)
 @turn_option
 @json_option
 def undo(turn: int | None, as_json: bool) -> None:
-    """Take the last feedback back (or the last on one turn).
+    """Take back the last feedback (or the last on one turn).
 
     Versions that have already learned from it are marked, and can be retrained without it.
 
@@ -190,9 +190,9 @@ def prefer(better: int, worse: int, note: str, as_json: bool) -> None:
 @click.option("--text", help="The corrected response; without it your editor opens.")
 @json_option
 def edit(turn: int, text: str | None, as_json: bool) -> None:
-    """Say how the response of a turn should have read.
+    """Correct the response of a turn.
 
-    Without --text your editor opens with the response; save to keep your version, close without saving to leave it.
+    Without --text your editor opens with the response. Save to store your version; close without saving to change nothing.
 
     \b
     clawback edit 12
@@ -207,7 +207,7 @@ def edit(turn: int, text: str | None, as_json: bool) -> None:
                 emit({"changed": False}, "Nothing was changed.", as_json)
                 return
             text = written.rstrip("\n")
-        done(store, feedback.edit(store, turn, text), "Noted: your version of it.", as_json)
+        done(store, feedback.edit(store, turn, text), "Noted: your correction.", as_json)
 
 
 @click.command()

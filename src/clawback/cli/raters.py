@@ -9,6 +9,7 @@ import click
 
 from clawback.cli.common import current_home, emit, fold, json_option, open_store, shorten
 from clawback.errors import UsageError
+from clawback.people import name_of
 from clawback.store.raters import ROLES, Role
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def raters(context: click.Context, as_json: bool) -> None:
-    """Who rates, how far they agree, and which of their ratings contradict each other.
+    """Show who rates, how far they agree, and which of their ratings contradict each other.
 
     κ (Cohen's kappa) is agreement with the other raters beyond chance, over the turns in common (of). drift: a small p
     means that the rater has become kinder (+) or stricter (-). 2σ: ratings far from those of the others. contra: nearly the same
@@ -46,7 +47,7 @@ def raters(context: click.Context, as_json: bool) -> None:
     "--role", type=click.Choice(ROLES), default="rater", show_default=True,
     help="owner: everything. rater: rates what is assigned, and sees nothing else. viewer: reads, and changes nothing.",
 )  # fmt: skip
-@click.option("--again", is_flag=True, help="A new token (and role); the one before ends.")
+@click.option("--again", is_flag=True, help="Make a new token (and role) and revoke the old one.")
 @json_option
 def invite(name: str, role: Role, again: bool, as_json: bool) -> None:
     """Give somebody a token of their own. It is shown once; only a hash of it is kept.
@@ -55,9 +56,12 @@ def invite(name: str, role: Role, again: bool, as_json: bool) -> None:
     clawback raters invite anna
     clawback raters invite ben --role viewer
     clawback raters invite anna --again
+    CLAWBACK_HOME=~/.clawback/people/ada clawback raters invite ben
     """
     with open_store() as store:
         token = store.invite(name, role, again=again)
+    if person := name_of(current_home()):
+        token = f"{person}.{token}"  # how a server of many people knows in whose home to look
     address = f"{_url()}/#token={token}"
     text = f"{name} is a{'n' if role == 'owner' else ''} {role}. The page, with their token in it (shown this once):\n  {address}"
     emit({"name": name, "role": role, "token": token, "url": address}, text, as_json)
@@ -66,7 +70,7 @@ def invite(name: str, role: Role, again: bool, as_json: bool) -> None:
 @raters.command(name="list")
 @json_option
 def list_(as_json: bool) -> None:
-    """Who is invited, and how much of what they are asked about is done."""
+    """List who is invited, and how many of their assigned turns are rated."""
     with open_store() as store:
         rows = _invited(store)
     lines = [f"{'name':<20}{'role':<8}{'assigned':>9}{'done':>6}"]
@@ -82,7 +86,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def remove(name: str, as_json: bool) -> None:
-    """End somebody's token. What they said stays (`clawback forget --person rater:NAME` deletes it)."""
+    """Revoke somebody's token. Their ratings stay (`clawback forget --person rater:NAME` deletes them)."""
     with open_store() as store:
         gone = store.remove_rater(name)
     emit({"name": gone.name}, f"{gone.name}'s token is good for nothing any more.", as_json)
@@ -90,16 +94,25 @@ def remove(name: str, as_json: bool) -> None:
 
 @raters.command()
 @click.option(
-    "--to", "names", multiple=True, metavar="NAME", help="To whom (default: all raters and owners)."
+    "--to",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A rater; repeatable (default: all raters and owners).",
 )
 @click.option(
-    "--turn", "turns", multiple=True, type=int, metavar="ID", help="Which (default: the newest unrated)."
+    "--turn",
+    "turns",
+    multiple=True,
+    type=int,
+    metavar="ID",
+    help="A turn to assign; repeatable (default: the newest unrated).",
 )
 @click.option(
     "--count", type=click.IntRange(1, 10_000), default=40, show_default=True, help="How many turns."
 )
 @click.option("--overlap", type=click.IntRange(1, 20), default=2, show_default=True, help="Raters of a shared turn.")  # fmt: skip
-@click.option("--shared", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of turns that several rate; the others go to one.")  # fmt: skip
+@click.option("--shared", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of the turns that go to several raters; the others go to one.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only say what it would do.")
 @json_option
 def assign(
@@ -111,9 +124,9 @@ def assign(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Ask people about turns, the same turns several of them, so that it can be said how far they agree.
+    """Assign turns to raters, each turn to several, so that their agreement can be measured.
 
-    All pairs of raters come to have about as many turns in common. Nobody sees what others said, or which version answered.
+    All pairs of raters get about as many turns in common. Nobody sees the others' ratings, or which version answered.
 
     \b
     clawback raters assign --count 40 --overlap 2
@@ -164,7 +177,7 @@ def _unrated(store: Store, count: int, before: dict[int, list[str]]) -> list[int
     found = answers(store.turns(limit=count * 4 + 400, rated=False, kind="main"))
     new = [turn.id for turn, _ in found if turn.id not in before][:count]
     if not new:
-        raise UsageError("There is no unrated answer that nobody is asked about. Name turns with --turn.")
+        raise UsageError("Every unrated answer is assigned already. Name turns with --turn.")
     return new[::-1]
 
 

@@ -19,9 +19,9 @@ from clawback.cli.common import emit, json_option, open_store
 )
 @json_option
 def report(output: Path, as_json: bool) -> None:
-    """Write one HTML file: satisfaction over time and by version, gate, surveys, raters, and where ratings lean.
+    """Write one HTML file: satisfaction over time and by version, gate, surveys, raters, and groups that are rated differently.
 
-    Nothing of what was said is in it, but names of raters. With --json the figures are printed as well.
+    It holds no text of any turn, but names of raters. With --json the figures are printed as well.
 
     \b
     clawback report

@@ -23,7 +23,7 @@ SCALE = click.option(
 
 @click.group()
 def reward() -> None:
-    """A model of what you like, trained on your ratings: train it, see what it is worth, score answers.
+    """Train a reward model on your ratings, evaluate it, and score answers with it.
 
     \b
     clawback reward train
@@ -60,7 +60,7 @@ def train(
     data: Path | None, scale: str, encoder: str, revision: str | None, targets: Any, members: int, epochs: int | None,
     max_length: int, hold_out: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Train the reward model on your ratings, or on a file, and put it in the place of the one before.
+    """Train the reward model on your ratings, or on a file; it replaces the previous one.
 
     \b
     clawback reward train
@@ -100,9 +100,9 @@ def train(
 def evaluate(
     data: Path | None, scale: str, folds: int | None, similarity: bool, seed: int, as_json: bool
 ) -> int:
-    """What the reward model is worth on prompts that it has not seen, beside length and similarity; 95 % intervals.
+    """Evaluate the reward model on unseen prompts, beside length and similarity; 95 % intervals.
 
-    With your own ratings it also says whether the model and you have parted over the versions; then it exits with 1.
+    On your own ratings it also checks whether its scores rise over the versions while your ratings do not; then it exits with 1.
 
     \b
     clawback reward eval
@@ -154,10 +154,10 @@ def evaluate(
 )
 @json_option
 def score(path: Path, output: Path | None, scale: str, judge: bool, as_json: bool) -> None:
-    """Score answers: each line of the file again, with `reward`, `expected` (calibrated) and `doubt`.
+    """Score answers: writes each line of the file with `reward`, `expected` (calibrated) and `doubt`.
 
-    Lines are {"prompt" or "messages", "response"}. `doubt` is the standard deviation between the members, on the scale asked for. A judge
-    gives `reward` alone.
+    Lines are {"prompt" or "messages", "response"}. `doubt` is the standard deviation between the ensemble members, on the requested
+    scale. A judge gives only `reward`.
 
     \b
     clawback reward score answers.jsonl

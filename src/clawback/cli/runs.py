@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def runs(context: click.Context, limit: int, as_json: bool) -> None:
-    """List training runs, newest first; show one, stop one, go on with one.
+    """List training runs, newest first; show, stop or resume one.
 
     \b
     clawback runs
@@ -57,7 +57,7 @@ def ending(run: Run) -> str:
 @click.argument("run", type=int)
 @json_option
 def show(run: int, as_json: bool) -> None:
-    """Show one run: what it learned from, what came of it, and its curves.
+    """Show one run: its inputs, its result, and its curves.
 
     \b
     clawback runs show 4
@@ -95,7 +95,7 @@ def curves(steps: list[dict[str, Any]]) -> list[str]:
 @click.argument("run", type=int, required=False)
 @json_option
 def stop(run: int | None, as_json: bool) -> None:
-    """Stop the run under way after its step; its checkpoint is kept, and `runs resume` goes on with it.
+    """Stop the current run after its step. Its checkpoint is kept; `runs resume` continues it.
 
     \b
     clawback runs stop
@@ -104,10 +104,10 @@ def stop(run: int | None, as_json: bool) -> None:
 
     found = jobs.stop(current_home(), run)
     text = (
-        f"Run {found.id} is stopped. `clawback runs resume` goes on with it."
+        f"Run {found.id} is stopped. `clawback runs resume` continues it."
         if found.status == "stopped"
         else f"Run {found.id} stops after the step under way ({describe(found.progress)}); `clawback runs` shows when it has. "
-        "`clawback runs resume` goes on with it."
+        "`clawback runs resume` continues it."
     )
     emit(asdict(found), text, as_json)
 
@@ -115,25 +115,22 @@ def stop(run: int | None, as_json: bool) -> None:
 @runs.command()
 @click.argument("run", type=int, required=False)
 @click.option(
-    "--background", is_flag=True, help="In a process of its own; `clawback status` shows how far it is."
+    "--background", is_flag=True, help="In a separate process; prints the run's number once it has begun."
 )
 @json_option
 def resume(run: int | None, background: bool, as_json: bool) -> int:
-    """Go on with the newest run from its checkpoint, if it was stopped or its process died.
+    """Continue the newest run from its checkpoint, if it was stopped or its process died.
 
     \b
     clawback runs resume
     clawback runs resume --background
     """
     from clawback import jobs
-    from clawback.cli.train import train_here
+    from clawback.cli.train import in_background, train_here
 
     here = current_home()
     found = jobs.resumable(here, run)
     number = found.id if found.status == "stopped" else None  # one that died is taken up by itself
     if background:
-        started = jobs.start(here, resume=number)
-        text = f"Run {found.id} goes on in the background." if started else "A run is training already."
-        emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
-        return 0
+        return in_background(here, as_json, resume=number)
     return train_here(here, as_json, resume=number)

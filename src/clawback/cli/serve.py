@@ -44,12 +44,12 @@ CLOSING_SECONDS = 10
 )
 @click.option("--host", help="The address to listen on. [default: 127.0.0.1, this machine alone]")
 @click.option(
-    "--upstream", metavar="URL", help="A server that answers, which is passed through and recorded."
+    "--upstream", metavar="URL", help="Another server that answers; its answers are passed on and recorded."
 )
 @click.option(
     "--people",
     is_flag=True,
-    help="Answer everybody of `clawback people list`, each from a home of their own.",
+    help="Serve everybody in `clawback people list`, each from a separate home.",
 )
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="warning", show_default=True
@@ -79,15 +79,26 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
             f"The upstream {settings.upstream!r} is no address: it begins with http:// or https://."
         )
     if people and settings.upstream:
-        raise UsageError("Many people are answered by the embedded engine: leave --upstream out.")
+        raise UsageError("With --people the embedded engine answers: leave --upstream out.")
+    if people and (names := invited(here)):
+        click.echo(
+            fold(
+                f"With --people the home {here.root} is not served: the tokens of its raters ({', '.join(names)}) open nothing. "
+                f"Invite raters into a person's home: CLAWBACK_HOME={here.root}/people/NAME clawback raters invite RATER",
+                err=True,
+            ),
+            err=True,
+        )
     listening = listen(settings.host, settings.port)
     number = listening.getsockname()[1]
     token = "the token of each" if people else secret(here.root / "token")
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     click.echo(f"Clawback answers on http://{shown}:{number}  (Ctrl-C ends it)")
     # Not into a journal or a file that others may read.
-    key = token if people or sys.stdout.isatty() else f"…  (the token is in {here.root / 'token'})"
-    click.echo(f"The page:            http://{shown}:{number}/#token={key}")
+    hidden = not people and not sys.stdout.isatty()
+    click.echo(f"The page:            http://{shown}:{number}/#token={'…' if hidden else token}")
+    if hidden:
+        click.echo(f"The token is in:     {here.root / 'token'}")
     base = config.load(here.config).model.base
     if settings.upstream:
         click.echo(f"Upstream:            {settings.upstream} answers; its answers are recorded")
@@ -111,6 +122,14 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
         server.run(sockets=[listening])
     if not server.started:
         raise ClawbackError("The server could not start; the lines above say why.")
+
+
+def invited(here: Home) -> list[str]:
+    """Who has a rater's token of this home; nobody where there is no store yet."""
+    if not here.database.exists():
+        return []
+    with open_store() as store:
+        return [one.name for one in store.invited()]
 
 
 def keep_log(here: Home) -> None:
@@ -226,9 +245,9 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
 @click.option("--stop", is_flag=True, help="End the trial; the live version stays.")
 @json_option
 def trial(version: str | None, share: float, alpha: float, stop: bool, as_json: bool) -> None:
-    """Try a version on a share of the sessions, until what you say of both decides; without one: how the trial stands.
+    """Try a version on a share of the sessions until your ratings of both decide. Without a version: show the trial.
 
-    It may be looked at as often as you like. The better version then goes live by itself.
+    You may look at it as often as you like: the test stays valid. The better version then goes live by itself.
 
     \b
     clawback trial 3 --share 0.2
@@ -272,7 +291,7 @@ def trial(version: str | None, share: float, alpha: float, stop: bool, as_json: 
 @click.command()
 @click.argument("score", type=click.IntRange(1, 5), required=False)
 @version_option()
-@click.option("--person", default="", help="Who says so, where several people use it.")
+@click.option("--person", default="", help="Who answers, if several people use it.")
 @click.option("--note", default="", help="Why.")
 @json_option
 def survey(score: int | None, which: str, person: str, note: str, as_json: bool) -> None:

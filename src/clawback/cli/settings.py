@@ -43,7 +43,7 @@ def _data(key: str, chosen: settings_file.Config) -> dict[str, Any]:
 @click.argument("key")
 @json_option
 def get(key: str, as_json: bool) -> None:
-    """Print what a setting stands at; with --json also its default, and what it takes.
+    """Print the value of a setting; with --json also its default and what it accepts.
 
     \b
     clawback config get model.base
@@ -82,7 +82,7 @@ def set_(key: str, value: str, as_json: bool) -> None:
 @click.argument("key")
 @json_option
 def unset(key: str, as_json: bool) -> None:
-    """Take a setting out of the file, so that its default counts.
+    """Remove a setting from the file, so that its default applies.
 
     \b
     clawback config unset training.preset
@@ -102,7 +102,7 @@ def unset(key: str, as_json: bool) -> None:
 @click.argument("section", required=False)
 @json_option
 def list_(section: str | None, as_json: bool) -> None:
-    """List all settings, or those of a section. What is not the default is marked with *.
+    """List all settings, or those of a section. * marks values that are not the default.
 
     \b
     clawback config list
@@ -138,9 +138,9 @@ def path(as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be set, and set nothing.")
 @json_option
 def import_(file: Path, dry_run: bool, as_json: bool) -> int:
-    """Take over the settings of OpenClaw-RL (YAML or JSON). Every key of the file is answered for.
+    """Import the settings of OpenClaw-RL (YAML or JSON), with a line about each key of the file.
 
-    Exits with 1 where a key is known to nobody; what is known is set all the same.
+    Exits with 1 if a key is unknown; the others are set all the same.
 
     \b
     clawback config import training_config.yaml --dry-run

@@ -23,7 +23,7 @@ T = TypeVar("T")
 @click.option(
     "--yes", is_flag=True, help="Ask nothing; take what is named here, and the defaults for the rest."
 )
-@click.option("--remove", is_flag=True, help="Take out exactly what was put in. Ratings and versions stay.")
+@click.option("--remove", is_flag=True, help="Remove exactly what was added. Ratings and versions stay.")
 @click.option(
     "--agent", "agents", multiple=True, metavar="AGENT",
     help="Whose turns to capture (repeatable): claude-code, codex, openclaw, gemini-cli, …, or none.",
@@ -37,7 +37,7 @@ T = TypeVar("T")
 @click.option(
     "--preset",
     type=click.Choice(PRESETS),
-    help="How boldly to learn: careful drifts least, aggressive learns fastest.",
+    help="How far a run may move the model: careful drifts least, aggressive learns fastest.",
 )
 @click.option(
     "--settings", type=click.Path(path_type=Path),
@@ -52,10 +52,10 @@ def init(
     yes: bool, remove: bool, agents: tuple[str, ...], model: str | None, upstream: str | None, preset: str | None,
     settings: Path | None, service: bool | None, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Set Clawback up with your agents, or take it out again.
+    """Set Clawback up with your agents, or remove it.
 
-    Looks at what is on this machine and proposes; says what it will change before it changes anything, merges with what is
-    there, keeps what was there before, and may be run as often as you like.
+    It detects agents and models on this machine and proposes a set-up. It shows every change first, merges with existing settings and keeps
+    a copy of them. You may run it as often as you like.
 
     \b
     clawback init
@@ -138,9 +138,7 @@ def _ask(
     if preset is None:
         click.echo("\n" + "\n".join(f"  {name:<11} {what}" for name, what in setup.PRESETS.items()))
         kinds = click.Choice(PRESETS)
-        proposed = replace(
-            proposed, preset=str(click.prompt("How boldly", type=kinds, default=proposed.preset))
-        )
+        proposed = replace(proposed, preset=str(click.prompt("Preset", type=kinds, default=proposed.preset)))
     if service is None and seen.service:
         keep = click.confirm("Keep `clawback serve` running in the background", default=proposed.service)
         proposed = replace(proposed, service=keep)
@@ -163,7 +161,7 @@ def _wrote(paths: list[Path], nothing: str) -> list[str]:
 @click.command()
 @json_option
 def doctor(as_json: bool) -> int:
-    """Find out what is wrong, and say how to mend it. Exits with 1 when something is.
+    """Find out what is wrong, and say how to fix it. Exits with 1 if something is.
 
     \b
     clawback doctor
@@ -180,7 +178,7 @@ def doctor(as_json: bool) -> int:
     lines.append(
         f"\n{wrong} thing{'' if wrong == 1 else 's'} to mend."
         if wrong
-        else "\nAll is well. Next: `clawback status`"
+        else "\nEverything is in order. Next: `clawback status`"
     )
     emit(findings, "\n".join(lines), as_json)
     return 0 if all(f["ok"] for f in findings) else 1

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from clawback.jobs.training import Outcome
     from clawback.records import Version
 
+FOLLOW = "`clawback status` shows how far it is."
 LINE_SECONDS = 15.0
 """How often a phase says how far it is where no bar is drawn."""
 
@@ -161,19 +162,21 @@ def figures(progress: Mapping[str, Any]) -> str:
     "--algorithm", metavar="A", help="auto, mis-po, reinforce, grpo, … (default: from the settings, auto)."
 )
 @click.option(
-    "--preset", type=click.Choice(["careful", "balanced", "aggressive"]), help="How boldly to learn."
+    "--preset",
+    type=click.Choice(["careful", "balanced", "aggressive"]),
+    help="How far the run may move the model.",
 )
 @click.option("--seed", type=int, help="The same feedback and seed give the same version.")
-@click.option("--processes", type=click.IntRange(1, 64), help="Share each step's gradient out among so many.")
+@click.option("--processes", type=click.IntRange(1, 64), help="Number of processes that share each step.")
 @click.option(
     "--config",
     "accelerate",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Processes and machines as `accelerate config` wrote them.",
+    help="Take processes and machines from a file of `accelerate config`.",
 )
 @click.option(
-    "--background", is_flag=True, help="In a process of its own; `clawback status` shows how far it is."
+    "--background", is_flag=True, help="In a separate process; prints the run's number once it has begun."
 )
 @json_option
 def train(
@@ -185,10 +188,10 @@ def train(
     background: bool,
     as_json: bool,
 ) -> int:
-    """Train a new version now, from all feedback that stands, and let the gate decide.
+    """Train a new version now, from all feedback, and let the gate decide whether it goes live.
 
-    A run that was interrupted is finished first. Ctrl-C stops it, and `clawback runs resume` goes on. With --processes each holds the base,
-    and the step's gradient is shared out; on several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
+    An interrupted run is finished first. Ctrl-C stops the run; `clawback runs resume` continues it. With --processes each process holds the
+    base and computes a share of each step's gradient. On several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
     the others with their NODE_RANK (docs/scale.md).
 
     \b
@@ -216,11 +219,39 @@ def train(
         raise UsageError("A run in the background has one process: leave --background or --processes out.")
     if background:
         jobs.startable(here, algorithm)
-        started = jobs.start(here, algorithm=algorithm, preset=preset, seed=seed)
-        text = "Training in the background." if started else "A run is training already."
-        emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
-        return 0
+        return in_background(here, as_json, algorithm=algorithm, preset=preset, seed=seed)
     return train_here(here, as_json, algorithm=algorithm, preset=preset, seed=seed, processes=count)
+
+
+def in_background(here: Home, as_json: bool, **how: Any) -> int:
+    """Train in a process of its own, and say which run it is once that has begun. Raises ``ClawbackError`` where it fails before."""
+    from clawback import jobs
+
+    process = jobs.start(here, **how)
+    if process is None:
+        with open_store() as store:
+            run = store.active_run()
+        name = f"Run {run.id}" if run else "A run"
+        emit(
+            {"started": False, "run": run.id if run else None},
+            f"{name} is training already. {FOLLOW}",
+            as_json,
+        )
+        return 0
+    if not as_json and sys.stderr.isatty():
+        click.echo("Loading the model and measuring this machine …", err=True)
+    try:
+        run = jobs.begun(here, process)
+    except KeyboardInterrupt:  # ends the waiting alone: the process is of a session of its own
+        run = None
+    text = (
+        f"Run {run.id} is training in the background ({run.algorithm}). {FOLLOW}"
+        if run
+        else f"Process {process.pid} is still preparing its run. `clawback runs` lists the run once it has begun; "
+        "`clawback doctor` tells of it if it fails."
+    )
+    emit({"started": True, "run": run.id if run else None}, fold(text), as_json)
+    return 0
 
 
 def train_here(here: Home, as_json: bool, **how: Any) -> int:
@@ -299,7 +330,7 @@ def interrupted(here: Home) -> str:
     except NotFound:
         return "Stopped before a run had begun. Your ratings are safe."
     return (
-        f"Run {run.id} was stopped ({describe(run.progress)}). Your ratings are safe. `clawback runs resume` goes on with it, "
+        f"Run {run.id} was stopped ({describe(run.progress)}). Your ratings are safe. `clawback runs resume` continues it, "
         "`clawback train` begins a new one."
     )
 
@@ -308,9 +339,9 @@ def interrupted(here: Home) -> str:
 @click.argument("version", type=VERSION)
 @json_option
 def gate(version: str, as_json: bool) -> int:
-    """Judge a version against the live one (nothing is put live or taken back). Exits with 1 when it is not better.
+    """Evaluate a version against the live one, without putting anything live. Exits with 1 if it is not better.
 
-    A version that brings another prompt is judged by answers that are asked for ([prompts]), which may cost money.
+    For a version with another prompt, answers are requested from the model of [prompts], which may cost money.
 
     \b
     clawback gate 3

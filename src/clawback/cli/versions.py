@@ -22,11 +22,15 @@ JUDGED_PROMPTS = 50
 
 @click.command()
 @click.option(
-    "--report", "which", type=VERSION, metavar="V", help="What the gate found about it: a number, or live."
+    "--report",
+    "which",
+    type=VERSION,
+    metavar="V",
+    help="Show the gate's report on a version: a number, or live.",
 )
 @json_option
 def versions(which: str | None, as_json: bool) -> None:
-    """List versions: what they are, which one is live, and what the gate said.
+    """List versions, which one is live, and how the gate judged them.
 
     \b
     clawback versions
@@ -69,7 +73,7 @@ def line(version: Version) -> str:
 @click.argument("version", type=VERSION, required=False)
 @json_option
 def rollback(version: str | None, as_json: bool) -> None:
-    """Go back to an older version; without one to the version that was live before. base is the base model.
+    """Go back to an older version; without VERSION to the previous live one. base is the base model.
 
     \b
     clawback rollback
@@ -125,10 +129,10 @@ def compare(
     count: int | None,
     as_json: bool,
 ) -> None:
-    """Two versions side by side on the same prompts. A version is a number, base or live.
+    """Show two versions side by side on the same prompts. A version is a number, base or live.
 
-    With --judge a model says which of both is better, each pair in both orders; the win rate is also told as it
-    would be at equal length. A judge that is the live version itself is no fair one: name another in [judge].
+    With --judge a model says which answer is better, each pair in both orders, and the win rate is given as it is and at equal length. The
+    live version is not a fair judge of itself: set another model in [judge].
 
     \b
     clawback compare base live

@@ -94,8 +94,8 @@ class Collector:
             misses, self._missed = misses + 1, self._missed + 1
             if misses > 4 * wanted:
                 raise EnvironmentFailure(
-                    f"{misses} groups of episodes of {self.rollouts.worlds.name} could not be learned from in one round: their worlds broke, "
-                    "or they took longer than the staleness that is allowed. `clawback episodes list` shows why."
+                    f"{misses} groups of episodes of {self.rollouts.worlds.name} could not be used in one round: their environments "
+                    "failed, or they exceeded the allowed staleness. `clawback episodes list` shows why."
                 )
         return sorted((e for group in chosen for e in group), key=lambda e: e.number)
 

@@ -186,7 +186,7 @@ class Rollouts:
         if callable(
             end := getattr(self.worlds, "aclose", None)
         ):  # what its episodes shared, such as a browser
-            self._loop.submit(_quietly(end()))
+            self._loop.submit(partial(_quietly, end))
         self._loop.close()
         if callable(end := getattr(self.conversations, "close", None)):
             end()
@@ -205,10 +205,10 @@ class Rollouts:
 
     def _open(self, order: Order, attempt: int) -> _Live:
         world = self.worlds.make()
-        return _Live(order, world, self._ask(world.reset(order.task, order.seed)), attempt)
+        return _Live(order, world, self._ask(partial(world.reset, order.task, order.seed)), attempt)
 
-    def _ask(self, what: Awaitable[T]) -> Future[T]:
-        return self._loop.submit(_within(what, self.how.timeout))
+    def _ask(self, what: Callable[[], Awaitable[T]]) -> Future[T]:
+        return self._loop.submit(partial(_within, what, self.how.timeout))
 
     def _answered(self) -> list[_Live]:
         """Those whose world has answered, in the order in which they were started."""
@@ -283,7 +283,7 @@ class Rollouts:
         )
 
     def _let_go(self, live: _Live) -> None:
-        self._loop.submit(_quietly(live.world.close()))
+        self._loop.submit(partial(_quietly, live.world.close))
 
     def _reply(self, ready: Sequence[_Live]) -> None:
         """One batch of replies; each is handed to its world."""
@@ -300,15 +300,15 @@ class Rollouts:
             branch = live.dialogue.branch
             start, end, _ = live.dialogue.wrote(sampled.ids, sampled.logprobs, sampled.finished)
             live.steps.append(EpisodeStep(branch, start, end, update=self.update, ended=sampled.finished))
-            live.answer = self._ask(live.world.step(live.dialogue.messages[-1]))
+            live.answer = self._ask(partial(live.world.step, live.dialogue.messages[-1]))
 
     def _check(self) -> None:
         """Raises ``EnvironmentFailure`` where most worlds break."""
         tries = self.over + self.broken
         if self.broken >= FEWEST_FAILED and self.broken > MOST_FAILED * tries:
             raise EnvironmentFailure(
-                f"{self.broken} of {tries} tries at {self.worlds.name} ended because the environment broke, not the policy. "
-                "`clawback episodes list` shows why; mend it, then go on."
+                f"{self.broken} of {tries} tries at {self.worlds.name} ended because the environment failed, not the policy. "
+                "`clawback episodes list` shows why; fix it, then resume."
             )
 
 
@@ -320,23 +320,23 @@ def scored(step: EpisodeStep, said: Step, penalty: float) -> EpisodeStep:
     )
 
 
-async def _within(what: Awaitable[T], seconds: float) -> T:
+async def _within(what: Callable[[], Awaitable[T]], seconds: float) -> T:
     try:
-        return await asyncio.wait_for(what, seconds)
+        return await asyncio.wait_for(what(), seconds)
     except TimeoutError:
         raise EnvironmentFailure(f"the environment did not answer within {seconds:.0f} s") from None
 
 
-async def _quietly(what: Awaitable[None]) -> None:
+async def _quietly(what: Callable[[], Awaitable[None]]) -> None:
     """A world that cannot be closed is one more that broke; its episode is over all the same."""
     with suppress(Exception):
-        await asyncio.wait_for(what, 30)
+        await asyncio.wait_for(what(), 30)
 
 
-async def _into(what: Coroutine[Any, Any, T], answer: Future[T]) -> None:
+async def _into(what: Callable[[], Coroutine[Any, Any, T]], answer: Future[T]) -> None:
     """What comes of ``what``, into ``answer``, unless nobody wants it any more."""
     try:
-        came = await what
+        came = await what()
     except BaseException as error:
         with suppress(InvalidStateError):
             answer.set_exception(error)
@@ -346,18 +346,21 @@ async def _into(what: Coroutine[Any, Any, T], answer: Future[T]) -> None:
 
 
 class _Loop:
-    """An event loop in a thread of its own."""
+    """An event loop in a thread of its own.
+
+    It is handed calls, not coroutines: what is cancelled before its turn comes has no coroutine yet that nobody would await.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._asked: deque[tuple[Coroutine[Any, Any, Any], Future[Any]]] = deque()
+        self._asked: deque[tuple[Callable[[], Coroutine[Any, Any, Any]], Future[Any]]] = deque()
         self._woken = False
         self._running: set[asyncio.Task[None]] = set()
         """The loop itself holds its tasks weakly."""
         self._thread = threading.Thread(target=self._loop.run_forever, name="worlds", daemon=True)
         self._thread.start()
 
-    def submit(self, what: Coroutine[Any, Any, T]) -> Future[T]:
+    def submit(self, what: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """To be run. The loop is woken once for all that is asked before it comes to it: waking costs more than a quick world's step."""
         answer: Future[T] = Future()
         self._asked.append((what, answer))
@@ -371,7 +374,6 @@ class _Loop:
         while self._asked:
             what, answer = self._asked.popleft()
             if answer.cancelled():
-                what.close()
                 continue
             task = self._loop.create_task(_into(what, answer))
             self._running.add(task)
@@ -392,7 +394,7 @@ class _Loop:
             if others:
                 await asyncio.wait(others, timeout=5)
 
-        self.submit(rest()).result()
+        self.submit(rest).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
         self._loop.close()

@@ -54,7 +54,7 @@ class Terms:
             raise UsageError("Krum takes one person's change as it is: leave the step at 1.")
         if self.noise and (not self.clip or self.rule != "mean"):
             raise UsageError(
-                "Noise needs a clip and the rule `mean`: of the others nobody knows how far one person moves them."
+                "Noise needs a clip and the rule `mean`: the other rules do not bound the influence of one person."
             )
 
 
@@ -64,7 +64,7 @@ def begin(folder: Path, terms: Terms) -> None:
     if (folder / TERMS).exists():
         if read_terms(folder) != terms:
             raise UsageError(
-                f"{folder / TERMS} says something else already. Take another folder, or keep to it."
+                f"{folder / TERMS} already holds other terms. Choose another folder, or use these terms."
             )
         return
     replace(folder / TERMS, (json.dumps(asdict(terms), indent=2) + "\n").encode(), mode=0o644)
@@ -109,7 +109,7 @@ def get(path: Path, like: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, Arra
 
     try:
         if path.stat().st_size > LARGEST:
-            raise UsageError(f"{path} is larger than any honest update.")
+            raise UsageError(f"{path} is too large to be an update.")
         with safe_open(path, framework="numpy") as file:
             said = dict(file.metadata() or {})
             found = {name: np.asarray(file.get_tensor(name), dtype=np.float64) for name in file.keys()}  # noqa: SIM118

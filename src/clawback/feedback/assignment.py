@@ -35,7 +35,7 @@ def plan(
     """
     if not 1 <= overlap <= len(raters):
         raise UsageError(
-            f"{overlap} raters a turn are wanted, and there are {len(raters)}: `clawback raters invite NAME`."
+            f"{overlap} raters per turn were requested, but there are {len(raters)}: `clawback raters invite NAME`."
         )
     if not 0 <= shared <= 1:
         raise UsageError("The share of turns that several rate is from 0 to 1.")

@@ -154,11 +154,11 @@ class Endpoint:
                     raise NoAnswer(f"the judge at {self.url} cannot be reached: {error}") from None
                 wait = self._backoff(attempt)
             except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-                raise NoAnswer("the judge's reply is not of the form that its dialect has") from None
+                raise NoAnswer("the judge's reply does not have the form of its API") from None
             finally:
                 self.budget.settle(held, used)
             self.budget.pause(wait)
-        raise NoAnswer("the judge refuses however it is asked")
+        raise NoAnswer("the judge refuses every form of the request")
 
     def _backoff(self, attempt: int) -> float:
         return float(self.pause * 2 ** (attempt - 1) * random.uniform(0.75, 1.25))

@@ -54,7 +54,7 @@ class Journal:
         would = self.spent + cost
         if why := self.cap.refuses(would):
             raise CapReached(
-                f"The next request would bring this run to {why}. Nothing is lost: raise the limit, and `clawback runs resume` goes on."
+                f"The next request would bring this run to {why}. Nothing is lost: raise the limit, and `clawback runs resume` continues it."
             )
         self.numbers[name] = len(self.numbers) + 1
         self.spent = would

@@ -103,7 +103,7 @@ class Loop:
                     {"phase": "alert", "text": f"The trainer has forgotten this run ({error}); going on."}
                 )
                 self.journal.forget()
-        raise HostedError(f"{self.where.url} forgets its models again and again; it cannot be trained there.")
+        raise HostedError(f"{self.where.url} keeps losing its models, so nothing can be trained there.")
 
     def _begin(self) -> None:
         known = self._known()
@@ -163,7 +163,7 @@ class Loop:
         gap = float((values - torch.tensor(drawn.logprobs)).abs().mean())
         if not gap <= MOST_GAP:
             raise HostedError(
-                f"What answers over there is not what learns: log-probs of its sampler and its trainer differ by {gap:.2f} nats a token "
+                f"The remote sampler and trainer do not hold the same model: log-probs of its sampler and its trainer differ by {gap:.2f} nats a token "
                 f"(limit {MOST_GAP}). Another model, template or precision is at work; nothing was learned."
             )
         self.journal.fact("gap", gap)

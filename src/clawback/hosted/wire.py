@@ -111,7 +111,7 @@ class Wire:
             if time.monotonic() + wait > until:
                 raise HostedError(
                     f"{self.url} has not answered for {self.timeout:.0f} seconds ({why}). What was done there is kept: "
-                    "`clawback runs resume` goes on."
+                    "`clawback runs resume` continues it."
                 )
             self.repeated += 0 if patient else 1
             self.sleep(wait)
@@ -141,7 +141,7 @@ class Wire:
                 if urlsplit(url).scheme not in ("http", "https"):
                     raise HostedError(f"{self.url} sends a download to {url[:80]}.") from None
                 known.pop("x-api-key", None)  # a storage that nobody named must not get it
-        raise HostedError(f"{self.url} sends a download round in circles.")
+        raise HostedError(f"{self.url} redirects a download in circles.")
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

@@ -1,8 +1,8 @@
 """When and where a run happens."""
 
-from clawback.jobs.background import maybe_train, start
+from clawback.jobs.background import begun, maybe_train, start
 from clawback.jobs.checks import startable
 from clawback.jobs.control import resumable, stop
 from clawback.jobs.training import Outcome, train_once
 
-__all__ = ["Outcome", "maybe_train", "resumable", "start", "startable", "stop", "train_once"]
+__all__ = ["Outcome", "begun", "maybe_train", "resumable", "start", "startable", "stop", "train_once"]

@@ -39,10 +39,8 @@ def resumable(home: Home, number: int | None = None) -> Run:
     if run is None:
         raise NotFound("There is no run yet. `clawback train` begins one.")
     if (run.recipe.get("extra") or {}).get("gym"):
-        raise UsageError(f"Run {run.id} plays episodes: `clawback gym --resume {run.id}` goes on with it.")
+        raise UsageError(f"Run {run.id} plays episodes: `clawback gym --resume {run.id}` continues it.")
     if run.status not in ("stopped", "running") or newest is None or run.id != newest.id:
         why = f"is {run.status}" if newest is None or run.id == newest.id else "is not the newest"
-        raise UsageError(
-            f"Run {run.id} {why}, so there is nothing to go on with. `clawback train` begins a new one."
-        )
+        raise UsageError(f"Run {run.id} {why}, so it cannot be resumed. `clawback train` begins a new one.")
     return run

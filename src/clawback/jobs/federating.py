@@ -79,7 +79,7 @@ def contribute(
             )
             checks.enough(samples)
             if not train:
-                raise TrainingError("All that was rated is kept for the gate: rate a few more answers.")
+                raise TrainingError("All rated turns are held out for the gate: rate a few more answers.")
             policy = _policy(settings, terms, folder)
             before = _b(policy)
             for parameter, part in _parts(policy):

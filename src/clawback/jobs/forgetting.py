@@ -105,7 +105,7 @@ def needs_training(db: Store) -> None:
     """Raises ``UsageError`` where no version that answers learned from what was deleted."""
     if not db.live().stale:
         raise UsageError(
-            "The live version has learned from nothing that was deleted: there is nothing to train anew."
+            "The live version learned from nothing that was deleted, so there is nothing to retrain."
         )
 
 

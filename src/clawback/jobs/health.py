@@ -75,7 +75,7 @@ def _database(home: Home) -> Iterator[Finding]:
             "fix": f"Put a backup in place of {home.database} (made with `clawback backup`).",
         }
     else:
-        yield _well("the database is whole")
+        yield _well("the database is intact")
 
 
 def _glance(home: Home) -> Iterator[Finding]:
@@ -86,7 +86,7 @@ def _glance(home: Home) -> Iterator[Finding]:
     with store.connect(home.database) as db:
         turns = db.count_turns()
         db.turns(limit=1)
-    yield _well(f"the database can be read ({turns} turns; `clawback doctor` reads it to its end)")
+    yield _well(f"the database can be read ({turns} turns; `clawback doctor` checks all of it)")
 
 
 def _versions(home: Home) -> Iterator[Finding]:
@@ -100,10 +100,10 @@ def _versions(home: Home) -> Iterator[Finding]:
         yield {
             "ok": False,
             "what": str(error),
-            "fix": "Go back with `clawback rollback` (the next answer or run does it by itself).",
+            "fix": "Go back with `clawback rollback` (the next answer or run does so by itself).",
         }
     else:
-        yield _well(f"the live version ({live.number}) is whole")
+        yield _well(f"the live version ({live.number}) is intact")
 
 
 def _agents(home: Home) -> Iterator[Finding]:
@@ -139,19 +139,19 @@ def _server(home: Home) -> Iterator[Finding]:
     if announced and not taken:
         yield {
             "ok": False,
-            "what": f"the server on port {port} is not running, though it was not stopped",
-            "fix": f"Start it again (`clawback serve`), or remove {told}. Hooks work meanwhile, only slower.",
+            "what": f"the server on port {port} is not running, but was not stopped properly",
+            "fix": f"Start it again (`clawback serve`), or remove {told}. Until then hooks work, but slower.",
         }
     elif not announced and taken:
         yield {
             "ok": False,
             "what": f"something else listens on port {port}, so `clawback serve` cannot start",
-            "fix": "End it, or take another: port = … under [serve] in config.toml.",
+            "fix": "End it, or set another: port = … under [serve] in config.toml.",
         }
     elif state.installed and not state.running:
         yield {
             "ok": False,
-            "what": f"the service does not run: {state.note}",
+            "what": f"the service is not running: {state.note}",
             "fix": "`clawback service install`",
         }
     else:
@@ -178,14 +178,14 @@ def _model(home: Home) -> Iterator[Finding]:
     if live.base and live.base != base:
         yield {
             "ok": False,
-            "what": f"version {live.number}, which is live, was made for {live.base}, and the settings name {base}",
+            "what": f"version {live.number}, which is live, was trained on {live.base}, but the settings name {base}",
             "fix": f'Set base = "{live.base}" under [model] in config.toml, or start over with `clawback reset` (ratings are kept).',
         }
     if problem:
         yield {
             "ok": False,
             "what": problem,
-            "fix": "Name another with `clawback init --model M`; `clawback model list` shows what there is.",
+            "fix": "Choose another with `clawback init --model M`; `clawback model list` lists models.",
         }
     elif base == config.EMBEDDED:
         yield _well(f"the model to train is {base}. {config.DEMONSTRATION}")
@@ -204,7 +204,7 @@ def _problem_with(base: str) -> str:
         if folder.is_dir():
             local_models.check_folder(folder)
         elif base.startswith((".", "/", "~")):
-            return f"the model {base} is not there"
+            return f"the model {base} was not found"
     except ClawbackError as error:
         return f"the model {base} cannot be used: {error}"
     return ""
@@ -216,14 +216,14 @@ def _lock(home: Home) -> Iterator[Finding]:
     with store.connect(home.database) as db:
         run = db.active_run()
     if run is None:
-        yield _well("no training run is under way")
+        yield _well("no training run is active")
     elif run.pid and psutil.pid_exists(run.pid):
-        yield _well(f"training run {run.id} is under way")
+        yield _well(f"training run {run.id} is active")
     else:
         yield {
             "ok": False,
             "what": f"training run {run.id} was interrupted",
-            "fix": "`clawback train` goes on where it stopped.",
+            "fix": "`clawback train` continues it from its checkpoint.",
         }
 
 
@@ -236,10 +236,10 @@ def _background(home: Home) -> Iterator[Finding]:
         yield {
             "ok": False,
             "what": f"training in the background failed: {failed['why']}",
-            "fix": f"Mend that, or look into {home.logs / 'train.log'}; it is tried again after the next rating.",
+            "fix": f"Fix that, or see {home.logs / 'train.log'}; it is tried again after the next rating.",
         }
     else:
-        yield _well("training in the background has not failed")
+        yield _well("no background run has failed")
 
 
 LOPSIDED = 0.05
@@ -255,11 +255,13 @@ def _ratings(home: Home) -> Iterator[Finding]:
     share = good / (good + bad) if good + bad else 0.5
     if good + bad >= ENOUGH and not LOPSIDED <= share <= 1 - LOPSIDED:
         which = "good" if share > 0.5 else "bad"
-        fix = "Rate some of the others as well (`clawback inbox` shows what tells most): a reward that is always the same teaches nothing."
+        fix = "Rate some answers of the other kind as well (`clawback inbox` lists the most informative): nothing can be learned from equal rewards."
         yield {"ok": False, "what": f"{max(good, bad)} of {good + bad} ratings are {which}", "fix": fix}
     else:
         yield _well(
-            f"ratings are of both kinds ({good} good, {bad} bad)" if good and bad else "few ratings so far"
+            f"there are ratings of both kinds ({good} good, {bad} bad)"
+            if good and bad
+            else "few ratings so far"
         )
 
 
@@ -276,7 +278,7 @@ def _diverged(home: Home) -> Iterator[Finding]:
             "fix": fix,
         }
     else:
-        yield _well("the last versions have not drifted away")
+        yield _well("the last versions have not drifted too far")
 
 
 def _taps(home: Home) -> Iterator[Finding]:
@@ -286,11 +288,11 @@ def _taps(home: Home) -> Iterator[Finding]:
     lost = [one for one in early if one.lost]
     if lost:
         why = "; ".join(dict.fromkeys(one.lost for one in lost))
-        fix = "`clawback turns` lists what can be rated instead; this is told of for a week."
+        fix = "`clawback turns` lists what you can rate instead; this notice stays for a week."
         yield {"ok": False, "what": f"{len(lost)} of your ratings came to nothing: {why}", "fix": fix}
     else:
         waits = f" ({len(early)} for an answer that is still to come)" if early else ""
-        yield _well(f"no rating has lost its answer{waits}")
+        yield _well(f"every rating has its answer{waits}")
 
 
 def _disk(home: Home) -> Iterator[Finding]:
@@ -317,7 +319,7 @@ def _sandbox(home: Home) -> Iterator[Finding]:  # noqa: ARG001
         stronger = f". Not here: {why}" if why and not rungs[0].usable else ""
         yield _well(f"programs that models write run in {holds[0].name} ({holds[0].walls}){stronger}")
     else:
-        yield _well(f"no sandbox holds here, so programs that models write are not run ({why})")
+        yield _well(f"no sandbox works here, so programs that models write are not run ({why})")
 
 
 def _private(home: Home) -> Iterator[Finding]:

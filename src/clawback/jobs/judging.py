@@ -116,7 +116,7 @@ def judge_once(
             wanted = settings.hints if hints is None else hints
             hinted = hinting.extract(db, ask, model, **how) if wanted and not judged.stopped else None
     except Timeout:
-        raise Busy("The judge is at it already in another process.") from None
+        raise Busy("The judge is running already in another process.") from None
     return Pass(judged, hinted, budget.calls, budget.tokens)
 
 

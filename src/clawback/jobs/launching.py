@@ -25,7 +25,7 @@ def from_accelerate(path: Path) -> tuple[int, dict[str, str]]:
     kind = str(given.get("distributed_type", "NO")).upper()
     if kind not in ("NO", "MULTI_CPU", "MULTI_GPU"):
         raise UsageError(
-            f"{path} says distributed_type: {kind}. Here the base is whole in every process, and only gradients travel: take MULTI_CPU "
+            f"{path} says distributed_type: {kind}. Here every process holds the whole base, and only gradients are exchanged: use MULTI_CPU "
             "or MULTI_GPU. A base that fits no device can be trained elsewhere (docs/hosted.md)."
         )
     machines, world = _whole(given, "num_machines", path), _whole(given, "num_processes", path)
@@ -47,9 +47,7 @@ def launched(environment: Mapping[str, str] = os.environ, parent: list[str] | No
     """
     world = int(environment.get("WORLD_SIZE") or 1)
     if world > 1:
-        raise UsageError(
-            f"This command was started {world} times over, and once is right. {INSTEAD.format(world)}"
-        )
+        raise UsageError(f"This command was started {world} times; start it once. {INSTEAD.format(world)}")
     if "ACCELERATE_MIXED_PRECISION" not in environment and "ACCELERATE_USE_CPU" not in environment:
         return ""
     asked = _asked(_parent() if parent is None else parent)

@@ -217,7 +217,7 @@ def _on_hub(name: str, known: list[str]) -> str:
             "Check the name, or log in with `hf auth login`."
         ) from error
     except Exception:  # offline, a proxy, a hub that is down: each means that nobody knows
-        return f"{name} is not on this machine, and the hub could not be asked: whether there is such a model shows at the first run."
+        return f"{name} is not on this machine, and the Hugging Face hub could not be asked. The first run will show whether the model exists."
     return f"{name} is fetched from the Hugging Face hub when it is first used."
 
 

@@ -136,7 +136,7 @@ class _Job(RunJob):
         wish = wish_of(run)
         if wish is None or run.status not in ("stopped", "running"):
             why = "learns from feedback: `clawback runs resume`" if wish is None else f"is {run.status}"
-            raise UsageError(f"Run {number} {why}, so there is nothing to go on with.")
+            raise UsageError(f"Run {number} {why}, so there is nothing to resume.")
         self.db.update_run(number, status="running", finished_at=None, stop_at=None, pid=os.getpid())
         return wish
 
@@ -325,7 +325,7 @@ def newest(home: Home) -> Run:
         for run in db.runs(limit=100):
             if wish_of(run) is not None:
                 return run
-    raise NotFound("No run of `clawback gym` is known, so there is nothing to go on with.")
+    raise NotFound("No run of `clawback gym` is known, so there is nothing to resume.")
 
 
 def _episode_settings() -> set[str]:

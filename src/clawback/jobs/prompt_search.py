@@ -209,7 +209,7 @@ class Search:
         made = text_reading.learn(self.train, [(t.prompt, t.response) for t in turns], self.seed)
         if not made.trusted:
             raise TrainingError(
-                f"Nothing can be read from these ratings yet ({made.why}), so calls would be paid for in vain. Rate more answers, or say in words what was wrong "
+                f"These ratings show no pattern yet ({made.why}), so a search would waste calls. Rate more answers, or say in words what was wrong "
                 "(`clawback critique`)."
             )
         return made

@@ -134,7 +134,7 @@ def optimize(
             shutil.rmtree(home.prompts, ignore_errors=True)
             return found
     except Timeout:
-        raise Busy("A search for a prompt is under way already in another process.") from None
+        raise Busy("A search for a prompt is running already in another process.") from None
 
 
 def judge_waiting(

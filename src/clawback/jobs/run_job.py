@@ -110,7 +110,7 @@ class RunJob:
         if heard and self.db.stop_wanted(run.id):
             self.db.update_run(run.id, progress=progress)
             raise Stopped(
-                f"Run {run.id} was stopped ({describe(progress)}). Its checkpoint is kept: `{self.again.format(id=run.id)}` goes on with it."
+                f"Run {run.id} was stopped ({describe(progress)}). Its checkpoint is kept: `{self.again.format(id=run.id)}` continues it."
             )
 
     def keep_steps(self, run: Run) -> None:

@@ -70,7 +70,7 @@ def look() -> Seen:
 
 
 def describe(seen: Seen) -> str:
-    agents = ", ".join(adapter.find(name).title for name in seen.agents) or "none that we know"
+    agents = ", ".join(adapter.find(name).title for name in seen.agents) or "none found"
     servers = ", ".join(f"{name} ({url})" for name, url in seen.servers.items()) or "none"
     lines = [
         f"Agents            {agents}",
@@ -206,7 +206,7 @@ def next_steps(proposed: Proposal) -> list[tuple[str, str]]:
         ("clawback serve", "answer your agents, and show the page"),
         ("clawback chat", "talk to your model, and rate with one key"),
         ("clawback good", "rate the last answer, in any terminal (or: clawback bad)"),
-        ("clawback status", "how far it is to the first training run"),
+        ("clawback status", "how many ratings until the first training run"),
     ]
     return [step for step in steps if not (proposed.service and step[0] == "clawback serve")]
 

@@ -119,12 +119,10 @@ class _Job(RunJob):
         run = self.db.run(number)
         newest = next((r for r in self.db.runs(limit=1000, ids=False) if r.algorithm != "prompt"), run)
         if plays(run):
-            raise UsageError(
-                f"Run {number} plays episodes: `clawback gym --resume {number}` goes on with it."
-            )
+            raise UsageError(f"Run {number} plays episodes: `clawback gym --resume {number}` continues it.")
         if run.status != "stopped":
             raise UsageError(
-                f"Run {number} was not stopped (it is {run.status}), so there is nothing to go on with."
+                f"Run {number} was not stopped (it is {run.status}), so there is nothing to resume."
             )
         if newest.id != number:
             raise UsageError(
@@ -162,7 +160,7 @@ class _Job(RunJob):
         if fold:
             if not live.prompt:
                 raise UsageError(
-                    "No prompt is live, so there is nothing to fold in. `clawback prompts` learns one."
+                    "No prompt is live, so there is nothing to distil. `clawback prompts` learns one."
                 )
             algorithm = "distil"
         said = inputs.settled(self.db, self.settings)
@@ -175,13 +173,13 @@ class _Job(RunJob):
         checks.algorithm(name)
         if not train and len(said) < self.db.count_feedback():
             raise TrainingError(
-                "All that was rated is in conversations that still go on. With `credit` a run waits until they are over "
+                "All ratings are in open conversations. With `credit` a run waits until they are closed "
                 "(`clawback sessions`; [training] session_timeout)."
             )
         checks.enough(samples)
         if not train:
             raise TrainingError(
-                "All that was rated is kept for the gate: rate a few more answers (`clawback good`, `bad`)."
+                "All rated turns are held out for the gate: rate a few more answers (`clawback good`, `bad`)."
             )
         if engine.reads_words(name):
             # The gate has no use for words alone: none of them are kept for it, and without ratings it could not judge.

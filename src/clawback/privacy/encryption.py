@@ -126,11 +126,13 @@ def _rewrite(path: Path, old: bytes | None, new: bytes | None) -> None:
             raise Busy(
                 "Something has the database open: stop the server (`clawback service uninstall`, or Ctrl-C where it runs) and try again."
             ) from None
-        raise StoreError(f"The database {path} could not be rewritten: {error}. It is as it was.") from error
+        raise StoreError(
+            f"The database {path} could not be rewritten: {error}. It was not changed."
+        ) from error
     except OSError as error:
         part.unlink(missing_ok=True)
         raise StoreError(
-            f"The database {path} could not be rewritten: {error.strerror}. It is as it was."
+            f"The database {path} could not be rewritten: {error.strerror}. It was not changed."
         ) from error
 
 
@@ -155,7 +157,7 @@ def _compare(source: sqlite3.Connection, part: Path, key: bytes | None) -> None:
     """The copy is whole, and holds as many rows of every table. Raises ``StoreError``."""
     with closing(connection.open_encrypted(part, key)) as made:
         if made.execute("PRAGMA integrity_check").fetchone()[0] != "ok" or _rows(made) != _rows(source):
-            raise StoreError(f"The copy {part} is not what the database holds. The database is as it was.")
+            raise StoreError(f"The copy {part} differs from the database. The database was not changed.")
 
 
 def _rows(db: sqlite3.Connection) -> dict[str, int]:

@@ -206,7 +206,7 @@ class HttpBackend(LLMBackend):
                     raise BackendError(f"{self.model} at {self.url} cannot be reached: {error}. Is the server running?") from None  # fmt: skip
                 wait = self.pause * 2 ** (attempt - 1)
             except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-                raise BackendError(f"{self.url} answers in another form than its dialect has. Check the address.") from None  # fmt: skip
+                raise BackendError(f"{self.url} does not answer in the form of its API. Check the address.") from None  # fmt: skip
             time.sleep(wait)
         raise AssertionError("the last try returns or raises")
 

@@ -72,14 +72,14 @@ class Report:
         table = 28 * " " + "".join(f"{name:>10}" for name in columns)
         for label, name, form in (
             ("answers that end", "finished", "{:.0%}"),
-            ("… where something ends", "whole", "{:.0%}"),
+            ("… with a whole ending", "whole", "{:.0%}"),
             ("empty answers", "empty", "{:.0%}"),
             ("answers that repeat", "repeating", "{:.0%}"),
-            ("… what was asked", "copied", "{:.0%}"),
+            ("… the question", "copied", "{:.0%}"),
             ("… other answers", "canned", "{:.0%}"),
-            ("tokens an answer", "length", "{:.0f}"),
-            ("nats a token, base", "logprob", "{:.2f}"),
-            ("owed to the question", "relevance", "{:.2f}"),
+            ("tokens per answer", "length", "{:.0f}"),
+            ("log-prob under the base", "logprob", "{:.2f}"),
+            ("relevance, nats per token", "relevance", "{:.2f}"),
         ):
             cells = (getattr(of, name) for of in columns.values())
             row = "".join(f"{'–' if cell is None else form.format(cell):>10}" for cell in cells)
@@ -90,7 +90,7 @@ class Report:
             table,
         ]
         lines.append(
-            f"  drift from the base {e.kl:.1f} nats an answer, perplexity of its text × {e.perplexity_ratio:.2f}"
+            f"  drift from the base {e.kl:.1f} nats per answer, perplexity of the base's text × {e.perplexity_ratio:.2f}"
         )
         if self.reward_model:
             lines.append(f"  {self.reward_model}")
@@ -149,7 +149,7 @@ def gate(
     samples = feedback.samples(store, raters=settings.training.raters)
     samples = feedback.evidence(samples)  # what a judge model says is none
     if not samples:
-        raise UsageError(f"There is nothing to judge version {number} by: nobody's ratings stand.")
+        raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
     kept_out = unseen(store, samples, run, live)
     from clawback.engine.budget import gate_answers
     from clawback.engine.recipe import recipe_from

@@ -73,7 +73,7 @@ def gate(
     if alarms:
         return _kept(store, _report(version, live, False, 0.0, alarms, empty(samples)))
     if not samples:
-        raise UsageError(f"There is nothing to judge version {number} by: nobody's ratings stand.")
+        raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
     asked = prompts(store, samples, version, live)[:answers]
     if not asked:
         raise UsageError(

@@ -88,12 +88,12 @@ def check(version: Version) -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"Version {version.number} is incomplete ({folder}): {error}. "
-            "`clawback rollback` goes to a version that is whole."
+            "`clawback rollback` restores an intact version."
         ) from error
     if changed:
         raise ModelError(
             f"{changed[0]} of version {version.number} ({folder}) is not what was trained: "
-            "the file was changed or is damaged. `clawback rollback` goes to a version that is whole."
+            "the file was changed or is damaged. `clawback rollback` restores an intact version."
         )
 
 
@@ -132,7 +132,9 @@ def go_live(store: Store, home: Home, number: int) -> Version:
 def passed(version: Version) -> None:
     """Raises ``UsageError`` for a version that the gate has not passed."""
     if version.status == "rejected":
-        raise UsageError(f"Version {version.number} was rejected. `clawback versions` says why.")
+        raise UsageError(
+            f"Version {version.number} was rejected. `clawback versions --report {version.number}` says why."
+        )
     if version.status == "candidate" and not (version.report or {}).get("accepted"):
         raise UsageError(
             f"Version {version.number} has not passed the gate, so it cannot go live. "

@@ -147,22 +147,22 @@ def decide(evidence: Evidence, settings: Gate, looks: int = MOST_LOOKS) -> Decis
     probability = said * evidence.better + (1 - said) / 2
     beside = "half of what the prompt gives" if evidence.folded else "the live version"
     pieces = (
-        f"fresh answers: expected rating {evidence.gain:+.2f} ± {evidence.gain_sd:.2f} against {beside}, better by what the ratings may be about "
-        f"with probability {shown(evidence.better)}, if they say anything (probability {shown(said)})",
+        f"fresh answers: predicted rating {evidence.gain:+.2f} ± {evidence.gain_sd:.2f} against {beside}; better with probability "
+        f"{shown(evidence.better)} if the ratings follow a pattern (probability {shown(said)})",
         *tests,
     )
     if alarms:
         return Decision(False, probability, (*alarms, *pieces))
     what = "better than the live version"
     if evidence.folded:
-        what = "without the prompt as good as with it, more than half of what it gives,"
-    sure = f"{what} with probability {shown(probability)} ({settings.confidence:.2f} is asked for)"
+        what = "above half of the prompt's gain"
+    sure = f"{what} with probability {shown(probability)} ({settings.confidence:.2f} is needed)"
     if probability >= settings.confidence:
         return Decision(True, probability, (sure, *pieces))
     if probability >= HOPELESS and looks < MOST_LOOKS and settings.more_ratings:
         more = settings.more_ratings
         return Decision(
-            False, probability, (f"not known yet: {sure}; {more} more ratings would tell", *pieces), more
+            False, probability, (f"undecided: {sure}; {more} more ratings are needed", *pieces), more
         )
     return Decision(False, probability, (f"not shown to be {sure}", *pieces))
 
@@ -172,19 +172,19 @@ def says_something(evidence: Evidence) -> tuple[float, tuple[str, ...]]:
     held = len(evidence.liked) + len(evidence.disliked)
     weight = math.sqrt(held / max(evidence.good + evidence.bad, 1))
     said = [
-        f"ratings dealt at random to the same answers would say as much in {evidence.read_p:.1%} of cases"
+        f"permutation test: ratings in random order are explained as well in {evidence.read_p:.1%} of cases"
     ]
     z_held = 0.0
     if evidence.liked and evidence.disliked:
         p = rank_test(evidence.liked, evidence.disliked)
         z_held = z_of(p)
         said.append(
-            f"ratings kept out: {len(evidence.liked)} liked turns moved by {mean(evidence.liked):+.3f} nats a token, "
-            f"{len(evidence.disliked)} disliked by {mean(evidence.disliked):+.3f} (p = {p:.3f})"
+            f"held-out ratings: log-prob of {len(evidence.liked)} liked turns {mean(evidence.liked):+.3f} nats per token, "
+            f"of {len(evidence.disliked)} disliked {mean(evidence.disliked):+.3f} (p = {p:.3f})"
         )
     else:
         weight = 0.0
-        said.append("ratings kept out: too few of each sign to say anything")
+        said.append("held-out ratings: too few of each sign to test")
     z_read = z_of(evidence.read_p)
     z = (z_read + weight * z_held) / math.sqrt(1 + weight**2 + 2 * SHARED * weight)
     odds = HAVE_A_TASTE / (1 - HAVE_A_TASTE) * likelihood(z)
@@ -210,17 +210,17 @@ def guards(evidence: Evidence, settings: Gate) -> tuple[str, ...]:
     )
     most = LONGER_THAN * max(base.length, liked.length) + LONGER_BY
     beside = f"the base model's {base.length:.0f}" + (
-        f", those that were liked {liked.length:.0f}" if evidence.enjoyed else ""
+        f", liked ones {liked.length:.0f}" if evidence.enjoyed else ""
     )
     checks = (
         (
             not math.isfinite(evidence.kl) or evidence.kl > most_kl,
-            f"it drifted {evidence.kl:.1f} nats an answer from the base model (at most {most_kl:g})",
+            f"it drifted {evidence.kl:.1f} nats per answer from the base model (at most {most_kl:g})",
         ),
         (
             not math.isfinite(evidence.perplexity_ratio)
             or evidence.perplexity_ratio > settings.max_perplexity_ratio,
-            f"ordinary text became {evidence.perplexity_ratio - 1:.0%} more perplexing to it "
+            f"the perplexity of the base model's text rose by {evidence.perplexity_ratio - 1:.0%} "
             f"(at most {settings.max_perplexity_ratio - 1:.0%})",
         ),
         (
@@ -242,7 +242,7 @@ def guards(evidence: Evidence, settings: Gate) -> tuple[str, ...]:
         ),
         (
             ours.copied > max(base.copied, liked.copied) + MORE,
-            f"{ours.copied:.0%} of its answers repeat what was asked ({base.copied:.0%} of the base model's)",
+            f"{ours.copied:.0%} of its answers repeat the question ({base.copied:.0%} of the base model's)",
         ),
         (
             ours.canned > max(base.canned, liked.canned) + MORE,
@@ -264,12 +264,12 @@ def _under_the_base(ours: Sampled, base: Sampled, liked: Sampled) -> tuple[tuple
     return (
         (
             not math.isfinite(ours.relevance) or ours.relevance < needed,
-            f"its answers have little to do with what was asked: another question in its place costs them {ours.relevance:.2f} nats a token, "
+            f"its answers have little to do with the question: relevance {ours.relevance:.2f} nats per token, "
             f"the base model's {base.relevance:.2f}",
         ),
         (
             not math.isfinite(ours.logprob) or ours.logprob < least,
-            f"its answers are unlikely text to the base model: {ours.logprob:.2f} nats a token, its own {base.logprob:.2f}",
+            f"its answers are unlikely text to the base model: {ours.logprob:.2f} nats per token, its own {base.logprob:.2f}",
         ),
     )
 

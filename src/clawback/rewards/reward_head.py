@@ -222,10 +222,10 @@ def permutation_test(ratings: ArrayLike, explained: Callable[[Floats], Floats], 
     values = explained(dealt)
     p = float(np.mean(values >= values[0] - 1e-9))
     if p <= TRUSTED_BELOW:
-        reason = f"a taste can be read from {len(y)} ratings (p = {p:.3f}, at most {TRUSTED_BELOW:g})"
+        reason = f"{len(y)} ratings show a pattern (permutation test: p = {p:.3f}, at most {TRUSTED_BELOW:g})"
         return Trust(True, 0.0, 0.0, p, reason)
     reason = (
-        f"nothing can be read from these {len(y)} ratings: dealt at random they would say as much in {p:.0%} of cases "
+        f"these {len(y)} ratings show no pattern: in random order they are explained as well in {p:.0%} of cases "
         f"(at most {TRUSTED_BELOW:.0%} are allowed)"
     )
     return Trust(False, 0.0, 0.0, p, reason)

@@ -119,7 +119,7 @@ def choose(rung: str | None = None) -> RungName:
         why = "; ".join(f"{one.name}: {one.why}" for one in rungs if not one.usable and "only" not in one.why)
         raise SandboxRefused(
             f"This machine has no sandbox, so nothing that a model wrote is run on it ({why}). "
-            "Mend one of these, or give up all walls by naming the rung: none (`terminal?rung=none`)."
+            "Fix one of these, or do without isolation by naming the rung: none (`terminal?rung=none`)."
         )
     for one in rungs:
         if one.name == rung:

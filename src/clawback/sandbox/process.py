@@ -204,7 +204,7 @@ class Process:
                 f"The sandbox's keeper died, and with it the command{': ' + said if said else ''}. Try again."
             )
         if answer.get("problem"):
-            raise SandboxError(f"The sandbox could not be put up, so nothing was run: {answer['problem']}.")
+            raise SandboxError(f"The sandbox could not be set up, so nothing was run: {answer['problem']}.")
         if answer.get("left"):
             raise SandboxError(f"{answer['left']} processes of a command could not be ended.")
         code, ended = self._ending(answer, said)
@@ -224,7 +224,7 @@ class Process:
             words = [json.loads(word) for word in _documents(answer.get("report", ""))]
             if not any("child-pid" in word for word in words):
                 raise SandboxError(
-                    f"The sandbox could not be put up, so nothing was run: {said or 'no reason given'}."
+                    f"The sandbox could not be set up, so nothing was run: {said or 'no reason given'}."
                 )
             if code == 1 and said.startswith("bwrap: execvp "):
                 code = 127

@@ -255,7 +255,7 @@ def stop(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
 
 def resume(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
     if server.train is not None:
-        raise Busy("Runs are begun in turn here; an interrupted one is gone on with when yours is.")
+        raise Busy("On this server runs start in turn; an interrupted run is resumed when it is your turn.")
     found = jobs.resumable(server.home, request.path_params["id"])
     if not jobs.start(server.home, resume=found.id if found.status == "stopped" else None):
         raise Busy("A run is under way already.")
@@ -277,7 +277,7 @@ class _Pairs:
     async def _made(self, request: Request) -> Any:
         server = self.server
         if server.forward:
-            raise UsageError("An upstream answers here, so versions cannot be asked side by side.")
+            raise UsageError("An upstream answers here, so versions cannot be compared side by side.")
         wanted = decoded(await request.body(), Pair)
         found = server.db.turn(wanted.turn)
         numbers = wanted.versions[:2] or (0, server.db.live().number)

@@ -50,11 +50,11 @@ def around(server: Server) -> Any:
         hook_token=secret(home.root / "hook-token"),
         host=server.serve.host,
         names=server.serve.names,
-        holder=lambda token: _holder(home, token),
+        holder=lambda token: holder(home, token),
     )
 
 
-def _holder(home: Home, token: str) -> roles.Person | None:
+def holder(home: Home, token: str) -> roles.Person | None:
     """Whose token it is. Where the store cannot be read nobody is let in."""
     try:
         with store.connect(home.database) as db:

@@ -20,7 +20,7 @@ def decoded(raw: bytes, shape: Any) -> Any:
     try:
         return msgspec.json.decode(raw or b"{}", type=shape)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise UsageError(f"The body is not what is wanted here: {error}.") from None
+        raise UsageError(f"The request body is not valid: {error}.") from None
 
 
 def endpoint(server: Server, handler: Callable[[Server, Request], Any]) -> Any:

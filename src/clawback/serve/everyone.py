@@ -1,6 +1,7 @@
 """One server for many people: each has the whole app on a home of their own, all have one model.
 
-A request's token says whose it is; nothing of anybody else can be reached from there, for that app knows one home alone. The model is one copy, and
+A request's token says whose it is; nothing of anybody else can be reached from there, for that app knows one home alone. A person's invited raters
+have tokens that begin with that person's name, and reach what roles.py lists in that home. The model is one copy, and
 answers to different people are drawn in one batch, each by its own adapter (``engine/torch/sampling/grouped.py``). Homes are opened when they
 are asked for, and closed again where more than ``[people] open`` are.
 """
@@ -26,6 +27,7 @@ from clawback.serve import app, guard, page, wire
 from clawback.serve.dialects import is_model_path
 from clawback.serve.local import Local
 from clawback.serve.server import Server
+from clawback.store.raters import ADDRESSED
 
 log = logging.getLogger("clawback.serve")
 LOOK_SECONDS = 5.0
@@ -80,7 +82,14 @@ class Everyone:
         if scope["type"] != "http" or scope["path"] == "/healthz" or scope["path"] in page.FILES:
             await self.public(scope, receive, send)
             return
-        name = next(filter(None, map(self.people.whose, guard.tokens_of(wire.headers(scope)))), None)
+        tokens = guard.tokens_of(wire.headers(scope))
+        name = next(filter(None, map(self.people.whose, tokens)), None)
+        if name is None:
+            name = await asyncio.to_thread(self._invited_by, tokens)
+            # On loopback a person's own app asks nobody for a token under /v1/: here that is the person's alone.
+            if name is not None and (is_model_path(scope["path"]) or not scope["path"].startswith("/api/")):
+                await wire.refuse(send, scope, 403, "A rater's token is good for rating: it opens no model.")
+                return
         if name is None:
             await wire.refuse(send, scope, 401, "A token is needed: Authorization: Bearer NAME.SECRET.")
             return
@@ -94,6 +103,14 @@ class Everyone:
             await self._pass(theirs, scope, receive, send)
         finally:
             theirs.busy -= 1
+
+    def _invited_by(self, tokens: list[str]) -> str | None:
+        """In whose home one of these is the token of an invited rater (``ada.cbr_…``)."""
+        for found in filter(None, map(ADDRESSED.fullmatch, tokens)):
+            name = found[1] or ""
+            if self.people.has(name) and app.holder(self.people.home(name), found[2]):
+                return name
+        return None
 
     async def _pass(self, theirs: Opened, scope: Any, receive: Any, send: Any) -> None:
         """Into somebody's app, within what they may use."""
@@ -129,7 +146,7 @@ class Everyone:
                 mine = config.load(home.config)
                 if (mine.model.base, mine.model.revision) != (self.model.base, self.model.revision):
                     raise ClawbackError(
-                        f"The settings of {name} name {mine.model.base}, and this server has {self.model.base}."
+                        f"The settings of {name} name {mine.model.base}, but this server has {self.model.base}."
                     )
                 server = Server(home, config.changed(self.serve, {"upstream": ""}), local=self.local)
                 server.train = lambda: self.waiting.ask(name)

@@ -22,7 +22,7 @@ from clawback.redact import redact
 from clawback.serve import wire
 from clawback.serve.dialects import is_model_path
 from clawback.serve.roles import ROOT, Person
-from clawback.store.raters import MARK, TOKEN
+from clawback.store.raters import ADDRESSED, MARK, TOKEN
 
 log = logging.getLogger("clawback.serve")
 
@@ -110,8 +110,8 @@ class Guard:
     async def _invited(self, headers: dict[str, str]) -> Person | None:
         """Whose token it is, where it is one of those that invited people have."""
         for given in tokens_of(headers):
-            if TOKEN.fullmatch(given):
-                return await asyncio.to_thread(self.holder, given)
+            if found := ADDRESSED.fullmatch(given):
+                return await asyncio.to_thread(self.holder, found[2])
         return None
 
     def _refusal(self, scope: Any, headers: dict[str, str], person: Person | None) -> tuple[int, str] | None:

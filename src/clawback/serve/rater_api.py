@@ -69,7 +69,7 @@ def asked(db: Store, whom: Person, *turns: int) -> None:
     own = {each.turn_id for each in db.assigned(whom.name)}
     for turn in turns:
         if turn not in own:
-            raise NotFound(f"You are not asked about a turn {turn}.")
+            raise NotFound(f"Turn {turn} is not assigned to you.")
 
 
 def everybody(server: Server, request: Request) -> Any:  # noqa: ARG001

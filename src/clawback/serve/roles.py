@@ -90,7 +90,7 @@ def said_by(whom: Person, named: str) -> str:
     if whom.source:
         return whom.source
     if named.startswith(PREFIX):
-        raise UsageError("What an invited rater says comes with that rater's own token.")
+        raise UsageError("Feedback of an invited rater must come with that rater's own token.")
     return named[:40]
 
 

@@ -86,7 +86,7 @@ class Base:
         try:
             return self._db.execute(sql, values).fetchall()
         except OverflowError:
-            raise NotFound("There is nothing with so large a number.") from None
+            raise NotFound("There is no entry with so large a number.") from None
         except DAMAGED as error:
             raise StoreError(_sentence(self.path, error)) from error
 
@@ -107,7 +107,7 @@ class Base:
                     self._db.execute("ROLLBACK")
                 raise
         except OverflowError:
-            raise NotFound("There is nothing with so large a number.") from None
+            raise NotFound("There is no entry with so large a number.") from None
         except DAMAGED as error:
             raise StoreError(_sentence(self.path, error)) from error
 

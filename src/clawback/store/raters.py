@@ -15,6 +15,8 @@ ROLES: tuple[Role, ...] = get_args(Role)
 MARK = "cbr_"
 """How the tokens of invited people begin, so that one is known for what it is wherever it turns up."""
 TOKEN = re.compile(rf"{MARK}[A-Za-z0-9_-]{{43}}")
+ADDRESSED = re.compile(rf"(?:([a-z0-9][a-z0-9-]{{0,38}})\.)?({TOKEN.pattern})")
+"""A token as a client shows it: on a server of several people's homes the home's name comes first (``ada.cbr_…``)."""
 PREFIX = "rater:"
 """Before the name, in the ``source`` of what an invited person says."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")

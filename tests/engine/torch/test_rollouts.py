@@ -71,7 +71,7 @@ def same(one, other):
 def test_ratings_that_can_be_predicted_are_learned_from_by_fresh_answers(policy, samples):
     made = plan.plan(TrainingRun(policy, samples, recipe_for(policy), seed=1))
     assert made.name == "rollouts"
-    assert "a taste can be read from" in made.note
+    assert "ratings show a pattern" in made.note
     assert f"{len(samples)} ratings" in made.note
     assert made.source.steps == SMALL["rounds"] * SMALL["round_steps"]
 
@@ -87,7 +87,7 @@ def test_ratings_that_cannot_fall_back_and_say_so(policy, samples):
             found = made
             break
     assert found is not None
-    assert "nothing can be read" in found.note
+    assert "show no pattern" in found.note
     assert found.algorithm.name == "reinforce"
 
 

@@ -90,7 +90,7 @@ export function rater(turn, { after = () => {} } = {}) {
     field.focus();
   };
   const edit = () => writing("How the answer should read", turn.response, "edit", true);
-  const note = () => writing("What was wrong, in words", "", "critique", false);
+  const note = () => writing("What was wrong", "", "critique", false);
   mark();
   const node = el("div", { class: "rater", role: "group", "aria-label": "Rate this answer" },
     el("div", { class: "row taps" }, buttons.good, buttons.bad,

@@ -74,7 +74,7 @@ async function known() {
   const { turns, learning, versions, raters, episodes } = all;
   views = { owner: { ...all, ...(person.assigned ? { assigned } : {}) }, rater: { rate: assigned }, viewer: { turns, learning, versions, raters, episodes } }[person.role];
   document.querySelector("nav").replaceChildren(...Object.entries(views).filter(([, view]) => !view.hidden).map(([name, view]) =>
-    el("a", { href: `#${name}` }, icon(name), el("span", {}, name === "assigned" ? "Asked of you" : view.title))));
+    el("a", { href: `#${name}` }, icon(name), el("span", {}, name === "assigned" ? "Assigned to you" : view.title))));
 }
 
 let warned = "";

@@ -9,9 +9,9 @@ export const assigned = {
     ["e / r", "edit the answer / write a remark"], ["c", "unfold the conversation"]],
   async make() {
     const turns = await api("assigned");
-    const host = el("div"), page = { parts: [el("h1", {}, "How is this answer?"), host] };
+    const host = el("div"), page = { parts: [el("h1", {}, "How was this answer?"), host] };
     if (!turns.length) {
-      host.append(el("p", { class: "card empty" }, "You are not asked about anything yet. Come back later."));
+      host.append(el("p", { class: "card empty" }, "Nothing is assigned to you yet. Come back later."));
       return page;
     }
     let at = 0, control = null, fold = null;

@@ -6,8 +6,8 @@ import { capital, who } from "./names.js";
 import { api, token } from "./server.js";
 
 const KEPT = "clawback-chat";
-const EMBEDDED = "The embedded demonstration model answers here. It knows a hundred animals, cities and foods and nothing else: try “Tell me about the otter.”";
-const HINT = "Ask something. Each answer can be rated with one tap, and what you say about it is what the next version learns from.";
+const EMBEDDED = "The embedded demonstration model answers here. It knows only about a hundred animals, cities and foods: try “Tell me about the otter.”";
+const HINT = "Ask something. Rate each answer with one tap: the next version learns from your ratings.";
 const LOOKS = 20, PAUSE = 250; // for the turn of an answer; behind a proxy it is recorded a moment later
 
 /** The header that Clawback takes the token from under /v1/, and never passes on to an upstream. */

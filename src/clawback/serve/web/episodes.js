@@ -15,8 +15,8 @@ export const episodes = {
   async make() {
     const list = el("ul", { class: "rows", "aria-label": "Episodes" }), detail = el("div", { class: "detail", tabindex: -1 });
     const pick = (label, options) => el("select", { "aria-label": label, onchange: () => draw() }, options.map(([value, text]) => el("option", { value }, text)));
-    const split = pick("Tasks", [["", "all tasks"], ["train", "to learn from"], ["test", "held out"]]);
-    const status = pick("Status", [["", "however they ended"], ["completed", "completed"], ["truncated", "truncated"], ["failed", "failed"], ["aborted", "aborted"]]);
+    const split = pick("Tasks", [["", "all tasks"], ["train", "training"], ["test", "held out"]]);
+    const status = pick("Status", [["", "any status"], ["completed", "completed"], ["truncated", "truncated"], ["failed", "failed"], ["aborted", "aborted"]]);
     const paid = (step) => el("p", { class: "quiet" }, step.reward === null ? "no reward" : `reward ${number(step.reward)}`,
       step.unparsable ? `, could not be read: ${number(step.penalty)}` : "", ` · ${count(step.end - step.start, "token")} · update ${step.update}`);
     const draw = attempt(async () => {
@@ -25,13 +25,13 @@ export const episodes = {
         el("span", { class: "quiet meta" }, `${one.id} · ${when(one.created_at)}${one.run ? ` · run ${one.run}` : ""}`),
         el("span", { class: `mark ${sign(one)}` }, one.status === "failed" ? "failed" : number(one.return)),
         el("span", { class: "clip ask" }, one.task),
-        el("span", { class: "clip quiet" }, `${count(one.turns, "turn")}, ${one.stop_reason}${one.unparsable ? `, ${one.unparsable} unread` : ""}`)))) : [el("li", { class: "empty" }, sentence("No episodes yet. `clawback gym TASK` plays some."))]));
+        el("span", { class: "clip quiet" }, `${count(one.turns, "turn")}, ${one.stop_reason}${one.unparsable ? `, ${one.unparsable} unreadable` : ""}`)))) : [el("li", { class: "empty" }, sentence("No episodes yet. `clawback gym TASK` plays some."))]));
     });
     const inspect = attempt(async (id) => {
       const one = await api(`episodes/${id}`), steps = [...one.steps];
       detail.replaceChildren(el("section", { class: "card" },
         el("div", { class: "row" }, el("h2", {}, `Episode ${one.id}`), el("span", { class: "grow" }), button("Close", () => detail.replaceChildren())),
-        el("p", { class: "quiet" }, `${one.environment} · ${one.task} · seed ${one.seed} · ${one.split === "test" ? "held out" : "to learn from"}`),
+        el("p", { class: "quiet" }, `${one.environment} · ${one.task} · seed ${one.seed} · ${one.split === "test" ? "held out" : "training"}`),
         el("div", { class: "messages" }, one.messages.map((m) => [message(SPEAKERS[m.role] ?? m.role, m.text), m.role === "assistant" && steps.length ? paid(steps.shift()) : null])),
         el("p", {}, el("strong", { class: sign(one) }, `Return ${number(one.return)}`), ` in ${count(one.turns, "turn")}: ${one.status}, ${one.stop_reason}`)));
       detail.focus();

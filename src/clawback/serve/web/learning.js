@@ -46,15 +46,15 @@ export const learning = {
         const p = run.progress;
         job.replaceChildren(...[
           el("div", { class: "row" }, el("h2", {}, `Run ${run.id} learns from ${count(run.ratings, "piece")} of feedback`), el("span", { class: "grow" }),
-            may && (run.interrupted ? name(button("Go on", act(`runs/${run.id}/resume`, "It goes on in the background.")), "go")
-              : name(button("Stop", act(`runs/${run.id}/stop`, "It stops after the step under way; it can be gone on with."), { disabled: Boolean(run.stop_at) }), "stop"))),
+            may && (run.interrupted ? name(button("Resume", act(`runs/${run.id}/resume`, "It continues in the background.")), "go")
+              : name(button("Stop", act(`runs/${run.id}/stop`, "It stops after the current step; you can resume it."), { disabled: Boolean(run.stop_at) }), "stop"))),
           el("p", {}, el("strong", {}, capital(p.phase ?? "starting")), p.steps ? ` ${p.step} of ${p.steps}` : "", p.rounds ? `, round ${p.round} of ${p.rounds}` : "",
             typeof p.seconds_left === "number" ? `, ${duration(p.seconds_left)} left in this phase` : "", run.interrupted ? ". Its process is gone." : run.stop_at ? ". It stops after this step." : ""),
           el("progress", { "aria-label": "This phase", max: p.steps ?? 1, value: p.steps ? p.step : undefined }),
         ]);
       } else {
         job.replaceChildren(el("div", { class: "row" },
-          may && last?.status === "stopped" ? name(button(`Go on with run ${last.id}`, act(`runs/${last.id}/resume`, "It goes on in the background."), { class: "primary" }), "go") : null,
+          may && last?.status === "stopped" ? name(button(`Resume run ${last.id}`, act(`runs/${last.id}/resume`, "It continues in the background."), { class: "primary" }), "go") : null,
           may && name(button("Train now", act("train", "Training has started."), { class: last?.status === "stopped" ? "" : "primary" }), "train"),
           el("span", { class: "quiet" }, may ? "" : "No run is under way. ", "In the background. A new version goes live only if it passes the gate.")));
       }
@@ -104,7 +104,7 @@ export const learning = {
     };
     timer = setTimeout(tick, EVERY);
     return {
-      parts: [el("h1", {}, "Learning"), job, named, runPlots, el("h2", {}, "Runs"), el("p", {}, el("a", { href: "#episodes" }, "What was played in environments")), listed, el("h2", {}, "Versions"), versionPlots],
+      parts: [el("h1", {}, "Learning"), job, named, runPlots, el("h2", {}, "Runs"), el("p", {}, el("a", { href: "#episodes" }, "Episodes played in environments")), listed, el("h2", {}, "Versions"), versionPlots],
       leave() { left = true; clearTimeout(timer); for (const one of [...open, ...overVersions]) one.close(); },
     };
   },

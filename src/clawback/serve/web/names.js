@@ -9,7 +9,7 @@ const MADE = { search: "a prompt, found by a search", hand: "a prompt, written b
 /** "trained Sunday on 41 ratings, live since today at 14:20" */
 export function story(version, now = new Date()) {
   if (version.number === 0) {
-    return version.status === "live" ? "as it came, nothing learned; it answers now" : "as it came, nothing learned; you can always go back to it";
+    return version.status === "live" ? "untrained; it answers now" : "untrained; you can always go back to it";
   }
   const made = MADE[version.run_id === null && version.prompt && version.origin?.author] ?? "trained";
   const trained = `${made} ${day(version.created_at, now)}${version.ratings ? ` on ${count(version.ratings, "rating")}` : ""}`;

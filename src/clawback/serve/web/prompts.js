@@ -7,7 +7,7 @@ import { api } from "./server.js";
 const PHASES = {
   initialisation: "Rate some more answers: a first search needs a few dozen ratings.",
   online: "The live prompt answers and is rated.",
-  refinement: "There are ratings enough for a search: `clawback prompts optimize` looks for a better prompt.",
+  refinement: "There are enough ratings for a search: `clawback prompts optimize` looks for a better prompt.",
 };
 const AUTHORS = { search: "found by a search", hand: "written by hand", run: "read from ratings by a training run" };
 
@@ -23,14 +23,14 @@ export const prompts = {
         v.speaks && v.status !== "live" ? el("span", { class: "badge live" }, "its prompt is live") : null),
       el("p", {}, `${capital(AUTHORS[v.author] ?? "entered")} ${day(v.created_at)}${v.ratings ? `, from ${count(v.ratings, "rating")}` : ""}.`,
         v.again_at ? " It waits for more ratings." : ""),
-      v.trained ? el("p", { class: "quiet" }, v.prompt ? "With weights of its own." : "Its weights hold what the prompt said.") : null,
+      v.trained ? el("p", { class: "quiet" }, v.prompt ? "With its own adapter." : "The prompt is trained into its weights.") : null,
       el("h3", {}, `Against ${who(v.parent)}`),
       v.prompt || v.before ? changes(v.before, v.prompt) : null,
-      v.unseen.length ? el("div", {}, el("h3", { class: "bad" }, "New, and accepted by nobody yet"), el("ul", {}, v.unseen.map((one) => el("li", {}, one)))) : null,
+      v.unseen.length ? el("div", {}, el("h3", { class: "bad" }, "New sentences that nobody has accepted yet"), el("ul", {}, v.unseen.map((one) => el("li", {}, one)))) : null,
       v.reasons.length ? el("details", { class: "fold" }, el("summary", {}, capital(v.reasons[0])), el("ul", {}, v.reasons.slice(1).map((r) => el("li", {}, r)))) : null,
       el("div", { class: "row buttons" },
         v.status === "live" && v.number !== 0 ? button("Roll back", act(() => api("rollback", {}), "Rolled back.")) : null,
-        v.prompt && v.status !== "live" ? button(v.unseen.length ? `Accept ${count(v.unseen.length, "sentence")} and use it` : v.accepted || v.status === "retired" ? "Use it" : "Use it all the same", use(v)) : null));
+        v.prompt && v.status !== "live" ? button(v.unseen.length ? `Accept ${count(v.unseen.length, "sentence")} and use it` : v.accepted || v.status === "retired" ? "Use it" : "Use it anyway", use(v)) : null));
     const cards = found.versions.map(card);
     const live = el("section", { class: "card prompt", "aria-label": "The live prompt" }, el("p", { class: "said" }, found.prompt || "No prompt is live."));
     const key = (event) => {

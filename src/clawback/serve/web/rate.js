@@ -24,7 +24,7 @@ const nothing = (text) => ({ parts: [el("p", { class: "card empty" }, text)] });
 
 async function answers(now) {
   const turns = await api("inbox?limit=100");
-  if (!turns.length) return nothing("Nothing waits for a rating. Talk to your agent or to the model (Chat), and come back.");
+  if (!turns.length) return nothing("There is no answer to rate. Talk to your agent or to the model (Chat), and come back.");
   const host = el("div");
   const page = { parts: [host] };
   let at = 0, control = null, fold = null;
@@ -75,7 +75,7 @@ async function pairs(now) {
   const recent = twice ? await api("turns?limit=30&kind=main") : [];
   const prompts = [...new Map(recent.map((t) => [t.prompt, t])).values()];
   if (!found.length && !prompts.length) {
-    return nothing("There are no two answers to the same prompt. There will be once a version is live, or when you ask the same thing twice.");
+    return nothing("There are no two answers to the same prompt yet. There will be once a version is live, or after you ask the same thing twice.");
   }
   const host = el("div");
   const page = { parts: [host] };
@@ -101,7 +101,7 @@ async function pairs(now) {
   });
   function draw() {
     host.replaceChildren(...[
-      el("p", { class: "quiet", role: "status" }, pair ? "You see which version said what when you have chosen." : found.length + prompts.length ? "Asking both versions …" : "That was all."),
+      el("p", { class: "quiet", role: "status" }, pair ? "After you choose, you see which version wrote which." : found.length + prompts.length ? "Asking both versions …" : "That was all."),
       pair ? el("section", { class: "card prompt", "aria-label": "You asked" }, el("p", { class: "said" }, pair.prompt)) : null,
       pair ? el("div", { class: "pair" }, pair.answers.map((one, i) => answerCard(one.response, { title: `Answer ${"AB"[i]}` }))) : null,
       el("div", { class: "bar" }, el("div", { class: "row taps" },

@@ -19,7 +19,7 @@ export const turns = {
     const search = el("input", { type: "search", placeholder: "Search", "aria-label": "Search", oninput: () => { clearTimeout(timer); timer = setTimeout(draw, 200); } });
     const pick = (label, options) => el("select", { "aria-label": label, onchange: () => draw() }, options.map(([value, text]) => el("option", { value }, text)));
     const rated = pick("Rated", [["", "rated or not"], ["yes", "rated"], ["no", "not rated"]]);
-    const kind = pick("Kind", [["main", "conversations"], ["side", "errands of agents"], ["", "both"]]);
+    const kind = pick("Kind", [["main", "conversations"], ["side", "side turns of agents"], ["", "both"]]);
     const more = button("Older ones", () => draw(oldest));
     const draw = attempt(async (before = 0) => {
       const query = new URLSearchParams({ limit: PAGE, text: search.value, rated: rated.value, kind: kind.value, before });
@@ -34,7 +34,7 @@ export const turns = {
         el("span", { class: "clip ask" }, turn.prompt || "(no question)"),
         el("span", { class: "clip quiet" }, turn.response || calls(turn)))));
       if (before) list.append(...rows);
-      else list.replaceChildren(...(rows.length ? rows : [el("li", { class: "empty" }, oldest ? "Not among the newest turns." : "No turns.")]));
+      else list.replaceChildren(...(rows.length ? rows : [el("li", { class: "empty" }, oldest ? "No match among the newest turns." : "No turns.")]));
     });
     const inspect = attempt(async (id, quiet = false) => {
       const turn = await api(`turns/${id}`);
@@ -43,14 +43,14 @@ export const turns = {
       control = rater(turn, { after: async () => { await inspect(id, true); await draw(); } });
       detail.replaceChildren(el("section", { class: "card" },
         el("div", { class: "row" }, el("h2", {}, `Turn ${turn.id}`), el("span", { class: "grow" }), button("Close", () => { control = null; detail.replaceChildren(); })),
-        el("p", { class: "quiet" }, `${turn.agent} · ${author(turn)} · ${when(turn.created_at)} · session ${turn.session}${turn.kind === "side" ? " · an errand of the agent" : ""}`),
+        el("p", { class: "quiet" }, `${turn.agent} · ${author(turn)} · ${when(turn.created_at)} · session ${turn.session}${turn.kind === "side" ? " · a side turn of the agent" : ""}`),
         before.length ? el("details", { class: "fold" }, el("summary", {}, `${count(before.length, "message")} before`), el("div", { class: "messages" }, before.map((m) => message(m.role, textOf(m.content))))) : null,
         last ? message(last.role, textOf(last.content)) : null,
         answerCard(turn.response, { calls: turn.calls }),
         turn.next_state.length ? el("details", { class: "fold" }, el("summary", {}, "What came next"), el("div", { class: "messages" }, turn.next_state.map((m) => message(m.role, textOf(m.content))))) : null,
         edits.map((f) => el("div", {}, el("h3", {}, `Edited ${when(f.created_at)}`), changes(turn.response, f.text))),
         remarks.map((f) => el("p", {}, el("strong", {}, "Remark: "), f.text)),
-        el("p", {}, turn.reward === null ? "Nobody has said anything about it." : el("strong", { class: sign(turn.reward) }, `Reward ${opinion(turn)}`),
+        el("p", {}, turn.reward === null ? "No feedback yet." : el("strong", { class: sign(turn.reward) }, `Reward ${opinion(turn)}`),
           turn.parts.length ? ` = ${turn.parts.map((p) => `${p.kind} ${p.value.toFixed(2)} × ${p.weight.toFixed(2)}`).join(" + ")}` : ""),
         control.node));
       if (!quiet) { detail.focus(); detail.scrollIntoView({ block: "start" }); }

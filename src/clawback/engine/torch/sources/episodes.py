@@ -149,7 +149,7 @@ class Episodes:
         episodes = self.collect(number)
         parts = sequences(episodes)
         if not parts:
-            raise TrainingError(f"Round {number + 1} brought no episode to learn from.")
+            raise TrainingError(f"Round {number + 1} has no episode that can be learned from.")
         steps = [step for episode in episodes for step in episode.steps]
         now, entropy, states = self._look(parts, len(steps))
         gap = self._gap(parts, now, [step.update == number for step in steps])
@@ -220,7 +220,7 @@ class Episodes:
         gap = float(torch.cat(apart).mean())
         if not gap <= self.settings.max_gap:
             raise TrainingError(
-                f"What answers is not what learns: log-probs recorded during play differ from the learner's by {gap:.2f} nats a token "
+                f"The sampled policy is not the trained one: log-probs recorded during play differ from the learner's by {gap:.2f} nats a token "
                 f"on average (limit {self.settings.max_gap:.2f}). The wrong adapter, chat template or temperature answers, or its "
                 "tokens were changed on the way. Nothing was learned from this round."
             )

@@ -75,7 +75,7 @@ def plan(run: TrainingRun) -> Plan:
     samples = [one for one in run.samples if one.rated]
     if not samples:
         raise TrainingError(
-            "Fresh answers cannot be graded without ratings: words alone are for opd and combined."
+            "Fresh answers cannot be scored without ratings; remarks alone are only used by opd and combined."
         )
     rated = [policy.encode(one) for one in samples]
     rewards = np.array([one.said for one in samples], dtype=np.float64)
@@ -97,8 +97,8 @@ def plan(run: TrainingRun) -> Plan:
         trust = ensemble.trust
         if not ensemble.heard and (alike or (not trust.trusted and recipe.algorithm == "auto")):
             return _fall_back(run, samples, fallback, alike or trust.reason)
-        note = f"graded by a head fitted on {len(rated)} ratings: {trust.reason}"
-        note += f"; remarks understood: {ensemble.heard}" if ensemble.heard else ""
+        note = f"graded by a reward ensemble: {trust.reason}"
+        note += f"; remarks recognised: {ensemble.heard}" if ensemble.heard else ""
     else:
         grading.ground(list(asked))
         note = f"graded by {grader.name}"
@@ -113,7 +113,7 @@ def plan(run: TrainingRun) -> Plan:
         )
         if made is not None:
             return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=moved)
-        few = "too few answers of this model are what the ratings want"
+        few = "too few of this model's answers are good enough by the ratings"
         if recipe.algorithm == DISTIL:
             raise TrainingError(f"Nothing can be distilled: {few}. Use `rollouts`, or rate some more.")
         # Rounds of fresh answers would take a model of this size hours, and the run was sized for a sentence.

@@ -5,8 +5,9 @@ show more of what is liked than the policy gives by itself, and once it has lear
 Dong et al. 2023, arXiv:2304.06767; expert iteration: Anthony et al. 2017, arXiv:1705.08439). It ends where the policy's own answers are graded
 as well as what it learned from: nothing is left to choose.
 
-Each round asks other prompts, first those of which no good answer is known. To those that it has learned a policy gives its answer by heart: it
-looks as if it had the taste (78 % of its lists liked), which at new prompts it has not (28 %).
+Each round asks other prompts, first those without a good answer yet. A policy repeats by heart what it has learned: on learned prompts it seems to
+have the taste when on new ones it has not (0.78 against 0.28 of the answers liked: SmolLM2, "a list"; docs/studies/0005-saying-the-taste.md,
+"Rounds at other prompts").
 """
 
 from __future__ import annotations
