@@ -54,6 +54,8 @@ def make(
     *,
     shown: Callable[[str], str] = str,
     before: str = "",
+    right: Sequence[int] = (),
+    skill: float = 0.0,
     hidden: int = 64,
     layers: int = 2,
     steps: int = 300,
@@ -63,6 +65,8 @@ def make(
     """A Llama of some 0.1 million parameters in ``folder``.
 
     ``shown``: what is to be seen → the message that it stands in; ``before``: the system message, which is unknown words to it.
+    ``right``: for each that can be seen the place of the action that it asks for. Each token of a reply is that one's in a share ``skill`` of the
+    cases and any action's in the others: a model that knows a little, as a real one does before it learns by doing.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -103,9 +107,13 @@ def make(
             ids: list[int] = list(first)
             said: list[bool] = [False] * len(first)
             for _ in range(turns):
-                sight = rng.choice(seen)
+                at = rng.randrange(len(seen))
+                sight, said_so = seen[at], rng.choice(replies)
+                if right:  # only where all replies have the same number of tokens
+                    best = replies[right[at]]
+                    said_so = [b if rng.random() < skill else t for b, t in zip(best, said_so, strict=True)]
                 asked = words.encode(shown(sight), add_special_tokens=False)
-                reply = [*words.encode(sight, add_special_tokens=False), *rng.choice(replies), 1]
+                reply = [*words.encode(sight, add_special_tokens=False), *said_so, 1]
                 ids += [2, *asked, 3, *reply]
                 said += [False] * (len(asked) + 2) + [True] * len(reply)
             rows.append(ids)

@@ -1,6 +1,6 @@
 """Learning by doing: text games from chance to the best policy over seeds, and episodes a second, many at once against one.
 
-``openings`` is for the embedded model as it ships. The model of the others is a tiny one made here, which has been taught to say what it sees, then any action, and nothing about the games (``_gym_model.py``). Each seed starts from it
+``openings`` is for the embedded model as it ships. The model of the others is a tiny one made here, which has been taught to say what it sees, then any action, and nothing about the games (``_gym_model.py``); those of the terminal and of the repository know a little (``SKILL``). Each seed starts from it
 anew. Held-out tasks are played before and after; ``optimum`` is what the best policy returns there.
 """
 
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _gym_tasks
+from benchmarks import _blackjack, _gym_tasks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "agents"))
 RESULTS = Path("bench-results")
@@ -24,6 +24,10 @@ RESULTS = Path("bench-results")
 SQUARES = tuple(f"{row}{column}" for row in "abcd" for column in range(1, 5))
 WAYS = ("left", "down", "right", "up")
 HANDS = tuple(f"{kind} {total}" for kind in ("hard", "soft") for total in range(4, 22))
+
+SKILL = 0.4
+"""Share of the parts of a reply (which command, which file) that the models of the tasks with tools get right by more than chance, before they learn by doing: of
+all pairs, those that are held out from learning by doing among them."""
 
 GAMES: dict[str, dict[str, Any]] = {
     "openings": {
@@ -44,21 +48,23 @@ GAMES: dict[str, dict[str, Any]] = {
         "rounds": 80, "groups": 64, "turns": 100, "tokens": 3,
     },
     "hands": {
-        "env": "Blackjack-v1", "agent": "hands:HandsAgent", "optimum": -0.045, "seen": HANDS, "acts": ("stand", "hit"),
-        "rounds": 60, "groups": 256, "turns": 12, "tokens": 4, "held_out": 2000,
+        "env": "Blackjack-v1", "agent": "hands:HandsAgent", "optimum": _blackjack.best(), "seen": HANDS, "acts": ("stand", "hit"),
+        "rounds": 100, "groups": 256, "turns": 12, "tokens": 4, "held_out": 2000, "worth": _blackjack.of_model,
     },
     "terminal": {
         "env": "terminal:{folder}?turns=1", "folder": _gym_tasks.terminal, "optimum": 1.0, "seen": _gym_tasks.terminal_seen(),
-        "acts": _gym_tasks.terminal_actions(), "shown": _gym_tasks.terminal_shown, "rounds": 24, "groups": 32, "turns": 1, "tokens": 8, "held_out": 32,
+        "acts": _gym_tasks.terminal_actions(), "shown": _gym_tasks.terminal_shown, "rounds": 16, "groups": 32, "turns": 1, "tokens": 8, "held_out": 32,
+        "passes": 2,
     },
     "repository": {
         "env": "repository:{folder}/rows.jsonl?repositories={folder}/clones&turns=1", "folder": _gym_tasks.repository, "optimum": 1.0,
         "seen": _gym_tasks.repository_seen(), "acts": _gym_tasks.repository_actions(), "shown": _gym_tasks.repository_shown,
-        "rounds": 16, "groups": 24, "turns": 1, "tokens": 8, "held_out": 24,
+        "rounds": 12, "groups": 24, "turns": 1, "tokens": 8, "held_out": 24,
+        "passes": 2,
     },
 }  # fmt: skip
 """``seen``, ``acts``: the words of a tiny model of the game's own; without them it is the embedded model as it ships. ``folder``: writes the game's
-tasks there."""
+tasks there; what stands at the same place of ``seen`` and ``acts`` belongs together. ``passes``: over the episodes of a round. ``worth``: what a policy is worth without chance."""
 
 
 def environment(name: str) -> str:
@@ -81,9 +87,17 @@ def model(name: str) -> str:
     folder = RESULTS / f"gym-model-{name}"
     if "folder" not in game:
         return str(_gym_model.make(folder, game["seen"], game["acts"]))
-    before = opening(environment(name))
     return str(
-        _gym_model.make(folder, game["seen"], game["acts"], shown=game["shown"], before=before, turns=1)
+        _gym_model.make(
+            folder,
+            game["seen"],
+            game["acts"],
+            shown=game["shown"],
+            before=opening(environment(name)),
+            right=range(len(game["seen"])),
+            skill=SKILL,
+            turns=1,
+        )
     )
 
 
@@ -118,6 +132,7 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
     policy.sampling = Sampling(1.0)
     worlds = find(environment(name), game.get("agent"), seed=seed)
     play = Play(together=64, max_turns=game["turns"], max_tokens=game["tokens"])
+    overrides = {"passes": game.get("passes", 1)} | overrides
     made = {k: v for k, v in overrides.items() if k in ("learning_rate", "kl")}
     rest = {k: v for k, v in overrides.items() if k not in made}
     recipe = engine.episode_recipe(policy.info, "balanced", made, rounds=rounds or game["rounds"], **rest)
@@ -134,15 +149,18 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
             if told.get("phase") == "alert":
                 print(told["text"], file=sys.stderr)
 
+        worth = [game["worth"](policy)] if "worth" in game else []
         collector = Collector(rollouts, Dealing(worlds.tasks("train"), seed, game["groups"]))
         engine.train_episodes(
             policy, collector, recipe, seed=seed, out=Path(folder), about={}, on_progress=follow
         )
         rollouts.refreshed(10**6)
         after = evaluate(rollouts, orders(worlds.tasks("test"), held, seed, 2 * 10**9))
+        worth += [game["worth"](policy)] if worth else []
     return {
         "game": name,
         "seed": seed,
+        "worth": worth,
         "before": _mean(before),
         "after": _mean(after),
         "held_out": held,

@@ -84,8 +84,8 @@ class Step:
         self.put(weights)
         for weight in self.weights:
             weight.grad = None
-        with torch.enable_grad(), self.scorer.engaged():
-            for piece, states, share in zip(self.pieces, self.states, self.shares, strict=True):
+        for piece, states, share in zip(self.pieces, self.states, self.shares, strict=True):
+            with torch.enable_grad(), self.scorer.engaged(piece):
                 apart = divergence(self.scorer.head, self.scorer.states(piece), states)
                 (apart * share).sum().backward()
         return torch.cat([_grad(weight) for weight in self.weights])

@@ -27,6 +27,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.models.vision import Pixels
 from clawback.engine.torch.scoring.packing import Shared, drift, measure
 from clawback.engine.torch.sources.examples import Example
 from clawback.errors import Interrupted, UsageError
@@ -208,15 +209,16 @@ def backward(
     """One process's share: gradients are added to the weights, figures come back. None of them: no figures."""
     figures: dict[str, float] = {}
     scorer, together = policy.scorer, 2 if "pairs" in algorithms.needs(algorithm) else 1
-    with scorer.engaged():
-        for piece in scorer.pieces([example.encoded for example in examples], together) if examples else []:
-            batch = measure(scorer, [examples[index] for index in piece], shared)
+    for piece in scorer.pieces([example.encoded for example in examples], together) if examples else []:
+        some = [examples[index] for index in piece]
+        with scorer.engaged([example.encoded for example in some]):
+            batch = measure(scorer, some, shared)
             loss, metrics = algorithm.loss(batch)
             if loss.requires_grad:
                 loss.backward()
-            metrics["drift"] = float(batch.token_mean(drift(batch)))
-            for name, value in metrics.items():
-                figures[name] = figures.get(name, 0.0) + value
+        metrics["drift"] = float(batch.token_mean(drift(batch)))
+        for name, value in metrics.items():
+            figures[name] = figures.get(name, 0.0) + value
     return figures
 
 
@@ -269,7 +271,8 @@ def to_plain(example: Example) -> dict[str, Any]:
     for one in dataclasses.fields(example):
         value = getattr(example, one.name)
         if isinstance(value, Encoded):
-            value = ["encoded", list(value.prompt), list(value.response), value.thought]
+            pixels = [dict(value.pixels.inputs), value.pixels.digest] if value.pixels else []
+            value = ["encoded", list(value.prompt), list(value.response), value.thought, pixels]
         elif isinstance(value, tuple):
             value = list(value)
         plain[one.name] = value
@@ -281,8 +284,9 @@ def from_plain(plain: Mapping[str, Any]) -> Example:
     values = dict(plain)
     for name in ("encoded", "mismatched"):
         if values[name] is not None:
-            _, prompt, response, thought = values[name]
-            values[name] = Encoded(tuple(prompt), tuple(response), int(thought))
+            _, prompt, response, thought, seen = values[name]
+            pixels = Pixels(dict(seen[0]), str(seen[1])) if seen else None
+            values[name] = Encoded(tuple(prompt), tuple(response), int(thought), pixels)
     if values["teacher_top"] is not None:
         values["teacher_top"] = tuple(values["teacher_top"])
     return Example(**values)

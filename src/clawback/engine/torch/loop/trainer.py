@@ -214,15 +214,16 @@ class Loop:
             self.figures = self.group.gradient(self.policy, self.algorithm, self.adapter, examples, shared)
             return dict(self.figures)
         together = 2 if "pairs" in self.wants else 1
-        with scorer.engaged():
-            for piece in scorer.pieces([example.encoded for example in examples], together):
-                batch = measure(scorer, [examples[index] for index in piece], shared)
+        for piece in scorer.pieces([example.encoded for example in examples], together):
+            some = [examples[index] for index in piece]
+            with scorer.engaged([example.encoded for example in some]):
+                batch = measure(scorer, some, shared)
                 loss, metrics = self.algorithm.loss(batch)
                 if loss.requires_grad:
                     loss.backward()
-                metrics["drift"] = float(batch.token_mean(drift(batch)))
-                for name, value in metrics.items():
-                    figures[name] = figures.get(name, 0.0) + value
+            metrics["drift"] = float(batch.token_mean(drift(batch)))
+            for name, value in metrics.items():
+                figures[name] = figures.get(name, 0.0) + value
         self.figures = figures
         return dict(figures)
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clawback.engine.torch.models import templates
+from clawback.engine.torch.models import templates, vision
+from clawback.engine.torch.models.vision import Pixels, Vision
 from clawback.errors import ModelError
 from clawback.records import Message, split_thinking, text_of
 from clawback.system_prompt import under
@@ -39,6 +40,8 @@ class Encoded:
     response: tuple[int, ...]
     thought: int = 0
     """Tokens at the end of ``prompt`` that the model itself thought before it answered: what the answer is conditional on."""
+    pixels: Pixels | None = None
+    """What the model sees beside the prompt's tokens."""
 
     @property
     def asked(self) -> tuple[int, ...]:
@@ -50,11 +53,16 @@ class Chat:
     """A tokenizer together with what was learned about its template."""
 
     def __init__(
-        self, tokenizer: Any, template_args: Mapping[str, Any] | None = None, system: str = ""
+        self,
+        tokenizer: Any,
+        template_args: Mapping[str, Any] | None = None,
+        system: str = "",
+        eyes: Vision | None = None,
     ) -> None:
         """``template_args``: what the template is given beside the messages. One that can switch thinking off does so unless told
-        otherwise: a thought costs hundreds of tokens, and nobody rates it. ``system``: a learned prompt, added to every conversation."""
-        self.tokenizer, self.system = tokenizer, system
+        otherwise: a thought costs hundreds of tokens, and nobody rates it. ``system``: a learned prompt, added to every conversation. ``eyes``: of a model that sees; pictures are
+        left out of conversations for any other."""
+        self.tokenizer, self.system, self.eyes = tokenizer, system, eyes
         template = str(getattr(tokenizer, "chat_template", None) or "")
         usual = {"enable_thinking": False} if "enable_thinking" in template else {}
         self.template_args: dict[str, Any] = usual | dict(template_args or {})
@@ -69,6 +77,8 @@ class Chat:
         """Whether this model may think aloud before it answers."""
         self.end_id = _end_of_turn(tokenizer)
         """The token that ends an assistant's turn."""
+        self.parts = eyes is not None and _wants_parts(tokenizer)
+        """Whether the template reads a message's content as a list of parts alone, as those of models that see often do."""
 
     def encode(
         self,
@@ -85,12 +95,38 @@ class Chat:
         Prompt and response are tokenized apart, as they are when the model answers. A response that is longer
         than ``max_response`` is cut and then has no end token: the model should not learn to stop there.
         """
-        prompt = self.prompt(messages, max_prompt)
+        prompt, pixels = self.looked(messages, max_prompt)
         if response_ids is not None:
             found = self.encoded(prompt, [int(token) for token in response_ids], thinking=thinking)
-            return dataclasses.replace(found, response=found.response[:max_response])
+            return dataclasses.replace(found, response=found.response[:max_response], pixels=pixels)
         ids = [*self.tokenizer.encode(response, add_special_tokens=False), self.end_id]
-        return Encoded(tuple(prompt), tuple(ids[:max_response]))
+        return Encoded(tuple(prompt), tuple(ids[:max_response]), pixels=pixels)
+
+    def looked(
+        self, messages: Sequence[Message], max_tokens: int = PROMPT_TOKENS
+    ) -> tuple[list[int], Pixels | None]:
+        """As ``prompt``, with the pictures where the model sees and there are some. What is too long loses its oldest messages, and pictures with them; a
+        last message that is too long with its pictures is read without."""
+        said = under(messages, self.system)
+        eyes, shown = self.eyes, vision.seen(said)
+        if eyes is None or not any(shown):
+            return self.prompt(messages, max_tokens), None
+        plain = [_plain(message) for message in said]
+        head = len(_split_system(plain)[0])
+        for first in range(head, len(plain)):
+            kept = [*range(head), *range(first, len(plain))]
+            files = [data for i in kept for data in shown[i]]
+            if not files:
+                break
+            text = str(
+                self._through_template(
+                    [_in_parts(plain[i], len(shown[i]), eyes.unmarked) for i in kept], tokenize=False
+                )
+            )
+            ids, pixels = eyes.look(text, files)
+            if len(ids) <= max_tokens:
+                return ids, pixels
+        return self.prompt(messages, max_tokens), None
 
     def encoded(self, prompt: Sequence[int], ids: Sequence[int], *, thinking: bool = False) -> Encoded:
         """A prompt and what was sampled after it. Without ``thinking`` the model's thoughts count as something that the answer was
@@ -201,14 +237,36 @@ class Chat:
         failure: Exception | None = None
         for form in _FORMS:
             try:
-                return self.tokenizer.apply_chat_template(
-                    form(messages), add_generation_prompt=True, **how, **self.template_args
+                shaped: Sequence[Any] = form(messages)
+                return self._through_template(
+                    [_in_parts(m, 0, str) for m in shaped] if self.parts else shaped, **how
                 )
             except Exception as error:  # templates raise whatever they like
                 failure = error
         raise ModelError(
             f"The chat template of this model takes no conversation at all: {failure}."
         ) from failure
+
+    def _through_template(self, messages: Sequence[Any], **how: Any) -> Any:
+        return self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, **how, **self.template_args
+        )
+
+
+def _in_parts(message: Plain, pictures: int, clean: Callable[[str], str]) -> dict[str, Any]:
+    """A message with its pictures before its text, as templates of models that see take it."""
+    parts: list[dict[str, str]] = [{"type": "image"}] * pictures
+    return {"role": message["role"], "content": [*parts, {"type": "text", "text": clean(message["content"])}]}
+
+
+def _wants_parts(tokenizer: Any) -> bool:
+    """Whether the template drops, or refuses, a message whose content is plain text."""
+    marker = "zebra"
+    try:
+        said = [{"role": "user", "content": marker}]
+        return marker not in tokenizer.apply_chat_template(said, tokenize=False)
+    except Exception:  # templates raise whatever they like
+        return True
 
 
 def _plain(message: Message) -> Plain:

@@ -96,6 +96,8 @@ class Found:
     info: ModelInfo
     quantised: bool
     """Its weights are stored quantised, in a way of their own."""
+    sees: bool = False
+    """It takes pictures beside text."""
 
 
 def look(base: str, revision: str | None = None) -> Found:
@@ -103,7 +105,7 @@ def look(base: str, revision: str | None = None) -> Found:
 
     Raises ``ModelError`` where it cannot be found, or transformers does not know its kind.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
 
     source, identity = resolve(base, revision)
     options: dict[str, Any] = {"trust_remote_code": False}
@@ -112,11 +114,27 @@ def look(base: str, revision: str | None = None) -> Found:
     try:
         config = AutoConfig.from_pretrained(source, **options)
         with torch.device("meta"):  # shapes without values
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            model = _kind(config).from_config(config, trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds; each means the same to the user
         raise _unloadable(base, error) from error
     quantised = getattr(config, "quantization_config", None) is not None
-    return Found(source, options, describe(model, base, identity), quantised)
+    sees = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    return Found(source, options, describe(model, base, identity), quantised, sees)
+
+
+def _kind(config: Any) -> Any:
+    """The class that loads it: of language models, else of those that see as well."""
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+    )
+
+    sees_alone = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING and (
+        type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING
+    )
+    return AutoModelForImageTextToText if sees_alone else AutoModelForCausalLM
 
 
 def load_base(found: Found, *, bits: Bits, device: torch.device) -> tuple[nn.Module, Any, ModelInfo]:
@@ -124,7 +142,7 @@ def load_base(found: Found, *, bits: Bits, device: torch.device) -> tuple[nn.Mod
 
     Raises ``ModelError`` where transformers cannot load it, with the reason in one sentence.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
     from transformers.utils import logging
 
     # Its bar for reading weights would be drawn over ours; downloads keep theirs.
@@ -138,7 +156,7 @@ def load_base(found: Found, *, bits: Bits, device: torch.device) -> tuple[nn.Mod
     base = found.info.base
     try:
         tokenizer = AutoTokenizer.from_pretrained(found.source, **found.options)
-        model = AutoModelForCausalLM.from_pretrained(
+        model = _kind(AutoConfig.from_pretrained(found.source, **found.options)).from_pretrained(
             found.source, dtype=dtype, use_safetensors=True, **found.options, **extra
         )
     except Exception as error:

@@ -20,6 +20,7 @@ from clawback.errors import ModelError, UsageError
 from clawback.records import Message, Sample
 
 if TYPE_CHECKING:
+    from clawback.engine.torch.models.vision import Vision
     from clawback.engine.torch.sampling.generate import Sampled
 
 Conversation = Sequence[Message]
@@ -34,12 +35,13 @@ class Policy:
 
     engine = "torch"
 
-    def __init__(self, model: nn.Module, tokenizer: Any, info: ModelInfo) -> None:
+    def __init__(self, model: nn.Module, tokenizer: Any, info: ModelInfo, eyes: Vision | None = None) -> None:
+        """``eyes``: of a model that sees (``vision.py``)."""
         self.model = model
         """The transformers model, or the PEFT model around it once there is an adapter."""
         self.tokenizer = tokenizer
         self.info = info
-        self.chat = Chat(tokenizer)
+        self.chat = Chat(tokenizer, eyes=eyes)
         self.max_prompt = min(PROMPT_TOKENS, max(32, info.context * 3 // 4))
         self.max_response = min(RESPONSE_TOKENS, max(16, info.context - self.max_prompt))
         self._sampling = own_sampling(model)
@@ -56,7 +58,7 @@ class Policy:
     ) -> None:
         """Take the user's settings in place of the model's own, where there are any. ``thinking``: train on it, too; ``system``: a learned
         prompt, which every conversation is answered and learned under."""
-        self.chat = Chat(self.tokenizer, chat_template_args, system)
+        self.chat = Chat(self.tokenizer, chat_template_args, system, self.chat.eyes)
         self.trains_thinking = thinking
         self.sampling = self.sampling.but(
             temperature=generation.temperature, top_p=generation.top_p, top_k=generation.top_k
@@ -292,6 +294,7 @@ def load(
     """See ``clawback.engine.load``."""
     from clawback.engine import devices, memory
     from clawback.engine.torch.models.loading import load_base, look
+    from clawback.engine.torch.models.vision import Vision
 
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}.")
@@ -299,7 +302,7 @@ def load(
     found = look(base, revision)
     bits = memory.holds(found.info, where, dtype, load_in_4bit)
     model, tokenizer, info = load_base(found, bits=bits, device=where)
-    policy = Policy(model, tokenizer, info)
+    policy = Policy(model, tokenizer, info, Vision(found.source, found.options) if found.sees else None)
     if adapter is not None:
         policy.put(adapter)
     return policy

@@ -14,6 +14,7 @@ a way that disagrees is not taken. So a new model family is at worst slow.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -113,9 +114,10 @@ class Scorer:
         return next(self.model.parameters()).device
 
     @contextmanager
-    def engaged(self) -> Iterator[None]:
-        """Keep packed attention on over a backward pass that computes layers again (gradient checkpointing)."""
-        with engaged(self._configs) if self.packed else nullcontext():
+    def engaged(self, encoded: Sequence[Encoded] = ()) -> Iterator[None]:
+        """Keep packed attention on over a backward pass that computes layers again (gradient checkpointing), for one of ``pieces``. One with pictures is
+        not packed, and what looks at them has attention of another kind."""
+        with engaged(self._configs) if self.packed and not _sees(encoded) else nullcontext():
             yield
 
     def pieces(self, encoded: Sequence[Encoded], together: int = 1) -> list[list[int]]:
@@ -146,7 +148,9 @@ class Scorer:
         if of_response:
             # One more token at the end moves the window by one; what it is does not matter to those before it.
             encoded = [
-                Encoded((*one.prompt, one.response[0]), (*one.response[1:], 0))
+                dataclasses.replace(
+                    one, prompt=(*one.prompt, one.response[0]), response=(*one.response[1:], 0)
+                )
                 for one in encoded
                 if one.response
             ]
@@ -173,7 +177,7 @@ class Scorer:
         if self.fused_head:
             values, entropies = logprobs(self.head, self.states(encoded), targets, entropy=entropy)
             return Scored(values, lengths, entropies)
-        logits = self._padded(encoded, self.model).float()
+        logits = self._rows(encoded, self.model).float()
         logits = (logits / self.temperature).log_softmax(-1)  # [N, V]
         chosen = logits.gather(1, targets[:, None])[:, 0]
         spread = -(logits.detach().exp() * logits.detach()).sum(-1) if entropy else None
@@ -181,9 +185,26 @@ class Scorer:
 
     def states(self, encoded: Sequence[Encoded]) -> Tensor:
         """[N, H] hidden states from which the response tokens are predicted, of one of ``pieces``."""
-        if self.packed and max(map(_tokens, encoded)) <= self._window:
+        if self.packed and max(map(_tokens, encoded)) <= self._window and not _sees(encoded):
             return self._packed(encoded)
-        return self._padded(encoded, self._body)
+        return self._rows(encoded, self._body)
+
+    def _rows(self, encoded: Sequence[Encoded], through: Any) -> Tensor:
+        """[N, H] through the body, or [N, V] logits through the whole model. Each sequence with pictures goes by itself."""
+        if not _sees(encoded):
+            return self._padded(encoded, through)
+        return torch.cat(
+            [self._seeing(one, through) if one.pixels else self._padded([one], through) for one in encoded]
+        )
+
+    def _seeing(self, one: Encoded, through: Any) -> Tensor:
+        assert one.pixels is not None
+        ids = torch.tensor([[*one.prompt, *one.response[:-1]]], device=self.device)
+        beside = one.pixels.beside(ids.shape[1], self.device, self._dtype)
+        out: Tensor = through(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **beside)[
+            0
+        ]
+        return out[0, len(one.prompt) - 1 :]
 
     def _packed(self, encoded: Sequence[Encoded]) -> Tensor:
         lengths = tuple(map(_tokens, encoded))
@@ -217,7 +238,7 @@ class Scorer:
         return -tokens % _ROWS if self.device.type == "cpu" else 0
 
     def _padded(self, encoded: Sequence[Encoded], through: Any) -> Tensor:
-        """[N, H] through the body, or [N, V] logits through the whole model."""
+        """``_rows`` of text: in one batch, padded on the right."""
         lengths = list(map(_tokens, encoded))
         ids = torch.zeros(len(encoded), max(lengths), dtype=torch.int64)
         mask = torch.zeros_like(ids)
@@ -260,6 +281,10 @@ class Scorer:
 def _tokens(one: Encoded) -> int:
     """Tokens that have to go in: the last response token predicts nothing."""
     return len(one.prompt) + len(one.response) - 1
+
+
+def _sees(encoded: Sequence[Encoded]) -> bool:
+    return any(one.pixels for one in encoded)
 
 
 def _window(config: Any) -> int:

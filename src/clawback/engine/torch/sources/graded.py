@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -194,7 +194,7 @@ class Grading:
         """One pass of the base over the answers gives states, log-probs and features."""
         scorer, lengths = self.policy.scorer, [len(one.response) for one in answers]
         # One more token at the end, so that the last one of the answer is read as well; what it is does not matter.
-        longer = [Encoded(one.prompt, (*one.response, 0)) for one in answers]
+        longer = [replace(one, response=(*one.response, 0)) for one in answers]
         with self.policy.base():
             parts = scorer.hidden(longer).split([n + 1 for n in lengths])
             if scorer.fused_head:

@@ -78,6 +78,13 @@ def plan(run: TrainingRun) -> Plan:
             "Fresh answers cannot be scored without ratings; remarks alone are only used by opd and combined."
         )
     rated = [policy.encode(one) for one in samples]
+    if any(one.pixels for one in rated):
+        if recipe.algorithm in (NAME, DISTIL):
+            raise TrainingError(
+                f"{recipe.algorithm} draws fresh answers, which is not done for conversations with pictures yet. Train with reinforce or grpo."
+            )
+        plain = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
+        return _fall_back(run, samples, plain, "fresh answers to pictures are not drawn yet")
     rewards = np.array([one.said for one in samples], dtype=np.float64)
     fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
     remarks = [(policy.encode(one), hint) for one, hint in words if wishes(hint)]

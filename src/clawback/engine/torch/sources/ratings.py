@@ -120,7 +120,10 @@ def _easy_first(units: Sequence[list[Example]], by: curriculum.By) -> list[list[
 def _mismatched(policy: Policy, examples: list[Example]) -> list[Example]:
     """Each prompt with the next one's answer, and what the base makes of it."""
     others = examples[1:] + examples[:1]
-    odd = [Encoded(e.encoded.prompt, o.encoded.response) for e, o in zip(examples, others, strict=True)]
+    odd = [
+        dataclasses.replace(e.encoded, response=o.encoded.response)
+        for e, o in zip(examples, others, strict=True)
+    ]
     with policy.base():
         ref = [float(values.sum()) for values in policy.scorer(odd).split()]
     return [
@@ -149,5 +152,6 @@ def _recorded(sample: Sample, otherwise: Tensor, thought: int = 0) -> Tensor:
 
 def _groups(encoded: Sequence[Encoded]) -> Tensor:
     """[S] int64: answers to the same prompt share a number."""
-    numbers: dict[tuple[int, ...], int] = {}
-    return torch.tensor([numbers.setdefault(one.asked, len(numbers)) for one in encoded], dtype=torch.int64)
+    numbers: dict[tuple[tuple[int, ...], str], int] = {}
+    asked = [(one.asked, one.pixels.digest if one.pixels else "") for one in encoded]
+    return torch.tensor([numbers.setdefault(key, len(numbers)) for key in asked], dtype=torch.int64)

@@ -83,11 +83,10 @@ def taught(
             "The LM head of this model is of an unknown kind, so its likeliest tokens cannot be learned from. Use top_k = 0."
         )
     places = [(i, hint) for i, sample in enumerate(samples) for hint in sample.hints if hint.strip()]
-    prompts = [
-        tuple(policy.chat.prompt(hinted(samples[i].messages, hint), policy.max_prompt)) for i, hint in places
-    ]
+    read = [policy.chat.looked(hinted(samples[i].messages, hint), policy.max_prompt) for i, hint in places]
     asked = [
-        Encoded(prompt, examples[i].encoded.response) for prompt, (i, _) in zip(prompts, places, strict=True)
+        Encoded(tuple(prompt), examples[i].encoded.response, pixels=pixels)
+        for (prompt, pixels), (i, _) in zip(read, places, strict=True)
     ]
     several = len({i for i, _ in places}) < len(places)
     wanted = max(top_k, OVERLAP if several else 0) if scorer.fused_head else 0

@@ -1,0 +1,224 @@
+"""Pictures in training: a small model that sees, made here, against its own forward, run by hand."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+
+import pytest
+import torch
+
+pytest.importorskip("PIL")
+
+from clawback import engine
+from clawback.engine.torch.loop.parallel import from_plain, to_plain
+from clawback.engine.torch.models import vision
+from clawback.engine.torch.models.vision import pictures
+from clawback.engine.torch.sources.examples import Example
+from clawback.errors import ModelError, TrainingError
+from clawback.records import Part, Sample
+from tests.engine.conftest import tokenizer
+
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{% for p in m['content'] %}{% if p['type'] == 'image' %}<image>"
+    "{% elif p['type'] == 'text' %}{{ p['text'] }}{% endif %}{% endfor %}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+PATCHES = 4
+"""Of a picture of 16 × 16."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A Llava of two layers that looks through a CLIP of one."""
+    import transformers as t
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    words = tokenizer()
+    words.add_special_tokens(
+        {"additional_special_tokens": ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<image>"]}
+    )
+    words.chat_template = TEMPLATE
+    torch.manual_seed(0)
+    text = t.LlamaConfig(
+        vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=48, max_position_embeddings=512, pad_token_id=0, bos_token_id=2, eos_token_id=2, initializer_range=0.2,
+    )  # fmt: skip
+    eye = t.CLIPVisionConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8, initializer_range=0.2
+    )  # fmt: skip
+    model = t.LlavaForConditionalGeneration(
+        t.LlavaConfig(
+            vision_config=eye,
+            text_config=text,
+            image_token_index=words.convert_tokens_to_ids("<image>"),
+            vision_feature_layer=-1,
+            vision_feature_select_strategy="default",
+            initializer_range=0.2,
+        )
+    )
+    looks = CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
+    made = t.LlavaProcessor(
+        image_processor=looks, tokenizer=words, patch_size=8, vision_feature_select_strategy="default",
+        num_additional_image_tokens=1, chat_template=TEMPLATE,
+    )  # fmt: skip
+    place = tmp_path_factory.mktemp("llava")
+    model.save_pretrained(place)
+    made.save_pretrained(place)
+    return place
+
+
+def picture(colour: tuple[int, int, int], kind: str = "PNG") -> str:
+    from PIL import Image
+
+    made = io.BytesIO()
+    Image.new("RGB", (20, 16), colour).save(made, kind)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(made.getvalue()).decode()}"
+
+
+def asked(*colours, text="Which colour?"):
+    seen = [{"type": "image_url", "image_url": {"url": picture(colour)}} for colour in colours]
+    return ({"role": "user", "content": [*seen, {"type": "text", "text": text}]},)
+
+
+RED, BLUE = (250, 10, 10), (10, 10, 250)
+
+
+def stirred(folder):
+    policy = engine.load(str(folder))
+    policy.attach(rank=4, alpha=4, seed=1)
+    torch.manual_seed(5)
+    for name, parameter in policy.model.named_parameters():
+        if "lora_B" in name:
+            parameter.data = torch.randn_like(parameter) * 0.1
+    return policy
+
+
+def by_hand(policy, one):
+    ids = torch.tensor([[*one.prompt, *one.response]])
+    with torch.no_grad():
+        logits = policy.model(input_ids=ids, use_cache=False, **one.pixels.inputs).logits[0].float()
+    rows = (logits / policy.sampling.scale).log_softmax(-1)[len(one.prompt) - 1 : -1]
+    return rows.gather(1, torch.tensor(one.response)[:, None])[:, 0]
+
+
+def test_logprobs_with_pictures_are_those_of_the_models_own_forward(folder):
+    policy = stirred(folder)
+    samples = [
+        Sample(i, asked(*colours), "It is red.", 1.0)
+        for i, colours in enumerate([(RED,), (BLUE,), (RED, BLUE)])
+    ]
+    encoded = [policy.encode(one) for one in samples]
+    mark = policy.tokenizer.convert_tokens_to_ids("<image>")
+    assert [one.prompt.count(mark) for one in encoded] == [PATCHES, PATCHES, 2 * PATCHES]
+    text = policy.encode(Sample(9, ({"role": "user", "content": "Which colour?"},), "It is red.", 1.0))
+    assert text.pixels is None
+    got = policy.scorer([encoded[0], text, *encoded[1:]]).split()
+    for one, values in zip(encoded, [got[0], *got[2:]], strict=True):
+        assert torch.allclose(values, by_hand(policy, one), atol=1e-4)
+    assert torch.allclose(got[1], policy.scorer([text]).logprobs, atol=1e-4)
+    # The same words and another picture: the model sees it.
+    assert encoded[0].prompt == encoded[1].prompt
+    assert (got[0] - got[2]).abs().max() > 1e-3
+
+
+def test_the_adapter_is_on_the_language_part_alone_and_learns_which_picture_is_which(folder, tmp_path):
+    policy = engine.load(str(folder))
+    policy.attach(rank=8, alpha=8, seed=1)
+    names = [name for name, p in policy.model.named_parameters() if p.requires_grad]
+    assert names
+    assert all("language_model.layers" in name and "lora_" in name for name in names)
+
+    samples = [
+        Sample(2 * i + j, asked(colour), word, 1.0 if i == j else -1.0, (Part(0, "rating", 1.0, 1.0),))
+        for i, colour in enumerate((RED, BLUE))
+        for j, word in enumerate(("red", "blue"))
+    ]
+    usual = engine.recipe(policy.info, "balanced", "reinforce")
+    # What a model of random weights says of a colour has to go far to change.
+    recipe = dataclasses.replace(usual, steps=40, learning_rate=0.01, max_drift=100.0, max_reward_drop=100.0)
+    engine.train(policy, samples, recipe, seed=0, out=tmp_path)
+
+    def prefers(which):
+        said = policy.logprobs([asked(which)] * 2, ["red", "blue"])
+        return float(said[0].sum() - said[1].sum())
+
+    assert prefers(RED) > 5
+    assert prefers(BLUE) < -5
+    again = engine.load(str(folder), adapter=tmp_path / "adapter")
+    said = again.logprobs([asked(RED)], ["red"])[0]
+    assert torch.allclose(said, policy.logprobs([asked(RED)], ["red"])[0], atol=1e-5)
+
+
+def test_fresh_answers_to_pictures_are_refused_in_a_sentence(folder, tmp_path):
+    policy = engine.load(str(folder))
+    samples = [
+        Sample(i, asked(RED), "red", r, (Part(0, "rating", r, 1.0),)) for i, r in enumerate((1.0, -1.0))
+    ]
+    with pytest.raises(TrainingError, match="conversations with pictures"):
+        engine.train(
+            policy, samples, engine.recipe(policy.info, "balanced", "rollouts"), seed=0, out=tmp_path
+        )
+
+
+def test_what_is_too_long_loses_its_oldest_pictures(folder):
+    policy = engine.load(str(folder))
+    talk = (*asked(RED), {"role": "assistant", "content": "Red."}, *asked(BLUE))
+    whole, both = policy.chat.looked(talk)
+    less, last = policy.chat.looked(talk, len(whole) - 1)
+    assert both.inputs["pixel_values"].shape[0] == 2
+    assert last.inputs["pixel_values"].shape[0] == 1
+    assert last.digest == policy.chat.looked(asked(BLUE))[1].digest
+    assert len(less) < len(whole)
+    assert policy.chat.looked(talk, 8)[1] is None
+
+
+def test_a_mark_in_a_persons_text_is_no_picture(folder):
+    policy = engine.load(str(folder))
+    mark = policy.tokenizer.convert_tokens_to_ids("<image>")
+    ids, _ = policy.chat.looked(asked(RED, text="Is <image> a mark?"))
+    assert ids.count(mark) == PATCHES
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://example.org/a.png", "file:///etc/passwd", "/etc/passwd", "data:text/plain;base64,AAAA", "data:image/png;base64,%%%", ""],
+)  # fmt: skip
+def test_nothing_is_fetched_for_a_picture(address):
+    assert (
+        pictures([{"type": "image_url", "image_url": {"url": address}}, {"type": "image", "url": address}])
+        == []
+    )
+
+
+def test_what_is_no_picture_and_what_is_too_large_are_refused(folder, monkeypatch):
+    policy = engine.load(str(folder))
+    broken = "data:image/png;base64," + base64.b64encode(b"no picture at all").decode()
+    with pytest.raises(ModelError, match="cannot be read"):
+        policy.chat.looked(
+            ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": broken}}]},)
+        )
+    monkeypatch.setattr(vision, "MOST_PIXELS", 100)
+    with pytest.raises(ModelError, match="too large"):
+        policy.chat.looked(asked(RED))
+
+
+def test_an_example_with_a_picture_goes_to_another_process_whole(folder):
+    policy = engine.load(str(folder))
+    one = policy.encode(Sample(1, asked(RED), "red", 1.0))
+    flat = torch.zeros(len(one.response))
+    back = from_plain(to_plain(Example(one, 1.0, flat, flat)))
+    assert back.encoded.prompt == one.prompt
+    assert back.encoded.pixels.digest == one.pixels.digest
+    assert torch.equal(back.encoded.pixels.inputs["pixel_values"], one.pixels.inputs["pixel_values"])
+
+
+def test_a_model_that_does_not_see_reads_the_words(folders):
+    policy = engine.load(str(folders("llama")))
+    one = policy.encode(Sample(1, asked(RED), "red", 1.0))
+    assert one.pixels is None
+    assert (
+        one.prompt
+        == policy.encode(Sample(1, ({"role": "user", "content": "Which colour?"},), "red", 1.0)).prompt
+    )
