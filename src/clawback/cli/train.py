@@ -165,6 +165,7 @@ def figures(progress: Mapping[str, Any]) -> str:
 )
 @click.option("--seed", type=int, help="The same feedback and seed give the same version.")
 @click.option("--processes", type=click.IntRange(1, 64), help="Share each step's gradient out among so many.")
+@click.option("--shard", is_flag=True, help="Share the base out among them, too (FSDP2): each holds a part.")
 @click.option(
     "--config",
     "accelerate",
@@ -181,6 +182,7 @@ def train(
     preset: str | None,
     seed: int | None,
     processes: int | None,
+    shard: bool,
     accelerate: str | None,
     background: bool,
     as_json: bool,
@@ -188,7 +190,7 @@ def train(
     """Train a new version now, from all feedback that stands, and let the gate decide.
 
     A run that was interrupted is finished first. Ctrl-C stops it, and `clawback runs resume` goes on. With --processes each holds the base,
-    and the step's gradient is shared out; on several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
+    and the step's gradient is shared out; with --shard the base is, too. On several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
     the others with their NODE_RANK (docs/scale.md).
 
     \b
@@ -196,6 +198,8 @@ def train(
     clawback train --algorithm mis-po --preset careful
     clawback train --background
     clawback train --processes 2
+    clawback train --processes 2 --shard
+    clawback train --config accelerate.yaml
     """
     needs("torch")
     from clawback import jobs
@@ -206,21 +210,27 @@ def train(
         click.echo(f"clawback: {said}", err=True)
     count = processes or 1
     if accelerate is not None:
-        found, variables = launching.from_accelerate(Path(accelerate))
-        count = processes or found
-        for name, value in variables.items():
+        found = launching.from_accelerate(Path(accelerate))
+        count, shard = processes or found.processes, shard or found.shard
+        for line in found.answers:
+            click.echo(fold(f"{Path(accelerate).name}: {line}", "  ", err=True), err=True)
+        for name, value in found.variables.items():
             os.environ.setdefault(name, value)
     if os.environ.get("NODE_RANK", "0") != "0":
         return launching.help_out(count)
-    if background and count > 1:
+    if background and (count > 1 or shard):
         raise UsageError("A run in the background has one process: leave --background or --processes out.")
+    if shard and count == 1 and os.environ.get("NNODES", "1") == "1":
+        raise UsageError("--shard shares the base out among processes: name how many with --processes.")
     if background:
         jobs.startable(here, algorithm)
         started = jobs.start(here, algorithm=algorithm, preset=preset, seed=seed)
         text = "Training in the background." if started else "A run is training already."
         emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
         return 0
-    return train_here(here, as_json, algorithm=algorithm, preset=preset, seed=seed, processes=count)
+    return train_here(
+        here, as_json, algorithm=algorithm, preset=preset, seed=seed, processes=count, shard=shard
+    )
 
 
 def train_here(here: Home, as_json: bool, **how: Any) -> int:

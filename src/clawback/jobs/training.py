@@ -54,8 +54,9 @@ def train_once(
     resume: int | None = None,
     fold: bool = False,
     processes: int = 1,
+    shard: bool = False,
 ) -> Outcome:
-    """Make one version from all feedback that stands, judge it, and put it live if it is better.
+    """Make one version from all feedback that stands, judge it, and put it live if it is better. ``shard``: the base in parts, one a process.
 
     An interrupted run is finished first (its own settings count then); ``resume`` names one that was stopped. Raises ``Busy``
     while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from;
@@ -70,7 +71,7 @@ def train_once(
             job = _Job(home, db, on_progress)
             if resume is not None:
                 job.take_up(resume)
-            return job.go(algorithm, preset, seed, fold, processes)
+            return job.go(algorithm, preset, seed, fold, processes, shard)
     except Timeout:
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
 
@@ -94,14 +95,20 @@ class _Job(RunJob):
     again = "clawback runs resume"
 
     def go(
-        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool, processes: int = 1
+        self,
+        algorithm: str | None,
+        preset: str | None,
+        seed: int | None,
+        fold: bool,
+        processes: int = 1,
+        shard: bool = False,
     ) -> Outcome:
         release.heal(self.db, self.home)
         run, policy = self.interrupted(), None
         if run is None:
             # First, so that the new version is compared with what came of it.
             self.judge_waiting()
-            run, policy = self.begin(algorithm, preset, seed, fold, processes)
+            run, policy = self.begin(algorithm, preset, seed, fold, processes, shard)
             self.give_up_waiting(run)
         with self.entered(run):
             version = self.candidate(run, policy)
@@ -150,7 +157,13 @@ class _Job(RunJob):
         return run
 
     def begin(
-        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool, processes: int
+        self,
+        algorithm: str | None,
+        preset: str | None,
+        seed: int | None,
+        fold: bool,
+        processes: int,
+        shard: bool = False,
     ) -> tuple[Run, Policy]:
         """Enter a new run with everything that goes into it. The policy comes along, loaded once. ``fold``: the live prompt into the adapter."""
         from clawback import engine
@@ -200,7 +213,10 @@ class _Job(RunJob):
             recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
         if processes > 1 and not away:
             recipe = replace(recipe, extra={**recipe.extra, engine.PROCESSES: processes})
-        if name in engine.DRAWING and not away:
+        if shard and not away:
+            recipe = engine.shardable(recipe)
+            recipe = replace(recipe, extra={**recipe.extra, engine.SHARD: True})
+        if recipe.algorithm in engine.DRAWING and not away:
             self.tell({"phase": "measure"})
             prompts = inputs.prompts(self.db, {s.turn_id for s in held}, time.time())
             recipe, forecast = budget.fit(policy, recipe, train, prompts, inputs.budget(self.settings))
