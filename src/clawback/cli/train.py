@@ -174,6 +174,12 @@ def figures(progress: Mapping[str, Any]) -> str:
     help="Processes and machines as `accelerate config` wrote them.",
 )
 @click.option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Fresh answers are drawn by the machines of this Ray cluster (auto, HOST:PORT).",
+)
+@click.option("--ray-workers", type=click.IntRange(1, 1024), help="How many draw. [default: one a machine]")
+@click.option(
     "--background", is_flag=True, help="In a process of its own; `clawback status` shows how far it is."
 )
 @json_option
@@ -184,13 +190,15 @@ def train(
     processes: int | None,
     shard: bool,
     accelerate: str | None,
+    ray: str | None,
+    ray_workers: int | None,
     background: bool,
     as_json: bool,
 ) -> int:
     """Train a new version now, from all feedback that stands, and let the gate decide.
 
     A run that was interrupted is finished first. Ctrl-C stops it, and `clawback runs resume` goes on. With --processes each holds the base,
-    and the step's gradient is shared out; with --shard the base is, too. On several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
+    and the step's gradient is shared out; with --shard the base is, too. --ray has a cluster's machines draw fresh answers. On several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
     the others with their NODE_RANK (docs/scale.md).
 
     \b
@@ -200,6 +208,7 @@ def train(
     clawback train --processes 2
     clawback train --processes 2 --shard
     clawback train --config accelerate.yaml
+    clawback train --ray auto
     """
     needs("torch")
     from clawback import jobs
@@ -218,8 +227,10 @@ def train(
             os.environ.setdefault(name, value)
     if os.environ.get("NODE_RANK", "0") != "0":
         return launching.help_out(count)
-    if background and (count > 1 or shard):
-        raise UsageError("A run in the background has one process: leave --background or --processes out.")
+    if background and (count > 1 or shard or ray):
+        raise UsageError(
+            "A run in the background has one process: leave --background out, or --processes and --ray."
+        )
     if shard and count == 1 and os.environ.get("NNODES", "1") == "1":
         raise UsageError("--shard shares the base out among processes: name how many with --processes.")
     if background:
@@ -228,9 +239,8 @@ def train(
         text = "Training in the background." if started else "A run is training already."
         emit({"started": started}, f"{text} `clawback status` shows how far it is.", as_json)
         return 0
-    return train_here(
-        here, as_json, algorithm=algorithm, preset=preset, seed=seed, processes=count, shard=shard
-    )
+    how = {"algorithm": algorithm, "preset": preset, "seed": seed, "processes": count, "shard": shard}
+    return train_here(here, as_json, **how, ray=(ray, ray_workers or 0) if ray else None)
 
 
 def train_here(here: Home, as_json: bool, **how: Any) -> int:

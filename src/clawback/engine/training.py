@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clawback.engine.torch.loop.parallel import Group
     from clawback.engine.torch.loop.trainer import Settings
     from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.generate import Sampler
     from clawback.engine.torch.sources.examples import Plan
     from clawback.rewards.terms import Terms
 
@@ -49,6 +50,7 @@ def train(
     baseline: float = 0.0,
     grader: Grader | None = None,
     terms: Terms | None = None,
+    sampler: Sampler | None = None,
 ) -> TrainResult:
     """Train an adapter on what was said about these samples, all of them.
 
@@ -64,6 +66,7 @@ def train(
         baseline: the moving average of ratings that the run before this one ended with.
         grader: grades imagined answers in place of the head, for algorithms that imagine.
         terms: what counts beside head or grader there; the samples' rewards have been made up with them (``Terms.of``).
+        sampler: draws fresh answers in place of the policy's own engine (``clawback.cluster``).
 
     Returns:
         The result; its ``path`` is a plain PEFT folder, written beside, fsynced and renamed.
@@ -83,6 +86,7 @@ def train(
         baseline=baseline,
         grader=grader,
         terms=terms,
+        sampler=sampler,
         out=out,
         tell=on_progress or ignore,
     )

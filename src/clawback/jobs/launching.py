@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.sampling.generate import Sampler
 
 INSTEAD = "Start it without `accelerate launch`: `clawback train --processes {}` starts its processes itself."
 
@@ -160,6 +165,20 @@ def launched(environment: Mapping[str, str] = os.environ, parent: list[str] | No
             + INSTEAD.format(asked)
         )
     return ""
+
+
+@contextmanager
+def sampler(
+    ray: tuple[str, int] | None, recipe: Recipe, tell: Callable[[Mapping[str, Any]], None]
+) -> Iterator[Sampler | None]:
+    """What draws fresh answers: a Ray cluster's workers, or None for this process. Raises ``UsageError``, ``MissingExtra``."""
+    if ray is None:
+        yield None
+        return
+    from clawback.cluster.sampling import RaySampler
+
+    with RaySampler(ray[0], recipe, ray[1], tell) as made:
+        yield made
 
 
 def help_out(count: int) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from clawback import feedback, release, store
 from clawback.errors import Busy, ModelError, TrainingError, UsageError
-from clawback.jobs import checks, elsewhere, inputs
+from clawback.jobs import checks, elsewhere, inputs, launching
 from clawback.jobs.run_job import RunJob, plays
 from clawback.paths import Home
 from clawback.progress import OnProgress
@@ -55,8 +55,10 @@ def train_once(
     fold: bool = False,
     processes: int = 1,
     shard: bool = False,
+    ray: tuple[str, int] | None = None,
 ) -> Outcome:
-    """Make one version from all feedback that stands, judge it, and put it live if it is better. ``shard``: the base in parts, one a process.
+    """Make one version from all feedback that stands, judge it, and put it live if it is better. ``shard``: the base in parts, one a process; ``ray``: address and
+    workers (0: one a machine) of a cluster that draws fresh answers.
 
     An interrupted run is finished first (its own settings count then); ``resume`` names one that was stopped. Raises ``Busy``
     while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from;
@@ -69,6 +71,7 @@ def train_once(
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress)
+            job.ray = ray
             if resume is not None:
                 job.take_up(resume)
             return job.go(algorithm, preset, seed, fold, processes, shard)
@@ -93,6 +96,7 @@ class _Job(RunJob):
 
     kept = "Your ratings are safe."
     again = "clawback runs resume"
+    ray: tuple[str, int] | None = None
 
     def go(
         self,
@@ -201,6 +205,10 @@ class _Job(RunJob):
             train += [
                 s for s in feedback.samples(self.db, ids, raters=training.raters, words=True) if not s.rated
             ]
+        if self.ray is not None and name not in engine.DRAWING:
+            raise UsageError(
+                f"--ray has other machines draw fresh answers, and {name} draws none: leave it out."
+            )
         self.tell({"phase": "load"})
         away = bool(self.settings.hosted.url)
         policy = (elsewhere.policy if away else inputs.policy)(
@@ -272,18 +280,20 @@ class _Job(RunJob):
                     self.home, self.settings, policy, samples, run, self.folder(run), tell
                 )
             else:
-                result = engine.train(
-                    policy,
-                    samples,
-                    recipe,
-                    seed=run.seed,
-                    out=self.folder(run),
-                    prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
-                    on_progress=tell,
-                    resume=True,
-                    grader=grader,
-                    terms=terms,
-                )
+                with launching.sampler(self.ray, recipe, tell) as sampler:
+                    result = engine.train(
+                        policy,
+                        samples,
+                        recipe,
+                        seed=run.seed,
+                        out=self.folder(run),
+                        prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
+                        on_progress=tell,
+                        resume=True,
+                        grader=grader,
+                        terms=terms,
+                        sampler=sampler,
+                    )
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)
 
