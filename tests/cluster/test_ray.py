@@ -49,7 +49,7 @@ def ports() -> dict[str, int]:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray waits a quarter of a minute for its agents to say their ports, which on a busy machine is too short: they are told theirs.
+    # On a busy machine Ray gives up waiting until its agents say their ports: they are told theirs, and it waits longer.
     monkeypatch.setenv("RAY_agent_register_timeout_ms", "240000")
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "240")
     from ray.cluster_utils import Cluster
