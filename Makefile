@@ -12,13 +12,15 @@ TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 # MLX for Linux, and Flower with all that it needs: beside the environment, too.
 MLX := .mlx
 FLOWER := .flower
+# Ray, to draw on other machines: beside the environment, too.
+RAY := .ray
 
 # What builds releases and checks them, beside the environment as well.
 DISTRIBUTION := .distribution
 # What builds the documentation site (170 MB), in an environment of its own.
 SITE := .site
 
-.PHONY: site cast dist demo test test-reference test-environments test-mlx test-flower test-slow check bench docs format constraints clean
+.PHONY: site cast dist demo test test-reference test-environments test-mlx test-flower test-ray test-slow check bench docs format constraints clean
 
 MODEL := embedded
 
@@ -39,6 +41,9 @@ test-mlx: $(INSTALLED) $(MLX)/.installed  ## the engine on MLX against the torch
 
 test-flower: $(INSTALLED) $(FLOWER)/.installed  ## federated rounds through Flower's SuperLink and SuperNodes on loopback
 	CLAWBACK_FLOWER=$(FLOWER)/bin/python $(TEST_ENV) $(BIN)/pytest -m "slow or not slow" tests/federated
+
+test-ray: $(INSTALLED) $(RAY)/.installed  ## two Ray nodes on this machine, one of them killed
+	PYTHONPATH=$(RAY) RAY_USAGE_STATS_ENABLED=0 $(TEST_ENV) $(BIN)/pytest -m "slow or not slow" tests/cluster
 
 test-slow: $(INSTALLED)  ## the long ones: real agents, kill -9, whole trainings
 	$(TEST_ENV) $(BIN)/pytest -m slow
@@ -76,7 +81,7 @@ constraints: $(INSTALLED)  ## renew constraints.txt from what is installed
 	mv constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) $(REFERENCE) $(WORLDS) $(MLX) $(FLOWER) $(DISTRIBUTION) $(SITE) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
+	rm -rf $(VENV) $(REFERENCE) $(WORLDS) $(MLX) $(FLOWER) $(RAY) $(DISTRIBUTION) $(SITE) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
 
 $(REFERENCE)/.installed: tests/rl/reference.txt $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(REFERENCE) -r $<
@@ -102,6 +107,10 @@ $(MLX)/.installed: tests/engine/mlx/requirements.txt $(INSTALLED)
 $(FLOWER)/.installed: tests/federated/requirements.txt
 	@$(PYTHON) -m venv $(FLOWER)
 	@$(FLOWER)/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(RAY)/.installed: tests/cluster/requirements.txt $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(RAY) -r $<
 	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt

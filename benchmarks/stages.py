@@ -72,7 +72,9 @@ def show(world: World, name: str, taste: Any, options: argparse.Namespace) -> No
 
     def chose(grading: Any, answers: Sequence[Any], settings: Any) -> Any:
         made = choose(grading, answers, settings)
-        print(f"drawn {told(grading, taste, answers)}\nlearned {told(grading, taste, made.answers)}", flush=True)
+        print(
+            f"drawn {told(grading, taste, answers)}\nlearned {told(grading, taste, made.answers)}", flush=True
+        )
         return made
 
     def planned(*given: Any) -> Any:

@@ -168,12 +168,23 @@ def figures(progress: Mapping[str, Any]) -> str:
 )
 @click.option("--seed", type=int, help="The same feedback and seed give the same version.")
 @click.option("--processes", type=click.IntRange(1, 64), help="Number of processes that share each step.")
+@click.option("--shard", is_flag=True, help="Split the base among them, too (FSDP2): each holds a part.")
 @click.option(
     "--config",
     "accelerate",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="Take processes and machines from a file of `accelerate config`.",
+)
+@click.option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Let the machines of this Ray cluster draw fresh answers (auto, HOST:PORT).",
+)
+@click.option(
+    "--ray-workers",
+    type=click.IntRange(1, 1024),
+    help="Number of workers that draw.  [default: one per machine]",
 )
 @click.option(
     "--background", is_flag=True, help="In a separate process; prints the run's number once it has begun."
@@ -184,14 +195,18 @@ def train(
     preset: str | None,
     seed: int | None,
     processes: int | None,
+    shard: bool,
     accelerate: str | None,
+    ray: str | None,
+    ray_workers: int | None,
     background: bool,
     as_json: bool,
 ) -> int:
     """Train a new version now, from all feedback, and let the gate decide whether it goes live.
 
     An interrupted run is finished first. Ctrl-C stops the run; `clawback runs resume` continues it. With --processes each process holds the
-    base and computes a share of each step's gradient. On several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
+    base and computes a share of each step's gradient; with --shard the base is split among them, too. With --ray the machines of a cluster draw
+    the fresh answers. On several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
     the others with their NODE_RANK (docs/scale.md).
 
     \b
@@ -199,6 +214,9 @@ def train(
     clawback train --algorithm mis-po --preset careful
     clawback train --background
     clawback train --processes 2
+    clawback train --processes 2 --shard
+    clawback train --config accelerate.yaml
+    clawback train --ray auto
     """
     needs("torch")
     from clawback import jobs
@@ -209,18 +227,25 @@ def train(
         click.echo(f"clawback: {said}", err=True)
     count = processes or 1
     if accelerate is not None:
-        found, variables = launching.from_accelerate(Path(accelerate))
-        count = processes or found
-        for name, value in variables.items():
+        found = launching.from_accelerate(Path(accelerate))
+        count, shard = processes or found.processes, shard or found.shard
+        for line in found.answers:
+            click.echo(fold(f"{Path(accelerate).name}: {line}", "  ", err=True), err=True)
+        for name, value in found.variables.items():
             os.environ.setdefault(name, value)
     if os.environ.get("NODE_RANK", "0") != "0":
         return launching.help_out(count)
-    if background and count > 1:
-        raise UsageError("A run in the background has one process: leave --background or --processes out.")
+    if background and (count > 1 or shard or ray):
+        raise UsageError(
+            "A run in the background has one process: leave --background out, or --processes and --ray."
+        )
+    if shard and count == 1 and os.environ.get("NNODES", "1") == "1":
+        raise UsageError("--shard shares the base out among processes: name how many with --processes.")
     if background:
         jobs.startable(here, algorithm)
         return in_background(here, as_json, algorithm=algorithm, preset=preset, seed=seed)
-    return train_here(here, as_json, algorithm=algorithm, preset=preset, seed=seed, processes=count)
+    how = {"algorithm": algorithm, "preset": preset, "seed": seed, "processes": count, "shard": shard}
+    return train_here(here, as_json, **how, ray=(ray, ray_workers or 0) if ray else None)
 
 
 def in_background(here: Home, as_json: bool, **how: Any) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from clawback.engine.episodes import episode_recipe, train_episodes
 from clawback.engine.memory import Estimate, estimate
 from clawback.engine.recipe import Recipe, recipe, recipe_from
-from clawback.engine.training import DRAWING, PROCESSES, reads_words, train
+from clawback.engine.training import DRAWING, PROCESSES, SHARD, reads_words, shardable, train
 from clawback.engine.types import Completion, ModelInfo, TrainResult
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DRAWING",
     "PROCESSES",
+    "SHARD",
     "Completion",
     "Estimate",
     "ModelInfo",
@@ -31,6 +32,7 @@ __all__ = [
     "reads_words",
     "recipe",
     "recipe_from",
+    "shardable",
     "train",
     "train_episodes",
 ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.generate import Sampler
     from clawback.engine.types import Grader
     from clawback.records import Message, Sample
     from clawback.rewards.terms import Terms
@@ -44,6 +45,8 @@ class TrainingRun:
     """Grades fresh answers in place of the reward head."""
     terms: Terms | None = None
     """What counts beside head or grader."""
+    sampler: Sampler | None = None
+    """Draws fresh answers in place of the policy's own engine. It decides nothing about the result but its rounding."""
     out: Path | None = None
     """A folder for this run alone: its checkpoint, and in the end ``adapter/``. It decides nothing about the result."""
     tell: OnProgress = ignore

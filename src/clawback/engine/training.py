@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,10 @@ from clawback.files import replace, sync
 from clawback.records import Message, Sample
 
 if TYPE_CHECKING:
+    from clawback.engine.torch.loop.parallel import Group
+    from clawback.engine.torch.loop.trainer import Settings
     from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.generate import Sampler
     from clawback.engine.torch.sources.examples import Plan
     from clawback.rewards.terms import Terms
 
@@ -27,6 +31,8 @@ CHECKPOINT = "checkpoint.pt"
 RESULT = "result.json"
 PROCESSES = "processes"
 """Name in a recipe's ``extra`` of how many processes a step's gradient is made by."""
+SHARD = "shard"
+"""Name in a recipe's ``extra`` of whether they share the base out, too."""
 DRAWING = ("auto", "rollouts", "distil")
 """Algorithms that draw fresh answers and grade them (``engine/torch/sources/plan.py``)."""
 
@@ -44,6 +50,7 @@ def train(
     baseline: float = 0.0,
     grader: Grader | None = None,
     terms: Terms | None = None,
+    sampler: Sampler | None = None,
 ) -> TrainResult:
     """Train an adapter on what was said about these samples, all of them.
 
@@ -59,6 +66,7 @@ def train(
         baseline: the moving average of ratings that the run before this one ended with.
         grader: grades imagined answers in place of the head, for algorithms that imagine.
         terms: what counts beside head or grader there; the samples' rewards have been made up with them (``Terms.of``).
+        sampler: draws fresh answers in place of the policy's own engine (``clawback.cluster``).
 
     Returns:
         The result; its ``path`` is a plain PEFT folder, written beside, fsynced and renamed.
@@ -78,6 +86,7 @@ def train(
         baseline=baseline,
         grader=grader,
         terms=terms,
+        sampler=sampler,
         out=out,
         tell=on_progress or ignore,
     )
@@ -96,7 +105,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     """``identity``: the run's fingerprint, taken before it began."""
     from clawback.engine.memory import estimate, prepare
     from clawback.engine.torch.loop import parallel
-    from clawback.engine.torch.loop.trainer import Settings, fit
+    from clawback.engine.torch.loop.trainer import fit
     from clawback.rl import algorithms
 
     started = time.perf_counter()
@@ -110,27 +119,19 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     ):  # of those that draw answers more is known before they begin: ``budget.fit``
         guess = estimate(policy.info, recipe, policy=policy, samples=run.samples)
         tell({"phase": "estimate", "text": str(guess), "bytes": guess.bytes, "seconds": guess.seconds})
-    plan = plan_for(run)
-    tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
-    settings = Settings(
-        learning_rate=plan.rate or recipe.learning_rate,
-        cover=plan.cover,
-        decay=plan.decay,
-        grad_clip=recipe.grad_clip,
-        weight_decay=recipe.weight_decay,
-        max_drift=recipe.max_drift,
-        max_reward_drop=recipe.max_reward_drop,
-        min_reward=recipe.min_reward,
-        seed=run.seed,
-        checkpoint=out / CHECKPOINT,
-        fingerprint=identity,
-    )
-    count = int(recipe.extra.get(PROCESSES, 1))
-    if count > 1 and (alone := parallel.ALONE & algorithms.needs(plan.algorithm)):
-        raise UsageError(
-            f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); leave --processes out."
-        )
-    with parallel.processes(policy, recipe, count) as group:
+    count, shard = int(recipe.extra.get(PROCESSES, 1)), bool(recipe.extra.get(SHARD))
+    with ExitStack() as stack:
+        # A base in parts is so before anything is scored; else the one process has all threads until the steps begin.
+        group = stack.enter_context(sharded(policy, recipe, count)) if shard else None
+        plan = plan_for(run)
+        tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
+        if count > 1 and (alone := parallel.ALONE & algorithms.needs(plan.algorithm)):
+            raise UsageError(
+                f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); leave --processes out."
+            )
+        settings = settings_of(plan, recipe, run.seed, out, identity)
+        if group is None:
+            group = stack.enter_context(parallel.processes(policy, recipe, count))
         fitted = fit(policy, plan.source, plan.algorithm, settings, [tell], group)
     if fitted.stopped:
         tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
@@ -160,6 +161,47 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     tell({"phase": "save"})
     write(policy, out, result, identity)
     return result
+
+
+def settings_of(plan: Plan, recipe: Recipe, seed: int, out: Path, identity: str) -> Settings:
+    """What the loop needs to know of a recipe and the plan made of it."""
+    from clawback.engine.torch.loop.trainer import Settings
+
+    return Settings(
+        learning_rate=plan.rate or recipe.learning_rate,
+        cover=plan.cover,
+        decay=plan.decay,
+        grad_clip=recipe.grad_clip,
+        weight_decay=recipe.weight_decay,
+        max_drift=recipe.max_drift,
+        max_reward_drop=recipe.max_reward_drop,
+        min_reward=recipe.min_reward,
+        seed=seed,
+        checkpoint=out / CHECKPOINT,
+        fingerprint=identity,
+    )
+
+
+def shardable(recipe: Recipe) -> Recipe:
+    """A recipe as a run with the base in parts can keep it: nothing is drawn, so ``auto`` becomes ``reinforce``. Raises ``UsageError``."""
+    if recipe.algorithm == "auto":
+        return dataclasses.replace(recipe, algorithm="reinforce")
+    if recipe.algorithm in DRAWING:
+        raise UsageError(
+            f"{recipe.algorithm} draws answers, which a base in parts cannot: leave --shard out, or take auto, reinforce, grpo, dpo, …"
+        )
+    return recipe
+
+
+def sharded(policy: Policy, recipe: Recipe, count: int) -> AbstractContextManager[Group | None]:
+    """Processes that share the base out. Raises ``UsageError`` where that cannot be."""
+    from clawback.engine.torch.loop import parallel, sharding
+
+    if count * parallel.nodes() < 2:
+        raise UsageError("--shard shares the base out among processes: name how many with --processes.")
+    shardable(recipe)
+    sharding.check(policy)
+    return parallel.processes(policy, recipe, count, shard=True)
 
 
 def plan_for(run: TrainingRun) -> Plan:

@@ -3,17 +3,87 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.sampling.generate import Sampler
 
 INSTEAD = "Start it without `accelerate launch`: `clawback train --processes {}` starts its processes itself."
 
 
-def from_accelerate(path: Path) -> tuple[int, dict[str, str]]:
-    """(processes on this machine, variables for several machines) of a file that `accelerate config` wrote. Raises ``UsageError``."""
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a file of accelerate comes to here."""
+
+    processes: int
+    """On this machine."""
+    variables: dict[str, str]
+    """For several machines."""
+    shard: bool = False
+    answers: tuple[str, ...] = ()
+    """A sentence for each key that is not done as it says."""
+
+
+KINDS = ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP")
+TAKEN = frozenset(
+    [
+        "distributed_type",
+        "num_processes",
+        "num_machines",
+        "machine_rank",
+        "main_process_ip",
+        "main_process_port",
+        "fsdp_config",
+        "mixed_precision",
+    ]
+)
+QUIET = frozenset(
+    [
+        "compute_environment",
+        "debug",
+        "main_training_function",
+        "rdzv_backend",
+        "same_network",
+        "use_cpu",
+        "gpu_ids",
+        "enable_cpu_affinity",
+        "tpu_env",
+        "tpu_use_cluster",
+        "tpu_use_sudo",
+        "downcast_bf16",
+        "ipex_config",
+        "dynamo_config",
+        "megatron_lm_config",
+        "deepspeed_config",
+        "mpirun_config",
+    ]
+)
+"""Of what launches and of other devices: nothing here depends on it while it is empty or off."""
+OFF: tuple[object, ...] = (None, False, "no", "NO", "", {}, [], 0)
+ALWAYS_FINE = frozenset(
+    ["compute_environment", "main_training_function", "rdzv_backend", "same_network", "use_cpu", "gpu_ids"]
+)
+SHARDED_AS = {
+    "fsdp_version": (("2",), "the base is sharded by FSDP2, whatever version is asked for"),
+    "fsdp_reshard_after_forward": (("true", "full_shard"), "each layer is given up after use"),
+    "fsdp_sharding_strategy": (("full_shard", "1"), "each layer is given up after use"),
+    "fsdp_auto_wrap_policy": (("transformer_based_wrap",), "each layer of the decoder is a unit"),
+    "fsdp_offload_params": (("false",), "nothing is offloaded here"),
+    "fsdp_cpu_ram_efficient_loading": (("true",), "processes load one after the other"),
+    "fsdp_state_dict_type": (("full_state_dict",), "the adapter is whole everywhere and saved as one file"),
+}
+"""Values that are what is done here, and what is said of any other."""
+
+
+def from_accelerate(path: Path) -> Launch:
+    """A file that `accelerate config` wrote, every key of it answered for. Raises ``UsageError``."""
     import yaml
 
     try:
@@ -22,11 +92,12 @@ def from_accelerate(path: Path) -> tuple[int, dict[str, str]]:
         raise UsageError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}.") from error
     if not isinstance(given, dict):
         raise UsageError(f"{path} is no file of `accelerate config`.")
+    given = {str(key): value for key, value in given.items()}
     kind = str(given.get("distributed_type", "NO")).upper()
-    if kind not in ("NO", "MULTI_CPU", "MULTI_GPU"):
+    if kind not in KINDS:
         raise UsageError(
-            f"{path} says distributed_type: {kind}. Here every process holds the whole base, and only gradients are exchanged: use MULTI_CPU "
-            "or MULTI_GPU. A base that fits no device can be trained elsewhere (docs/hosted.md)."
+            f"{path} says distributed_type: {kind[:40]}. Here processes share gradients (use MULTI_CPU or MULTI_GPU), or the base, too (FSDP). "
+            "For anything else, train elsewhere (docs/hosted.md)."
         )
     machines, world = _whole(given, "num_machines", path), _whole(given, "num_processes", path)
     if world % machines:
@@ -37,7 +108,42 @@ def from_accelerate(path: Path) -> tuple[int, dict[str, str]]:
             found[name] = str(given[key])
     if machines > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= found.keys():
         raise UsageError(f"{path}: several machines need main_process_ip and main_process_port.")
-    return world // machines, found
+    shard = kind == "FSDP"
+    return Launch(world // machines, found, shard, (*_answers(given), *_of_sharding(given, shard)))
+
+
+def _answers(given: Mapping[str, Any]) -> Iterator[str]:
+    """What is said of keys that are not done as they stand."""
+    precision = str(given.get("mixed_precision") or "no").lower()
+    if precision == "bf16":
+        yield "mixed_precision: bf16 is not taken over, because what trains is what answers. `clawback config set model.dtype bfloat16` is for both."
+    elif precision != "no":
+        yield f"mixed_precision: {precision[:20]} is not known here; the base is held as [model] dtype says (float32, bfloat16)."
+    for key, value in given.items():
+        if key in TAKEN or key in ALWAYS_FINE or (key in QUIET and value in OFF):
+            continue
+        known = "is not used here" if key in QUIET else "is no key that is known here; it is left alone"
+        yield f"{key[:60]} {known}."
+
+
+def _of_sharding(given: Mapping[str, Any], shard: bool) -> Iterator[str]:
+    settings = given.get("fsdp_config") or {}
+    if not isinstance(settings, dict):
+        yield "fsdp_config is no table and was left alone."
+        return
+    if settings and not shard:
+        yield "fsdp_config is left alone, because distributed_type is not FSDP."
+        return
+    for key, value in settings.items():
+        if key == "fsdp_activation_checkpointing":
+            if value:
+                yield "fsdp_activation_checkpointing: true is `clawback config set training.overrides.gradient_checkpointing true` here."
+        elif key == "fsdp_transformer_layer_cls_to_wrap":
+            continue  # its layers are found without a name
+        elif key not in SHARDED_AS:
+            yield f"{str(key)[:60]} is not used here."
+        elif str(value).lower() not in SHARDED_AS[key][0]:
+            yield f"{key}: {str(value)[:40]}: {SHARDED_AS[key][1]}."
 
 
 def launched(environment: Mapping[str, str] = os.environ, parent: list[str] | None = None) -> str:
@@ -57,6 +163,20 @@ def launched(environment: Mapping[str, str] = os.environ, parent: list[str] | No
             + INSTEAD.format(asked)
         )
     return ""
+
+
+@contextmanager
+def sampler(
+    ray: tuple[str, int] | None, recipe: Recipe, tell: Callable[[Mapping[str, Any]], None]
+) -> Iterator[Sampler | None]:
+    """What draws fresh answers: a Ray cluster's workers, or None for this process. Raises ``UsageError``, ``MissingExtra``."""
+    if ray is None:
+        yield None
+        return
+    from clawback.cluster.sampling import RaySampler
+
+    with RaySampler(ray[0], recipe, ray[1], tell) as made:
+        yield made
 
 
 def help_out(count: int) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from clawback import feedback, release, store
 from clawback.errors import Busy, ModelError, TrainingError, UsageError
-from clawback.jobs import checks, elsewhere, inputs
+from clawback.jobs import checks, elsewhere, inputs, launching
 from clawback.jobs.run_job import RunJob, plays
 from clawback.paths import Home
 from clawback.progress import OnProgress
@@ -54,8 +54,11 @@ def train_once(
     resume: int | None = None,
     fold: bool = False,
     processes: int = 1,
+    shard: bool = False,
+    ray: tuple[str, int] | None = None,
 ) -> Outcome:
-    """Make one version from all feedback that stands, judge it, and put it live if it is better.
+    """Make one version from all feedback that stands, judge it, and put it live if it is better. ``shard``: the base in parts, one a process; ``ray``: address and
+    workers (0: one a machine) of a cluster that draws fresh answers.
 
     An interrupted run is finished first (its own settings count then); ``resume`` names one that was stopped. Raises ``Busy``
     while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from;
@@ -68,9 +71,10 @@ def train_once(
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress)
+            job.ray = ray
             if resume is not None:
                 job.take_up(resume)
-            return job.go(algorithm, preset, seed, fold, processes)
+            return job.go(algorithm, preset, seed, fold, processes, shard)
     except Timeout:
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
 
@@ -92,16 +96,23 @@ class _Job(RunJob):
 
     kept = "Your ratings are safe."
     again = "clawback runs resume"
+    ray: tuple[str, int] | None = None
 
     def go(
-        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool, processes: int = 1
+        self,
+        algorithm: str | None,
+        preset: str | None,
+        seed: int | None,
+        fold: bool,
+        processes: int = 1,
+        shard: bool = False,
     ) -> Outcome:
         release.heal(self.db, self.home)
         run, policy = self.interrupted(), None
         if run is None:
             # First, so that the new version is compared with what came of it.
             self.judge_waiting()
-            run, policy = self.begin(algorithm, preset, seed, fold, processes)
+            run, policy = self.begin(algorithm, preset, seed, fold, processes, shard)
             self.give_up_waiting(run)
         with self.entered(run):
             version = self.candidate(run, policy)
@@ -148,7 +159,13 @@ class _Job(RunJob):
         return run
 
     def begin(
-        self, algorithm: str | None, preset: str | None, seed: int | None, fold: bool, processes: int
+        self,
+        algorithm: str | None,
+        preset: str | None,
+        seed: int | None,
+        fold: bool,
+        processes: int,
+        shard: bool = False,
     ) -> tuple[Run, Policy]:
         """Enter a new run with everything that goes into it. The policy comes along, loaded once. ``fold``: the live prompt into the adapter."""
         from clawback import engine
@@ -186,6 +203,10 @@ class _Job(RunJob):
             train += [
                 s for s in feedback.samples(self.db, ids, raters=training.raters, words=True) if not s.rated
             ]
+        if self.ray is not None and name not in engine.DRAWING:
+            raise UsageError(
+                f"--ray has other machines draw fresh answers, and {name} draws none: leave it out."
+            )
         self.tell({"phase": "load"})
         away = bool(self.settings.hosted.url)
         policy = (elsewhere.policy if away else inputs.policy)(
@@ -198,7 +219,10 @@ class _Job(RunJob):
             recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
         if processes > 1 and not away:
             recipe = replace(recipe, extra={**recipe.extra, engine.PROCESSES: processes})
-        if name in engine.DRAWING and not away:
+        if shard and not away:
+            recipe = engine.shardable(recipe)
+            recipe = replace(recipe, extra={**recipe.extra, engine.SHARD: True})
+        if recipe.algorithm in engine.DRAWING and not away:
             self.tell({"phase": "measure"})
             prompts = inputs.prompts(self.db, {s.turn_id for s in held}, time.time())
             recipe, forecast = budget.fit(policy, recipe, train, prompts, inputs.budget(self.settings))
@@ -254,18 +278,20 @@ class _Job(RunJob):
                     self.home, self.settings, policy, samples, run, self.folder(run), tell
                 )
             else:
-                result = engine.train(
-                    policy,
-                    samples,
-                    recipe,
-                    seed=run.seed,
-                    out=self.folder(run),
-                    prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
-                    on_progress=tell,
-                    resume=True,
-                    grader=grader,
-                    terms=terms,
-                )
+                with launching.sampler(self.ray, recipe, tell) as sampler:
+                    result = engine.train(
+                        policy,
+                        samples,
+                        recipe,
+                        seed=run.seed,
+                        out=self.folder(run),
+                        prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
+                        on_progress=tell,
+                        resume=True,
+                        grader=grader,
+                        terms=terms,
+                        sampler=sampler,
+                    )
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)
 

@@ -13,7 +13,7 @@ from torch import nn
 from clawback.engine.mlx import scorer as scoring
 from clawback.engine.mlx.body import Body, take
 from clawback.engine.torch.models.policy import DTYPES, Policy
-from clawback.engine.torch.sampling.generate import Sampled, stop_ids
+from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids
 from clawback.engine.torch.scoring.logprobs import Scorer
 from clawback.engine.types import ModelInfo, Sampling
 from clawback.errors import ModelError, UsageError
@@ -54,7 +54,7 @@ class MlxPolicy(Policy):
         samples: int = 1,
         max_tokens: int | None = None,
         sampling: Sampling | None = None,
-        seed: int | torch.Generator = 0,
+        seed: int | torch.Generator | Chance = 0,
         rows: int | None = None,
         stop: Sequence[int] | None = None,
         merge: bool = False,  # noqa: ARG002  MLX adds the adapter as it goes

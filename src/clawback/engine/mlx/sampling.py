@@ -15,7 +15,7 @@ from torch import Tensor
 
 from clawback.engine.mlx.body import Body
 from clawback.engine.torch.sampling.choose import draw
-from clawback.engine.torch.sampling.generate import MOST_ROWS, Sampled, _batches, _finished
+from clawback.engine.torch.sampling.generate import MOST_ROWS, Chance, Sampled, _batches, _finished
 from clawback.engine.types import Sampling
 
 
@@ -27,15 +27,15 @@ def sample(
     samples: int,
     sampling: Sampling,
     stop: Sequence[int],
-    seed: int | torch.Generator,
+    seed: int | torch.Generator | Chance,
     rows: int | None = None,
 ) -> list[list[Sampled]]:
     """``samples`` answers to each of ``prompts``. The body has the adapter that it answers with (``Body.use``)."""
     if not all(prompts):
         raise ValueError("a prompt needs at least one token")
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
-    chance = torch.rand(len(prompts), samples, max_tokens, generator=generator)
-    again = torch.rand(chance.shape, generator=generator) if sampling.truncates else None
+    if not isinstance(seed, Chance):
+        seed = Chance.drawn(len(prompts), samples, max_tokens, sampling.truncates, seed)
+    chance, again = seed.first, seed.again
     answers: list[list[Sampled]] = [[] for _ in prompts]
     for batch in _batches(prompts, max(1, (rows or MOST_ROWS) // samples)):
         second = None if again is None else again[batch].flatten(0, 1)

@@ -26,6 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from clawback.engine.torch.loop import sharding
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.models.vision import Pixels
 from clawback.engine.torch.scoring.packing import Shared, drift, measure
@@ -55,6 +56,10 @@ class Group:
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     broken: bool = False
     """Somebody has gone: nothing more is said to the others."""
+    sharded: bool = False
+    """The base is in parts (``sharding.py``): every pass takes all processes."""
+    sharing: bool = False
+    """A step is under way, in which every process knows of every pass."""
 
     def gradient(
         self,
@@ -67,7 +72,7 @@ class Group:
         """Gradients of the whole step in ``adapter``'s ``grad``, and the step's figures. Raises ``Interrupted`` where a process has died."""
         together = 2 if "pairs" in algorithms.needs(algorithm) else 1
         parts = shares(examples, self.world, together)
-        told = {
+        told: dict[str, Any] = {
             "do": "step",
             "weights": [weight.detach().cpu() for weight in adapter],
             "algorithm": [algorithm.name, dataclasses.asdict(algorithm)],  # type: ignore[call-overload]
@@ -81,9 +86,14 @@ class Group:
             ],
             "parts": [[to_plain(examples[i]) for i in part] for part in parts],
         }
+        passes = 0
+        if self.sharded:
+            passes = sharding.rounds(policy, [[examples[i].encoded for i in p] for p in parts], together)
+            told |= {"passes": passes, "micro_tokens": policy.scorer.micro_tokens}
+        self.sharing = True
         try:
             send(told)
-            figures = backward(policy, algorithm, [examples[i] for i in parts[0]], shared)
+            figures = backward(policy, algorithm, [examples[i] for i in parts[0]], shared, passes)
             flat = flattened(adapter)
             dist.reduce(flat, 0)
             for number in range(1, self.world):
@@ -94,8 +104,15 @@ class Group:
             raise Interrupted(
                 f"{self.dead() or 'A process of this run failed'} ({str(error).splitlines()[0]})."
             ) from error
+        finally:
+            self.sharing = False
         unflatten(flat, adapter)
         return figures
+
+    def announce(self) -> None:
+        """Before a pass of the first process alone: the others go along with it."""
+        if not self.sharing:
+            send({"do": "follow"})
 
     def dead(self) -> str:
         """Which of the workers has ended, in words; "" for none."""
@@ -108,27 +125,31 @@ class Group:
 
 
 @contextmanager
-def processes(policy: Policy, recipe: Recipe, count: int) -> Iterator[Group | None]:
-    """The workers of a run, ended with it. None where one process is enough. Raises ``Interrupted``, ``UsageError``."""
-    if count <= 1:
+def processes(policy: Policy, recipe: Recipe, count: int, shard: bool = False) -> Iterator[Group | None]:
+    """The workers of a run, ended with it. None where one process is enough. ``shard``: the base is in parts from here on, and the policy of no use
+    afterwards but to be saved. Raises ``Interrupted``, ``UsageError``."""
+    if count * (nodes() if shard else 1) <= 1:
         yield None
         return
-    nodes, node = _number("NNODES", 1), _number("NODE_RANK", 0)
+    node = _number("NODE_RANK", 0)
     if not 1 <= count <= MOST or node != 0:
         raise UsageError(
             f"--processes is 1 to {MOST}, and the run is begun on the machine whose NODE_RANK is 0."
         )
-    world = count * nodes
+    world = count * nodes()
     address = os.environ.get("MASTER_ADDR", "127.0.0.1")
     port = _number("MASTER_PORT", 0) or _free_port()
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // count))
     workers = [_start(rank, world, count, address, port, torch.get_num_threads()) for rank in range(1, count)]
-    group = Group(world, workers)
+    group = Group(world, workers, sharded=shard)
     try:
         try:
             _join(0, world, address, port)
-            send({"do": "begin", "policy": described(policy, recipe)})
+            send({"do": "begin", "policy": {**described(policy, recipe), "sharded": shard}})
+            if shard:
+                sharding.in_turn(0, world, lambda: sharding.shard(policy))
+                sharding.announced(policy, group.announce)
         except RuntimeError as error:
             group.broken = True
             raise Interrupted(
@@ -149,16 +170,23 @@ def processes(policy: Policy, recipe: Recipe, count: int) -> Iterator[Group | No
         torch.set_num_threads(threads)
 
 
+def nodes() -> int:
+    """Machines that the environment speaks of. Raises ``UsageError``."""
+    return _number("NNODES", 1)
+
+
 def workers_of_a_node(count: int) -> int:
     """All processes of a machine that is not the first, until the run is over. Raises ``UsageError``."""
-    nodes, node = _number("NNODES", 1), _number("NODE_RANK", 0)
+    machines, node = nodes(), _number("NODE_RANK", 0)
     address, port = os.environ.get("MASTER_ADDR", ""), _number("MASTER_PORT", 0)
-    if not address or not port or not 0 < node < nodes:
+    if not address or not port or not 0 < node < machines:
         raise UsageError(
             "Set MASTER_ADDR, MASTER_PORT, NNODES and NODE_RANK (1 to NNODES - 1) as on the other machines."
         )
     threads = max(1, torch.get_num_threads() // count)
-    started = [_start(node * count + i, nodes * count, count, address, port, threads) for i in range(count)]
+    started = [
+        _start(node * count + i, machines * count, count, address, port, threads) for i in range(count)
+    ]
     try:
         return max(one.wait() for one in started)
     finally:
@@ -204,21 +232,27 @@ def shares(examples: Sequence[Example], count: int, together: int = 1) -> list[l
 
 
 def backward(
-    policy: Policy, algorithm: Algorithm, examples: Sequence[Example], shared: Shared
+    policy: Policy, algorithm: Algorithm, examples: Sequence[Example], shared: Shared, passes: int = 0
 ) -> dict[str, float]:
-    """One process's share: gradients are added to the weights, figures come back. None of them: no figures."""
+    """One process's share: gradients are added to the weights, figures come back. None of them: no figures. ``passes``: how many all make
+    where the base is in parts."""
     figures: dict[str, float] = {}
     scorer, together = policy.scorer, 2 if "pairs" in algorithms.needs(algorithm) else 1
-    for piece in scorer.pieces([example.encoded for example in examples], together) if examples else []:
+    pieces = scorer.pieces([example.encoded for example in examples], together) if examples else []
+    for piece in pieces:
         some = [examples[index] for index in piece]
         with scorer.engaged([example.encoded for example in some]):
             batch = measure(scorer, some, shared)
             loss, metrics = algorithm.loss(batch)
             if loss.requires_grad:
                 loss.backward()
+            elif passes:
+                (batch.logprobs.sum() * 0.0).backward()
         metrics["drift"] = float(batch.token_mean(drift(batch)))
         for name, value in metrics.items():
             figures[name] = figures.get(name, 0.0) + value
+    for _ in range(passes - len(pieces)):
+        sharding.idle(policy, backward=True)
     return figures
 
 

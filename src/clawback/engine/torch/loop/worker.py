@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from clawback.engine.torch.loop import parallel
+from clawback.engine.torch.loop import parallel, sharding
 from clawback.engine.torch.models.policy import Policy, load
 from clawback.engine.torch.scoring.packing import Shared
 from clawback.engine.types import Sampling
@@ -32,9 +32,25 @@ def main() -> int:
             dist.destroy_process_group()
             return 0
         if told["do"] == "begin":
-            policy = loaded(told["policy"])
+            policy = begun(told["policy"], rank, world)
+        elif told["do"] == "follow" and policy is not None:
+            sharding.idle(policy, backward=False)
         elif policy is not None:
             step(policy, told, rank)
+
+
+def begun(about: dict[str, Any], rank: int, world: int) -> Policy:
+    """The policy of this process; its part of it where the base is shared out."""
+    if not about["sharded"]:
+        return loaded(about)
+    held: list[Policy] = []
+
+    def load_and_shard() -> None:
+        held.append(loaded(about))
+        sharding.shard(held[0])
+
+    sharding.in_turn(rank, world, load_and_shard)
+    return held[0]
 
 
 def loaded(about: dict[str, Any]) -> Policy:
@@ -63,7 +79,9 @@ def step(policy: Policy, told: dict[str, Any], rank: int) -> None:
     shared = Shared(samples, tokens, cover, entropy, None, mismatch, scale)
     name, settings = told["algorithm"]
     examples = [parallel.from_plain(plain) for plain in told["parts"][rank]]
-    figures = parallel.backward(policy, made(name, settings), examples, shared)
+    passes = int(told.get("passes", 0))
+    policy.scorer.micro_tokens = int(told.get("micro_tokens", policy.scorer.micro_tokens))
+    figures = parallel.backward(policy, made(name, settings), examples, shared, passes)
     dist.reduce(parallel.flattened(adapter), 0)
     parallel.send(figures, to=0)
 

@@ -21,7 +21,7 @@ from clawback.records import Message, Sample
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.vision import Vision
-    from clawback.engine.torch.sampling.generate import Sampled
+    from clawback.engine.torch.sampling.generate import Chance, Sampled
 
 Conversation = Sequence[Message]
 DTYPES = ("auto", "float32", "bfloat16")
@@ -101,6 +101,14 @@ class Policy:
     @property
     def has_adapter(self) -> bool:
         return hasattr(self.model, "peft_config")
+
+    @property
+    def adapted(self) -> bool:
+        """Whether the adapter is switched on: it is not within ``base()``."""
+        from peft.tuners.lora.layer import LoraLayer
+
+        first = next((part for part in self.model.modules() if isinstance(part, LoraLayer)), None)
+        return first is not None and not first.disable_adapters
 
     @property
     def moved(self) -> bool:
@@ -217,7 +225,7 @@ class Policy:
         samples: int = 1,
         max_tokens: int | None = None,
         sampling: Sampling | None = None,
-        seed: int | torch.Generator = 0,
+        seed: int | torch.Generator | Chance = 0,
         rows: int | None = None,
         stop: Sequence[int] | None = None,
         merge: bool = False,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ from clawback.engine.types import Completion, Sampling
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.chat import Chat
+    from clawback.engine.torch.models.policy import Policy
 
 PLAIN = Sampling()
 MOST_ROWS = 128
@@ -61,6 +62,37 @@ def stop_ids(model: Any, end_id: int) -> tuple[int, ...]:
     return tuple(sorted({end_id, *(int(token) for token in named if token is not None)}))
 
 
+@dataclass(frozen=True)
+class Chance:
+    """The random numbers that decide every token of some answers: with them a draw gives the same answers wherever it is made, up to rounding."""
+
+    first: Tensor
+    """[prompts, samples, max_tokens]"""
+    again: Tensor | None = None
+    """The same for a second try, where the distribution is truncated."""
+
+    @classmethod
+    def drawn(
+        cls, prompts: int, samples: int, max_tokens: int, truncates: bool, seed: int | torch.Generator
+    ) -> Chance:
+        """From a seed, or a CPU generator, whose state then moves on."""
+        generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+        first = torch.rand(prompts, samples, max_tokens, generator=generator)
+        return cls(first, torch.rand(first.shape, generator=generator) if truncates else None)
+
+    def of(self, begin: int, end: int) -> Chance:
+        """Those of some of the prompts."""
+        return Chance(self.first[begin:end], None if self.again is None else self.again[begin:end])
+
+
+class Sampler(Protocol):
+    """Draws answers in place of the policy's own engine. The adapter is on or off as it is at the call."""
+
+    def __call__(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], chance: Chance, merge: bool
+    ) -> list[list[Sampled]]: ...
+
+
 @torch.no_grad()
 def sample(
     model: nn.Module,
@@ -70,19 +102,18 @@ def sample(
     samples: int = 1,
     sampling: Sampling = PLAIN,
     stop: Sequence[int] = (),
-    seed: int | torch.Generator = 0,
+    seed: int | torch.Generator | Chance = 0,
     rows: int | None = None,
 ) -> list[list[Sampled]]:
     """``samples`` answers to each of ``prompts`` (lists of token ids, none empty), in order.
 
-    ``stop``: token ids that end an answer. ``seed`` may be a CPU generator,
-    whose state then moves on. ``rows``: how many answers are computed at once; None chooses. The model is left in the mode (train or eval) that it was in.
+    ``stop``: token ids that end an answer. ``seed`` may be a CPU generator, whose state then moves on, or the random numbers themselves. ``rows``: how many answers are computed at once; None chooses. The model is left in the mode (train or eval) that it was in.
     """
     if not all(prompts):
         raise ValueError("a prompt needs at least one token")
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
-    chance = torch.rand(len(prompts), samples, max_tokens, generator=generator)
-    again = torch.rand(chance.shape, generator=generator) if sampling.truncates else None
+    if not isinstance(seed, Chance):
+        seed = Chance.drawn(len(prompts), samples, max_tokens, sampling.truncates, seed)
+    chance, again = seed.first, seed.again
     training = model.training
     model.eval()
     try:

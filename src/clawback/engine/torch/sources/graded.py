@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sampling.generate import Chance
 from clawback.engine.torch.scoring.lm_head import logprobs
 from clawback.engine.torch.scoring.pooling import pooled
 from clawback.errors import TrainingError
@@ -102,6 +103,7 @@ class Grading:
         questions: Mapping[Prompt, str] | None = None,
     ) -> None:
         self.policy, self.settings, self.seed = run.policy, settings, run.seed
+        self.sampler = run.sampler
         self.room = room
         """Tokens that an answer may have."""
         self.grader, self.terms = run.grader, run.terms
@@ -171,13 +173,12 @@ class Grading:
 
     def draw(self, prompts: Sequence[Prompt], each: int, generator: torch.Generator) -> Drawn:
         """``each`` answers of the model as it stands to each prompt."""
-        groups = self.policy.sample(
-            prompts,
-            samples=each,
-            max_tokens=self.room,
-            seed=generator,
-            merge=self.policy.info.bucket == "micro",
-        )
+        policy, merge = self.policy, self.policy.info.bucket == "micro"
+        chance = Chance.drawn(len(prompts), each, self.room, policy.sampling.truncates, generator)
+        if self.sampler is not None:
+            groups = self.sampler(policy, prompts, chance, merge)
+        else:
+            groups = policy.sample(prompts, samples=each, max_tokens=self.room, seed=chance, merge=merge)
         encoded = [
             (self.policy.chat.encoded(prompt, one.ids), one)
             for prompt, group in zip(prompts, groups, strict=True)

@@ -1,0 +1,158 @@
+"""A ``Sampler`` that has answers drawn by a crew, and holds what comes back against the learner.
+
+The learner draws the random numbers, so the answers are those that it would have drawn itself, up to rounding, however many machines there are and whichever
+of them die. Every answer of a round is drawn with the round's own weights: nothing is stale. Of each worker one answer a round is scored by the learner,
+and a gap in the log-probs ends the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from clawback.cluster.dispatch import Unit, dispatch
+from clawback.engine.torch.loop.parallel import described
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids
+from clawback.errors import TrainingError
+
+if TYPE_CHECKING:
+    from clawback.cluster.ray_crew import RayCrew
+    from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.models.policy import Policy
+
+MAX_GAP = 0.3
+"""Nats a token, as for episodes (``sources/episodes.py``)."""
+UNITS = 3
+"""For each worker, so that a slow one does not hold up the round for long."""
+
+
+class RaySampler:
+    """Draws on a Ray cluster. Actors are started at the first draw and ended with ``close``."""
+
+    def __init__(
+        self,
+        address: str,
+        recipe: Recipe,
+        count: int = 0,
+        tell: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        """Raises ``UsageError`` where no cluster answers."""
+        from clawback.cluster.ray_crew import connect
+
+        self.ray, self.recipe, self.count = connect(address), recipe, count
+        self.tell = tell or (lambda _: None)
+        self.crew: RayCrew | None = None
+        self.gap = 0.0
+        self.drawn = self.here = 0
+        """Units, and those of them that nobody else was there for."""
+
+    def __call__(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], chance: Chance, merge: bool
+    ) -> list[list[Sampled]]:
+        from clawback.cluster.ray_crew import RayCrew
+
+        if self.crew is None:
+            self.crew = RayCrew(self.ray, described(policy, self.recipe), self.count)
+        lost = self.crew.lost
+        name = ""
+        if policy.adapted:
+            weights = {n: p.detach().cpu() for n, p in policy.model.named_parameters() if "lora_" in n}
+            name = named(weights)
+            self.crew.publish(name, weights)
+        units, places = cut(policy, prompts, chance, merge, name, max(1, UNITS * self.crew.count))
+
+        def here(unit: Unit) -> dict[str, Any]:
+            self.here += 1
+            begin, end = places[unit.id]
+            part = chance.of(begin, end)
+            _, samples, tokens = part.first.shape
+            groups = policy.sample(
+                prompts[begin:end], samples=samples, max_tokens=tokens, seed=part, merge=merge
+            )
+            answers = [[(one.ids, one.logprobs, one.finished) for one in group] for group in groups]
+            return {"by": "", "adapter": name, "answers": answers}
+
+        done = dispatch(self.crew, units, here)
+        self.drawn += len(units)
+        if self.crew.lost > lost:
+            text = f"{self.crew.lost - lost} of the cluster's workers were lost ({self.crew.why}); what they had was drawn by others."
+            self.tell({"phase": "alert", "text": text})
+        found = [done[unit.id] for unit in units]
+        if any(one["adapter"] != name for one in found):
+            raise TrainingError(
+                "A worker drew with other weights than it was told to. Nothing was learned from it."
+            )
+        self._hold(policy, prompts, [(done[unit.id], places[unit.id][0]) for unit in units])
+        return [[Sampled(*one) for one in group] for part in found for group in part["answers"]]
+
+    def close(self) -> None:
+        if self.crew is not None:
+            self.crew.close()
+        self.ray.shutdown()
+
+    def __enter__(self) -> RaySampler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @torch.no_grad()
+    def _hold(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], found: Sequence[tuple[Mapping[str, Any], int]]
+    ) -> None:
+        """One answer of each worker against the learner's own log-probs. Raises ``TrainingError`` where they are apart."""
+        of = {part["by"]: (begin, part["answers"][0][0]) for part, begin in found if part["by"]}
+        for by, (begin, (ids, logprobs, _)) in of.items():
+            [own] = policy.scorer([Encoded(tuple(prompts[begin]), tuple(ids))]).split()
+            gap = float((own.cpu() - torch.tensor(logprobs)).abs().mean())
+            self.gap = max(self.gap, gap)
+            if not gap <= MAX_GAP:
+                raise TrainingError(
+                    f"What {by} draws is not what learns: log-probs differ by {gap:.2f} nats a token (limit {MAX_GAP}). Another model, "
+                    "precision or version of Clawback is at work there; nothing was learned from it."
+                )
+
+
+def named(weights: Mapping[str, torch.Tensor]) -> str:
+    """An adapter's name: a hash of what it is."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def cut(
+    policy: Policy, prompts: Sequence[Sequence[int]], chance: Chance, merge: bool, name: str, count: int
+) -> tuple[list[Unit], dict[str, tuple[int, int]]]:
+    """About ``count`` units, named by all that decides their answers, and the prompts [begin, end) that each is of."""
+    size = max(1, -(-len(prompts) // count))
+    sampling = dataclasses.asdict(policy.sampling)
+    stop = list(stop_ids(policy.model, policy.chat.end_id))
+    units: list[Unit] = []
+    places: dict[str, tuple[int, int]] = {}
+    for begin in range(0, len(prompts), size):
+        end = min(begin + size, len(prompts))
+        part = chance.of(begin, end)
+        some = [list(prompt) for prompt in prompts[begin:end]]
+        digest = hashlib.sha256(repr((name, some, sampling, stop)).encode())
+        digest.update(part.first.numpy().tobytes())
+        work = {
+            "adapter": name,
+            "prompts": some,
+            "chance": (part.first.clone(), None if part.again is None else part.again.clone()),
+            "sampling": sampling,
+            "stop": stop,
+            "merge": merge,
+        }
+        unit = Unit(digest.hexdigest()[:24], work)
+        units.append(unit)
+        places[unit.id] = (begin, end)
+    return units, places
