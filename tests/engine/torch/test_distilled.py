@@ -115,7 +115,7 @@ def test_where_no_answer_is_any_good_it_says_so(policy, samples):
         def __call__(self, pairs):
             return np.zeros(len(pairs))
 
-    with pytest.raises(TrainingError, match="too few answers"):
+    with pytest.raises(TrainingError, match="too few of this model"):
         plan.plan(run_for(policy, samples, grader=Nothing()))
 
 

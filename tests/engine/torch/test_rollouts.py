@@ -115,7 +115,7 @@ def test_a_remark_is_enough_where_all_ratings_are_alike(policy, samples):
     alike[0] = dataclasses.replace(alike[0], hints=("Too wordy, and no emoji!",))
     made = plan.plan(TrainingRun(policy, alike, recipe_for(policy)))
     assert made.name == "rollouts"
-    assert made.note.endswith("remarks understood: 2")
+    assert made.note.endswith("remarks recognised: 2")
 
 
 def test_a_round_is_answers_to_the_persons_prompts_with_their_true_logprobs(policy, samples):
