@@ -138,7 +138,7 @@ def test_noise_is_paid_for_and_said(tmp_path: Path) -> None:
 
 def test_terms_cannot_be_changed_under_way(tmp_path: Path) -> None:
     folder = folder_with(tmp_path)
-    with pytest.raises(UsageError, match="says something else"):
+    with pytest.raises(UsageError, match="already holds other terms"):
         folder_with(folder, rank=8)
     folder_with(folder)
     save_file({"b": np.ones((1, 1))}, tmp_path / "x.safetensors")

@@ -63,7 +63,7 @@ def test_what_may_pass_is_tried_again_and_what_will_not_is_said(model_server):
     with pytest.raises(BackendError, match="401"):
         backend(HI)
     model_server.reply = {"unheard": "of"}
-    with pytest.raises(BackendError, match="another form"):
+    with pytest.raises(BackendError, match="does not answer in the form of its API"):
         backend(HI)
     assert backend.usage.calls == 1
     with pytest.raises(UsageError):
