@@ -116,7 +116,7 @@ def test_stopped_half_way_the_store_is_whole_and_the_run_can_go_on(tmp_path: Pat
             if line.startswith("train"):
                 break
         demo.send_signal(signal.SIGINT)
-        _, err = demo.communicate(timeout=60)
+        _, err = demo.communicate(timeout=300)
         assert "Stopped" in err
         assert "Traceback" not in err
     with store.connect(kept / "clawback.db") as db:
