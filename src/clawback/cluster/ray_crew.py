@@ -30,7 +30,7 @@ def connect(address: str) -> Any:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise UsageError(
             f"No Ray cluster answers at {address} ({' '.join(str(error).split())[:160]}). Start one: "
-            "`RAY_USAGE_STATS_ENABLED=0 ray start --head`, on this machine and `ray start --address=…` on the others."
+            "`RAY_USAGE_STATS_ENABLED=0 ray start --head` on this machine, and `ray start --address=…` on the others."
         ) from error
     return ray
 
