@@ -19,8 +19,9 @@ from clawback.rewards import rule_posterior
 from clawback.rewards.features import Floats
 from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.remarks import SAYS, Wish, wishes
+from clawback.rewards.resemblance import NEAR, near_to, resembling
 from clawback.rewards.reward_head import Trust, permutation_test
-from clawback.rewards.rule_posterior import RulePosterior, Space
+from clawback.rewards.rule_posterior import WRONG_REMARK, RulePosterior, Space
 from clawback.rewards.views import Answers, Viewed, Views
 
 __all__ = ["Answers", "Contrast", "RewardEnsemble", "fit", "learn"]
@@ -31,6 +32,10 @@ RIDGE = 0.8
 """λ of the kernels, where an average answer has features of squared length 1."""
 RULES = 0.5
 """A priori share of the rules in what is expected; the rest is the kernels'."""
+RESEMBLES = 1e6
+"""Odds by which a literal is likelier that a remark names word for word; a remark that is half as near has the root of them."""
+SAID_IN_WORDS = 20.0
+"""Odds by which the rules are likelier than the kernels where remarks were understood: what has a name is what rules are about."""
 PHRASES = 16
 """Quoted texts that are looked for, those most spoken of: with the hypotheses it goes as the third power of the signs."""
 
@@ -104,6 +109,7 @@ class RewardEnsemble:
         if not 0.0 < prior < 1.0:
             return prior
         odds = np.log(prior / (1 - prior)) + self.rules_bayes - self.kernels.log_bayes
+        odds += np.log(SAID_IN_WORDS) if self.heard else 0.0
         return float(1 / (1 + np.exp(-np.clip(odds, -30.0, 30.0))))
 
 
@@ -121,12 +127,14 @@ def learn(
 
     Answers are looked at with their prompts and further states where ``base`` has them; then ``rated``, and whatever is graded, must have them too.
     """
-    wished = [(tuple(ids), text, wish) for ids, text, said in remarks for wish in wishes(said)]
+    wished = [(tuple(ids), text, wish | near_to(said)) for ids, text, said in remarks for wish in wishes(said)]
     quoted = Counter(name.removeprefix(SAYS) for *_, wish in wished for name in wish if name.startswith(SAYS))
     phrases = tuple(sorted(phrase for phrase, _ in quoted.most_common(PHRASES)))
     views = Views.ground(base, phrases, shares)
-    space = Space.of(views.signs(base), views.layout)
-    return fit(views, space, views.view(rated), rewards, _said(space, views, wished), ridge=ridge, seed=seed)
+    odds, near = _resembled(views, remarks)
+    space = Space.of(views.signs(base), views.layout).expecting(odds)
+    said, heard = _said(space, views, wished)
+    return fit(views, space, views.view(rated), rewards, (said, heard + near), ridge=ridge, seed=seed)
 
 
 def fit(
@@ -161,6 +169,23 @@ def fit(
     )
 
 
+def _resembled(views: Views, remarks: Sequence[Remark]) -> tuple[dict[tuple[int, bool], float], int]:
+    """What remarks that no pattern knows resemble: (column, whether it should be set) → log-odds that it is wanted; and how many are near enough to be heard.
+
+    Who says the same about ten answers means the same ten times: that it is a wish becomes sure, what it means does not.
+    """
+    odds: dict[tuple[int, bool], float] = {}
+    said, heard = Counter(said for *_, said in remarks if not wishes(said)), 0
+    for remark, times in said.items():
+        near = {meant: similarity for meant, similarity in resembling(remark).items() if views.columns(meant[0])}
+        heard += times if max(near.values(), default=0.0) >= NEAR else 0
+        for (name, more), similarity in near.items():
+            likelier = min(similarity * np.log(RESEMBLES), -times * np.log(WRONG_REMARK))
+            for column in views.columns(name):
+                odds[column, more] = max(odds.get((column, more), 0.0), likelier)
+    return odds, heard
+
+
 def _said(
     space: Space, views: Views, wished: Sequence[tuple[tuple[int, ...], str, Wish]]
 ) -> tuple[Floats, int]:
@@ -169,7 +194,7 @@ def _said(
     total, heard = np.zeros(len(space.literals)), 0
     different = {(ids, tuple(wish.items())): (ids, text, wish) for ids, text, wish in wished}
     for ids, text, wish in different.values():
-        wanted = {column: more for name, more in wish.items() for column in views.features.columns(name)}
+        wanted = {column: more for name, more in wish.items() for column in views.columns(name)}
         said = space.remarked(wanted, views.told(ids, text))
         total += said
         heard += bool(said.any())

@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -119,6 +119,20 @@ class Space:
     def literals_of(self, signs: ArrayLike) -> Bools:
         """``[n, 2 k + 1]`` of answers with ``signs [n, m]``."""
         return _literals(np.asarray(signs, dtype=bool)[:, self.columns])
+
+    def expecting(self, odds: Mapping[tuple[int, bool], float]) -> Space:
+        """The same hypotheses, where it is known beforehand what may be wanted.
+
+        Args:
+            odds: (column of the signs, whether it should be set) → logarithm by which each hypothesis with that literal is likelier.
+        """
+        k = len(self.columns)
+        bonus = np.zeros(2 * k + 1)
+        for place, column in enumerate(self.columns):
+            bonus[place] = odds.get((int(column), True), 0.0)
+            bonus[place + k] = odds.get((int(column), False), 0.0)
+        likelier = np.where(self.rules == _ALL, bonus[self.literals].sum(axis=1), 0.0)
+        return replace(self, prior=self.prior + likelier)
 
     def remarked(self, wanted: Mapping[int, bool], signs: ArrayLike) -> Floats:
         """``[h]`` log-likelihood of one remark about an answer.

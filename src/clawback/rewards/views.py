@@ -26,7 +26,9 @@ from numpy.typing import NDArray
 from clawback.rewards import style_features
 from clawback.rewards.features import SHARES, Features, Floats
 from clawback.rewards.kernel_ensemble import Kernel
+from clawback.rewards.remarks import SAYS
 from clawback.rewards.rule_posterior import ASKED_SIGN, MANNER, STATISTIC_SIGN, TOKEN_SIGN, Layout
+from clawback.rewards.text_statistics import NAMES as STATISTICS
 from clawback.rewards.text_statistics import text_statistics
 
 Bools = NDArray[np.bool_]
@@ -138,7 +140,18 @@ class Views:
     def told(self, ids: Sequence[int], text: str) -> Bools:
         """``[m]`` signs of one answer whose prompt does not matter, since remarks are about answers."""
         own = self.features.signs([ids], [text])[0]
-        return np.concatenate([own, np.zeros(len(self.layout.kinds) - len(own), dtype=bool)])
+        counted = text_statistics([text])[0]
+        of_text = self.cut_of < len(STATISTICS)
+        above = of_text & (np.append(counted, np.inf)[np.where(of_text, self.cut_of, -1)] > self.cuts)
+        rest = np.zeros(len(self.layout.kinds) - len(own) - len(above), dtype=bool)
+        return np.concatenate([own, above, rest])
+
+    def columns(self, name: str) -> list[int]:
+        """Where a style feature, a phrase or a text statistic is among the signs, one place for each cut of a number; none for what is not looked for."""
+        if name.startswith(SAYS) or name in style_features.NAMES:
+            return self.features.columns(name)
+        first = self.features.manners + len(self.features.tokens)
+        return [first + int(i) for i in np.flatnonzero(self.cut_of == STATISTICS.index(name))]
 
     @property
     def layout(self) -> Layout:
