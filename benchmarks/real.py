@@ -93,19 +93,22 @@ class World:
         return list(json.loads(path.read_text()))
 
     def rated(self, taste: Any, seed: int, ratings: int, words: bool) -> list[Any]:
-        from clawback.records import Sample
+        from clawback.records import Part, Sample
 
         rng = random.Random(seed)
         samples = []
         for turn in rng.sample(range(OWN), ratings):
             answer = self.captured[turn]
             good = taste.likes(answer["text"]) != (rng.random() < WRONG)
+            reward = 1.0 if good else -1.0
             samples.append(
                 Sample(
                     turn_id=turn + 1,
                     messages=user(self.own[turn]),
                     response=answer["text"],
-                    reward=1.0 if good else -1.0,
+                    reward=reward,
+                    # As a tap and a remark come out of the store: without its part the remark would be all that was said.
+                    parts=(Part(turn + 1, "rating", reward, 1.0),),
                     response_ids=tuple(answer["ids"]),
                     response_logprobs=tuple(answer["logprobs"]),
                     hints=(taste.words,) if words and not good else (),

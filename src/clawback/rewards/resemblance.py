@@ -31,7 +31,10 @@ Meant = tuple[str, bool]
 def resembling(remark: str) -> dict[Meant, float]:
     """Similarity in (0, 1] of a remark to the sentence for more, or for less, of each feature; without those that it shares no word with."""
     said = _weighted(_stems(remark[:READ]))
-    found = {meant: sum(weight * of.get(stem, 0.0) for stem, weight in said.items()) for meant, of in _known().items()}
+    found = {
+        meant: sum(weight * of.get(stem, 0.0) for stem, weight in said.items())
+        for meant, of in _known().items()
+    }
     return {meant: similarity for meant, similarity in found.items() if similarity > 0.0}
 
 

@@ -127,7 +127,9 @@ def learn(
 
     Answers are looked at with their prompts and further states where ``base`` has them; then ``rated``, and whatever is graded, must have them too.
     """
-    wished = [(tuple(ids), text, wish | near_to(said)) for ids, text, said in remarks for wish in wishes(said)]
+    wished = [
+        (tuple(ids), text, wish | near_to(said)) for ids, text, said in remarks for wish in wishes(said)
+    ]
     quoted = Counter(name.removeprefix(SAYS) for *_, wish in wished for name in wish if name.startswith(SAYS))
     phrases = tuple(sorted(phrase for phrase, _ in quoted.most_common(PHRASES)))
     views = Views.ground(base, phrases, shares)
@@ -177,7 +179,9 @@ def _resembled(views: Views, remarks: Sequence[Remark]) -> tuple[dict[tuple[int,
     odds: dict[tuple[int, bool], float] = {}
     said, heard = Counter(said for *_, said in remarks if not wishes(said)), 0
     for remark, times in said.items():
-        near = {meant: similarity for meant, similarity in resembling(remark).items() if views.columns(meant[0])}
+        near = {
+            meant: similarity for meant, similarity in resembling(remark).items() if views.columns(meant[0])
+        }
         heard += times if max(near.values(), default=0.0) >= NEAR else 0
         for (name, more), similarity in near.items():
             likelier = min(similarity * np.log(RESEMBLES), -times * np.log(WRONG_REMARK))

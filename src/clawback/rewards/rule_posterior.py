@@ -124,14 +124,14 @@ class Space:
         """The same hypotheses, where it is known beforehand what may be wanted.
 
         Args:
-            odds: (column of the signs, whether it should be set) → logarithm by which each hypothesis with that literal is likelier.
+            odds: (column of the signs, whether it should be set) → logarithm by which a hypothesis with that literal is likelier; with several such it is the largest.
         """
         k = len(self.columns)
         bonus = np.zeros(2 * k + 1)
         for place, column in enumerate(self.columns):
             bonus[place] = odds.get((int(column), True), 0.0)
             bonus[place + k] = odds.get((int(column), False), 0.0)
-        likelier = np.where(self.rules == _ALL, bonus[self.literals].sum(axis=1), 0.0)
+        likelier = np.where(self.rules == _ALL, bonus[self.literals].max(axis=1), 0.0)
         return replace(self, prior=self.prior + likelier)
 
     def remarked(self, wanted: Mapping[int, bool], signs: ArrayLike) -> Floats:

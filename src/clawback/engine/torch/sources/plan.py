@@ -46,7 +46,6 @@ from clawback.engine.torch.sources.rollouts import Rollouts, RolloutSettings
 from clawback.errors import TrainingError
 from clawback.records import BETTER, Turn
 from clawback.rewards.instructions import Instruction, candidates
-from clawback.rewards.remarks import wishes
 from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
 from clawback.rl.algorithms.raft import Raft
@@ -87,7 +86,7 @@ def plan(run: TrainingRun) -> Plan:
         return _fall_back(run, samples, plain, "fresh answers to pictures are not drawn yet")
     rewards = np.array([one.said for one in samples], dtype=np.float64)
     fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
-    remarks = [(policy.encode(one), hint) for one, hint in words if wishes(hint)]
+    remarks = [(policy.encode(one), hint) for one, hint in words]
     alike = ""
     if np.ptp(rewards) == 0 and grader is None:
         alike = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"

@@ -1,0 +1,95 @@
+"""Which measurable thing a remark that no pattern knows is about."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawback.rewards.features import SHARES
+from clawback.rewards.instructions import COUNTED, SENTENCES
+from clawback.rewards.remarks import wishes
+from clawback.rewards.resemblance import near_to, resembling
+from clawback.rewards.reward_ensemble import Answers, learn
+
+
+@pytest.mark.parametrize(
+    ("remark", "meant"),
+    [
+        ("Simpler words!", ("letters a word", False)),
+        ("too many brackets", ("brackets", False)),
+        ("Be definite", ("hedge", False)),
+        ("Vary your vocabulary and your words", ("different words", True)),
+    ],
+)
+def test_the_nearest_sentence_is_about_the_same(remark, meant):
+    near = resembling(remark)
+    assert max(near, key=near.get) == meant
+
+
+@pytest.mark.parametrize("remark", ["This is wrong.", "Cite sources", "…", "", "答えが違う"])
+def test_what_is_about_something_else_is_near_to_nothing(remark):
+    assert near_to(remark) == {}
+
+
+def test_each_sentence_is_nearest_to_itself():
+    for name, both in (SENTENCES | COUNTED).items():
+        for more, sentence in zip((True, False), both, strict=True):
+            assert resembling(sentence)[name, more] == pytest.approx(1.0)
+
+
+@given(st.text(max_size=300))
+def test_a_similarity_is_a_cosine(remark):
+    assert all(0.0 < similarity <= 1.0 + 1e-9 for similarity in resembling(remark).values())
+
+
+LONG, SHORT = ("considerations", "notwithstanding", "responsibilities"), ("cat", "hat", "dog")
+
+
+def answers(count, seed):
+    """Answers of twenty words, some long and some short; a comma here and there, which means nothing."""
+    rng = np.random.default_rng(seed)
+    texts = []
+    for share in rng.random(count):
+        words = [str(rng.choice(LONG if rng.random() < share else SHORT)) for _ in range(20)]
+        texts.append(" ".join(word + "," * int(rng.random() < 0.3) for word in words))
+    return Answers([[i % 7] for i in range(count)], texts, rng.normal(size=(count, 4)))
+
+
+def plain(text):
+    return np.mean([len(word.strip(",")) for word in text.split()]) <= 8
+
+
+def ensemble(remark):
+    """From six ratings, two of them wrong, and a remark to each bad answer."""
+    rated = answers(6, 1)
+    rewards = np.array([1.0 if plain(text) else -1.0 for text in rated.texts]) * [1, -1, 1, 1, -1, 1]
+    bad = [i for i, reward in enumerate(rewards) if reward < 0]
+    remarks = [(rated.ids[i], rated.texts[i], remark) for i in bad] if remark else []
+    return learn(answers(200, 0), rated, rewards, remarks, ridge=0.8, shares=SHARES)
+
+
+def told_apart(reward, liked):
+    """AUC: the share of pairs of a liked and a disliked answer of which the liked one is expected to be."""
+    more = reward[liked][:, None] - reward[~liked]
+    return (more > 1e-9).mean() + (abs(more) <= 1e-9).mean() / 2
+
+
+def test_a_remark_that_no_pattern_knows_says_where_to_look():
+    assert not wishes("Simpler words!")
+    asked = answers(200, 2)
+    liked = np.array([plain(text) for text in asked.texts])
+    silent, spoken = ensemble(""), ensemble("Simpler words!")
+    assert silent.heard == 0 < spoken.heard
+    before, after = (told_apart(made.reward(asked, 0.5, 0.0), liked) for made in (silent, spoken))
+    assert after > 0.9 > 0.85 > before
+
+
+def test_what_it_resembles_is_no_evidence_against_the_ratings():
+    """Ratings that say the opposite win: "do not quote" is nearer to the sentence for more of it."""
+    rated, base = answers(24, 3), answers(200, 0)
+    rewards = np.array([-1.0 if plain(text) else 1.0 for text in rated.texts])
+    remarks = [(rated.ids[0], rated.texts[0], "Simpler words!")]
+    made = learn(base, rated, rewards, remarks, ridge=0.8, shares=SHARES)
+    asked = answers(200, 2)
+    liked = np.array([not plain(text) for text in asked.texts])
+    assert told_apart(made.reward(asked, 0.5, 0.0), liked) > 0.9
