@@ -6,7 +6,8 @@ answers prompts that it has not seen. ``--words``: they also say a sentence to e
     python -m benchmarks real --tastes development
     python -m benchmarks real --tastes test --persons 2 --words
 
-``prompt`` and ``few-shot`` among the recipes are what anybody would try first: the sentence, or three liked answers, before each prompt.
+``prompt`` and ``few-shot`` among the recipes are what anybody would try first: the sentence, or three liked answers, before each prompt. ``kept`` measures
+the version of ``auto`` that an earlier call left in ``--keep``.
 """
 
 from __future__ import annotations
@@ -77,8 +78,11 @@ class World:
         others = [one for one in lines if one["prompt"] in set(prompts[OWN + HELD_OUT :])]
         self.neutral = [(one["prompt"], one["response"][:600]) for one in others[:32]]
         """Other models' answers to prompts that nobody rated."""
-        self.sums = sums(options.prompts.with_name("gsm8k-test.json"))
+        beside = options.prompts.with_name("gsm8k-test.json")
+        self.sums = sums(beside)
         """Sums in words (GSM8K's questions): text that has no manner that a person could have rated."""
+        self.solved = solved(beside)
+        """Sums in words and what comes out."""
         self.policy = engine.load(options.model, dtype=options.dtype)
         self.captured = self._captured()
         self.of_base: tuple[list[Any], dict[str, Any]] | None = None
@@ -132,6 +136,9 @@ class World:
                 asked = [user(f"{p}\n\n{taste.prompt}") for p in self.held]
             elif recipe == "few-shot":
                 asked = [(*shots(samples), *user(p)) for p in self.held]
+            elif recipe == "kept":
+                found = sorted((options.keep / f"{name}-auto-{seed}").glob("**/adapter_config.json"))
+                self.policy.put(found[-1].parent)
             elif recipe != "base":
                 row |= self._train(samples, recipe, seed, out, options)
             row["cpu_seconds"] = round(time.process_time() - started)
@@ -203,16 +210,17 @@ class World:
             "relevance": mean(float((a - b).mean()) for a, b in zip(base, odd, strict=True) if len(a)),
             "kl_a_token": mean(sum(one.logprobs) - float(b.sum()) for one, b in zip(made, base, strict=True))
             / max(1.0, mean(len(i) for i in ids)),
-            "perplexity": self._perplexity(self.neutral),
-            "sums": self._perplexity(self.sums),
+            "perplexity": math.exp(-self._gained(self.neutral)[0]),
+            "sums": math.exp(-self._gained(self.sums)[0]),
+            "knowledge": mean(self._gained(texts)[1] for texts in (self.neutral, self.solved)),
         }
 
-    def _perplexity(self, texts: list[tuple[str, str]]) -> float:
-        """Of answers to prompts, over that under the base; at temperature 1, whatever the policy draws at."""
+    def _gained(self, texts: list[tuple[str, str]]) -> tuple[float, float]:
+        """Log-prob of answers to prompts, less that under the base: nats a token, and as a share of the base's. At temperature 1, whatever is drawn at."""
         from clawback.engine.types import Sampling
 
         if not texts:
-            return math.nan
+            return math.nan, math.nan
         drawn_at, self.policy.sampling = self.policy.sampling, Sampling(1.0)
         try:
             asked, answers = [user(p) for p, _ in texts], [t for _, t in texts]
@@ -221,8 +229,8 @@ class World:
                 base = self.policy.logprobs(asked, answers)
         finally:
             self.policy.sampling = drawn_at
-        tokens = sum(map(len, ours))
-        return math.exp(sum(float((b - a).sum()) for a, b in zip(ours, base, strict=True)) / tokens)
+        gained = sum(float((a - b).sum()) for a, b in zip(ours, base, strict=True))
+        return gained / sum(map(len, ours)), gained / -sum(float(b.sum()) for b in base)
 
 
 def sums(path: Path) -> list[tuple[str, str]]:
@@ -231,6 +239,15 @@ def sums(path: Path) -> list[tuple[str, str]]:
         return []
     asked = "Write a sum in words, of several steps."
     return [(asked, one["question"]) for one in json.loads(path.read_text("utf-8"))[:32]]
+
+
+def solved(path: Path) -> list[tuple[str, str]]:
+    """128 questions of GSM8K with their results; none where no such file lies beside the prompts."""
+    if not path.is_file():
+        return []
+    return [
+        (one["question"], one["ground_truth_answer"]) for one in json.loads(path.read_text("utf-8"))[:128]
+    ]
 
 
 def user(text: str) -> tuple[dict[str, str], ...]:
@@ -254,7 +271,17 @@ def mean(values: Any) -> float:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Means over persons, by taste and recipe."""
-    columns = ("liked", "words", "ended", "relevance", "kl_a_token", "perplexity", "sums", "cpu_seconds")
+    columns = (
+        "liked",
+        "words",
+        "ended",
+        "relevance",
+        "kl_a_token",
+        "perplexity",
+        "sums",
+        "knowledge",
+        "cpu_seconds",
+    )
     lines = ["| taste | recipe | " + " | ".join(columns) + " | gate |", "| --- " * (len(columns) + 3) + "|"]
     for key in dict.fromkeys((row["taste"], row["recipe"]) for row in rows):
         same = [row for row in rows if (row["taste"], row["recipe"]) == key]

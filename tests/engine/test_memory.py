@@ -1,5 +1,7 @@
 import dataclasses
+import sys
 
+import psutil
 import pytest
 import torch
 
@@ -167,3 +169,16 @@ def test_need_grows_with_everything():
     for change in ({"bits": 16}, {"rank": 16}, {"micro_tokens": 1024}, {"checkpointing": False}):
         settings = {"bits": 4, "rank": 8, "micro_tokens": 512, "checkpointing": True, **change}
         assert memory.need(EIGHT_B, **settings) > small
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_what_was_freed_goes_back_to_the_system():
+    """Pieces too small to be mapped by themselves, with one in a thousand kept: the heap cannot shrink from its end."""
+    process = psutil.Process()
+    pieces = [bytearray(16 << 10) for _ in range(8_000)]
+    kept = pieces[::1000]
+    del pieces
+    before = process.memory_info().rss
+    memory.give_back()
+    assert process.memory_info().rss < before - (64 << 20)
+    assert len(kept) == 8

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from clawback import config
+from clawback.engine.memory import give_back
 from clawback.errors import ClawbackError, Interrupted, Stopped, TrainingError
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, Progress, curve, describe
@@ -101,6 +102,8 @@ class RunJob:
         phase, now = str(progress.get("phase", "")), time.monotonic()
         if figures := curve(progress):
             self.steps.append((phase, progress["step"], figures))
+        if phase != self.phase:
+            give_back()
         if phase not in ANNOUNCEMENTS and (phase != self.phase or now - self.told >= PROGRESS_SECONDS):
             self.told, self.phase = now, phase
             self.db.update_run(run.id, progress=progress)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clawback import config, jobs, release, store
+from clawback.engine.memory import give_back
 from clawback.errors import ClawbackError
 from clawback.feedback import training_due
 from clawback.jobs import inbox, prompt_worker
@@ -160,12 +161,6 @@ def keep_little() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
-
-
-def give_back() -> None:
-    """Memory that large requests left free in the allocator goes back to the system: glibc keeps it for each thread that had some."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _stamp(file: Path) -> tuple[int, int]:
