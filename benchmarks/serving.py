@@ -1,4 +1,4 @@
-"""What the recording proxy costs, and what the embedded engine gains from batching.
+"""What the recording proxy costs.
 
     python -m benchmarks serving             # everything
     python -m benchmarks serving --seconds 5 # shorter
@@ -7,7 +7,8 @@
   through the proxy with recording on, in turns; the figure is what the proxy adds to the time until the first byte.
 * **Requests a second** through the proxy, recording on, and whether every one of them is in the store (by count and by hash).
 * The same requests through **LiteLLM**'s proxy, which is not even asked to log them (its own venv, made on first use).
-* **Tokens a second** of the embedded engine: one request at a time, and 16 at once.
+
+What the models here answer over HTTP: ``python -m benchmarks answering``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ STREAMS = 100
 PIECES = 20
 GAP = 0.05
 """Seconds between two pieces of the upstream's answer."""
-AT_ONCE = 16
 
 
 # ----------------------------------------------------------------------------------------------- the upstream
@@ -278,87 +278,6 @@ def litellm(seconds: float) -> dict[str, Any]:
     }
 
 
-def engine(requests: int = 48) -> dict[str, Any]:
-    """Tokens a second over HTTP, one request at a time and ``AT_ONCE``."""
-    with tempfile.TemporaryDirectory() as folder:
-        process, url = serve(Path(folder))
-        try:
-            slow = asyncio.run(_tokens(url, requests, 1))
-            fast = asyncio.run(_tokens(url, requests * 4, AT_ONCE))
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
-    return {"tokens_per_second_1": slow, f"tokens_per_second_{AT_ONCE}": fast, "ratio": fast / slow}
-
-
-def transformers(requests: int = 48) -> dict[str, Any]:
-    """``transformers serve --continuous-batching`` with the same model and requests, beside ours above."""
-    import urllib.request
-
-    from benchmarks.peers.venvs import cache_folder, python_of
-    from clawback.engine import embedded
-
-    program = Path(python_of("transformers", cache_folder())).with_name("transformers")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        process = subprocess.Popen(
-            [
-                *(str(program), "serve", str(embedded.path()), "--continuous-batching", "--device", "cpu"),
-                *("--host", "127.0.0.1", "--port", str(number)),
-            ],
-            env={"PATH": os.environ["PATH"], "HOME": folder, "HF_HUB_OFFLINE": "1"},
-            stdout=log.open("w"),
-            stderr=subprocess.STDOUT,
-        )
-        url = f"http://127.0.0.1:{number}"
-        try:
-            for _ in range(600):
-                try:
-                    urllib.request.urlopen(url + "/health", timeout=5).read()
-                    break
-                except OSError:
-                    if process.poll() is not None:
-                        raise RuntimeError(
-                            f"transformers serve did not start: {log.read_text()[-2000:]}"
-                        ) from None
-                    time.sleep(0.2)
-            model = str(embedded.path())
-            asyncio.run(_tokens(url, 4, 4, model))  # it loads on the first request
-            slow = asyncio.run(_tokens(url, requests // 4, 1, model))
-            fast = asyncio.run(_tokens(url, requests * 2, AT_ONCE, model))
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
-    return {"transformers_tokens_per_second_1": slow, f"transformers_tokens_per_second_{AT_ONCE}": fast}
-
-
-async def _tokens(url: str, requests: int, at_once: int, model: str = "clawback") -> float:
-    import aiohttp
-
-    left, tokens = list(range(requests)), 0
-
-    async with aiohttp.ClientSession() as session:
-
-        async def ask() -> None:
-            nonlocal tokens
-            while left:
-                body = {
-                    "model": model,
-                    "max_tokens": 160,
-                    "seed": left.pop(),
-                    "messages": [{"role": "user", "content": "Tell me about the otter."}],
-                }
-                async with session.post(url + "/v1/chat/completions", json=body) as answer:
-                    tokens += (await answer.json())["usage"]["completion_tokens"]
-
-        began = time.perf_counter()
-        await asyncio.gather(*(ask() for _ in range(at_once)))
-        return tokens / (time.perf_counter() - began)
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks serving", description=__doc__.partition("\n")[0]
@@ -373,7 +292,6 @@ def main(argv: list[str] | None = None) -> int:
     figures = proxy(options.seconds) | ({} if options.no_peer else litellm(options.seconds))
     if "litellm_requests_per_second" in figures:
         figures["ratio_to_litellm"] = figures["requests_per_second"] / figures["litellm_requests_per_second"]
-    figures |= engine() | ({} if options.no_peer else transformers())
     print(json.dumps(figures, indent=2))
     return 0
 

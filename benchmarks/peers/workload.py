@@ -41,6 +41,7 @@ class Workload:
     passes: int = 2
     batch: int = 8
     rank: int = 16
+    context: int = 2048
 
     @property
     def steps(self) -> int:
@@ -183,7 +184,7 @@ def _model(workload: Workload, folder: Path) -> None:
             intermediate_size=workload.intermediate,
             vocab_size=workload.vocabulary,
             tie_word_embeddings=True,
-            max_position_embeddings=2048,
+            max_position_embeddings=workload.context,
             pad_token_id=0,
             bos_token_id=None,
             eos_token_id=1,

@@ -224,7 +224,7 @@ def prepare(policy: Policy, recipe: Recipe) -> Choice:
         bits=(held,),
         rank=recipe.rank,
         kind=device.type,
-        longest=min(policy.max_prompt + policy.max_response, 4096),
+        longest=min(policy.max_prompt + policy.max_response, max(policy.max_prompt, 4096)),
     )
     if (
         recipe.gradient_checkpointing

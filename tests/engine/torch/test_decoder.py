@@ -80,3 +80,29 @@ def test_the_same_seed_gives_the_same_bits(folders, monkeypatch, dtype):
     assert first == sample(model, asked, seed=2, **options)
     assert [len(group) for group in first] == [3] * 4
     assert all(one.ids for group in first for one in group)
+
+
+@torch.no_grad()
+def test_weights_in_onednns_order_say_what_the_module_says(folders, monkeypatch):
+    policy = engine.load(str(folders("llama")), dtype="bfloat16")
+    policy.attach(rank=4, alpha=4, seed=1)
+    torch.manual_seed(5)
+    for name, parameter in policy.model.named_parameters():
+        if "lora_B" in name:
+            parameter.data = torch.randn_like(parameter) * 0.05
+    ids = torch.randint(3, 384, (20,), generator=torch.Generator().manual_seed(0)).tolist()
+    expected = policy.model(input_ids=torch.tensor([ids])).logits[0, 5:].float().log_softmax(-1)
+    made = Decoder(policy.model)
+    assert bool(made.packed_for) == decoder._can_pack()
+    assert float((logits_of(made, ids, 6).log_softmax(-1) - expected).abs().mean()) < 0.05
+    monkeypatch.setattr(decoder, "_can_pack", lambda: False)
+    assert float((logits_of(Decoder(policy.model), ids, 6).log_softmax(-1) - expected).abs().mean()) < 0.05
+
+
+def test_the_bases_own_weights_are_copied_where_there_is_memory_alone(folders, monkeypatch):
+    model = engine.load(str(folders("llama")), dtype="bfloat16").model
+    monkeypatch.setattr(decoder, "SMALL", 0)
+    monkeypatch.setattr(decoder, "_spared", lambda _: False)
+    assert not Decoder(model).packed_for
+    monkeypatch.setattr(decoder, "_spared", lambda _: True)
+    assert bool(Decoder(model).packed_for) == decoder._can_pack()

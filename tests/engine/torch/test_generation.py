@@ -53,6 +53,20 @@ def test_settings_go_before_the_models_own(folders):
     assert policy.scorer.temperature == 0.3
 
 
+def test_how_much_of_a_conversation_is_read_can_be_set(folders):
+    policy = engine.load(str(folders("llama")))
+    asked = [{"role": "user", "content": "word " * 400}]
+    whole = len(policy.chat.prompt(asked, 2**31))
+    policy.configure(config.Generation(max_prompt=40))
+    assert policy.max_prompt == 40
+    assert len(policy.chat.prompt(asked, policy.max_prompt)) <= 40 < whole
+    policy.configure(config.Generation(max_prompt=10**6))
+    assert policy.max_prompt == policy.info.context * 3 // 4
+    assert policy.max_response == policy.info.context - policy.max_prompt
+    policy.configure(config.Generation())
+    assert policy.max_prompt == min(4096, policy.info.context * 3 // 4)
+
+
 def test_recorded_log_probs_are_those_that_the_scorer_finds(folders):
     policy = engine.load(str(folders("llama")))
     asked = [[{"role": "user", "content": f"Number {i}?"}] for i in range(3)]

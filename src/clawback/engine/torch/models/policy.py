@@ -42,8 +42,7 @@ class Policy:
         self.tokenizer = tokenizer
         self.info = info
         self.chat = Chat(tokenizer, eyes=eyes)
-        self.max_prompt = min(PROMPT_TOKENS, max(32, info.context * 3 // 4))
-        self.max_response = min(RESPONSE_TOKENS, max(16, info.context - self.max_prompt))
+        self._read_at_most(PROMPT_TOKENS)
         self._sampling = own_sampling(model)
         self._max_tokens: int | None = None
         self.trains_thinking = False
@@ -64,6 +63,12 @@ class Policy:
             temperature=generation.temperature, top_p=generation.top_p, top_k=generation.top_k
         )
         self._max_tokens = generation.max_tokens
+        self._read_at_most(generation.max_prompt or PROMPT_TOKENS)
+
+    def _read_at_most(self, tokens: int) -> None:
+        """Of a conversation; what the model has room for besides is for the answer."""
+        self.max_prompt = min(tokens, max(32, self.info.context * 3 // 4))
+        self.max_response = min(RESPONSE_TOKENS, max(16, self.info.context - self.max_prompt))
 
     @property
     def sampling(self) -> Sampling:

@@ -15,9 +15,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from clawback.engine.torch.threads import alone
 from clawback.engine.types import Sampling
 
 _BLOCK = 256
+_BRIEF = 2**18
+"""Logits below which one thread chooses."""
 _LIKELIEST = 512
 """Tokens of a row that are looked at first when it has to be sorted: they nearly always hold the nucleus."""
 
@@ -33,6 +36,11 @@ def draw(logits: Tensor, chance: Tensor, again: Tensor | None, sampling: Samplin
     Returns:
         [rows] token ids, and [rows] float32 log-probs of them under the policy: tempered, not truncated.
     """
+    with alone(logits.device.type == "cpu" and logits.numel() < _BRIEF):
+        return _draw(logits, chance, again, sampling)
+
+
+def _draw(logits: Tensor, chance: Tensor, again: Tensor | None, sampling: Sampling) -> tuple[Tensor, Tensor]:
     z = logits.float()
     z = z.clone() if z is logits else z
     if sampling.scale != 1.0:

@@ -21,9 +21,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from clawback.engine.torch.scoring.linear import product
+from clawback.engine.torch.threads import alone
 
 SMALL = 20_000_000
 """Parameters under which a cast to 16 bits gains nothing: such a model is overhead, and fits into the cache."""
+_BRIEF_BYTES, _BRIEF_FLOPS = 8e6, 6e7
+"""What one thread reads and multiplies in some 150 µs."""
+_SHARE = 64
+"""A copy of the base's weights may take the machine's memory divided by this."""
 _ROOM = 64
 """Columns that a cache grows by at least."""
 
@@ -34,7 +39,8 @@ class _Linear:
     bias: Tensor | None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.bias is None and self.weight.dtype == torch.float32:
+        # oneDNN's way in costs 8 µs, more than it saves a single row.
+        if self.bias is None and self.weight.dtype == torch.float32 and x.numel() > x.shape[-1]:
             return product(x, self.weight)
         return functional.linear(x, self.weight, self.bias)
 
@@ -143,17 +149,20 @@ class Decoder:
         head = causal.get_output_embeddings()
         own = head.weight.dtype
         self.dtype = dtype or own
-        # Joining weights copies them: free where they are cast anyway, and worth it where a model is all overhead.
-        joined = self.dtype != own or sum(p.numel() for p in causal.parameters()) < SMALL
+        count = sum(p.numel() for p in causal.parameters())
+        # Joining weights and putting them in order copies them: free where they are cast or an adapter is added in, which copies them anyway.
+        copied = self.dtype != own or _adapted(causal)
+        on_cpu = head.weight.device.type == "cpu"
+        joined = copied or count < SMALL or (on_cpu and _spared(count * own.itemsize))
         self.heads = int(config.num_attention_heads)
         self.kv_heads = int(config.num_key_value_heads)
         first = body.layers[0].self_attn
         self.size = int(first.head_dim)
+        self.largest = 2 * int(config.hidden_size) * int(config.intermediate_size)
         self.embedding: Tensor = body.embed_tokens.weight
         self.rotary = body.rotary_emb
         self.norm = _norm(body.norm)
-        # Only a copy is packed: the module's own weights stay as they are.
-        self.packed_for = rows if self.dtype != own and self.device.type == "cpu" and _can_pack() else 0
+        self.packed_for = rows if on_cpu and joined and self.dtype == torch.bfloat16 and _can_pack() else 0
         self.head = self._packed(head.weight.to(self.dtype), _cast(getattr(head, "bias", None), self.dtype))
         self.blocks = [self._block(layer, joined) for layer in body.layers]
         self.cos, self.sin = self._rope(256)
@@ -303,6 +312,10 @@ class Decoder:
         Returns:
             [rows, vocabulary] logits of what follows.
         """
+        with alone(self._brief(len(tokens))):
+            return self._step(tokens, position, cache, columns)
+
+    def _step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
         self._ready(columns)
         cache.grow(columns)
         rows = torch.arange(len(tokens), device=self.device)
@@ -321,24 +334,53 @@ class Decoder:
             h = self._rest(block, h, _attention(q, *seen, mask, block.scaling))
         return self._logits(h)
 
+    def _brief(self, rows: int) -> bool:
+        """Whether the largest product of a layer is over in the time that waking other threads and waiting for them takes."""
+        return (
+            self.device.type == "cpu"
+            and self.largest * self.dtype.itemsize < _BRIEF_BYTES
+            and 2 * rows * self.largest < _BRIEF_FLOPS
+        )
+
 
 def _attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
     """One query a row: ``q [rows, heads, size]``, ``keys`` and ``values [rows, kv heads, columns, size]`` → ``[rows, heads · size]``.
 
-    PyTorch's kernel converts all keys and values where they are bfloat16 on a CPU: 8.5 ms for 64 rows of 160 columns, 1.2 as two products.
+    The heads that share keys stand as queries of one head: told of them by ``enable_gqa``, PyTorch's kernel on a CPU converts bfloat16 keys for each.
     """
     rows, heads, size = q.shape
     shared = keys.shape[1]
-    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
-        scores = (q.view(rows, shared, heads // shared, size) @ keys.mT).float().mul_(scale).add_(mask)
-        return (scores.softmax(-1).to(values.dtype) @ values).flatten(1)
+    together = q.view(rows, shared, heads // shared, size)
     return functional.scaled_dot_product_attention(
-        q[:, :, None], keys, values, attn_mask=mask, scale=scale, enable_gqa=heads > shared
+        together, keys, values, attn_mask=mask, scale=scale
     ).flatten(1)
 
 
+def _adapted(causal: Any) -> bool:
+    """Whether an adapter is active, so that the weights of the layers are not the module's own."""
+    return any(
+        not layer.disable_adapters and not layer.merged
+        for layer in causal.modules()
+        if hasattr(layer, "disable_adapters") and hasattr(layer, "merged")
+    )
+
+
+def _spared(size: int) -> bool:
+    """Whether the machine has bytes to spare for a copy. By what it has in all, so that the same seed gives the same bits."""
+    import psutil
+
+    return bool(size * _SHARE <= psutil.virtual_memory().total)
+
+
 def _can_pack() -> bool:
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+    """Whether oneDNN has products of bfloat16 on this processor."""
+    ops = torch.ops.mkldnn
+    return (
+        torch.backends.mkldnn.is_available()
+        and hasattr(ops, "_reorder_linear_weight")
+        and hasattr(ops, "_is_mkldnn_bf16_supported")
+        and bool(ops._is_mkldnn_bf16_supported())
+    )
 
 
 def _norm(module: Any) -> _Norm:
