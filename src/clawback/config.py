@@ -85,6 +85,9 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """If several people rate: ``agreement`` weights each by their agreement with the others, ``equal`` weights all the same."""
     curriculum: Literal["off", "reward", "length", "both"] = "off"
     """Order of the ratings in runs on the ratings themselves: clear ratings first (``reward``), short answers first (``length``), or both."""
+    full: bool = False
+    """Train all weights of the model's layers in place of an adapter, where memory allows: about 24 bytes a weight. A version is then a file of what is
+    added to them (docs/training.md)."""
     thinking: bool = False
     """Also train on what the model thought before an answer, by the rating of the answer."""
     overrides: dict[str, Any] = {}

@@ -63,6 +63,11 @@ def publish(
             "The base model is what the other server has already: name a version with --version."
         )
     release.registry.passed(version)
+    if release.registry.weights_of(Path(version.path)).name == release.registry.DELTA and where != "merged":
+        raise UsageError(
+            f"Version {version.number} changes all weights, so there is no adapter to hand over. "
+            "`clawback publish merged --output FOLDER` writes a whole model, which any server can load."
+        )
     policy = release.load(here, version, config.load(here.config))
     found = publishers.Publication(
         version.number,

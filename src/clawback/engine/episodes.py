@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.engine.recipe import Recipe, changed, recipe
 from clawback.engine.run import OnProgress, TrainingRun, adapter_hash, ignore
-from clawback.engine.training import CHECKPOINT, finished, last, write
+from clawback.engine.training import CHECKPOINT, finished, fresh, last, write
 from clawback.engine.types import ModelInfo, TrainResult
 from clawback.errors import UsageError
 
@@ -83,7 +83,7 @@ def train_episodes(
         )
     tell, started = on_progress or ignore, time.perf_counter()
     if not policy.has_adapter:
-        policy.attach(rank=recipe.rank, alpha=recipe.alpha, seed=seed)
+        fresh(policy, recipe, seed)
     identity = _identity(policy, recipe, seed, about, ratings, prompts)
     out.mkdir(parents=True, exist_ok=True)
     done = finished(out, identity)

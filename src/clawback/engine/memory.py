@@ -89,7 +89,14 @@ def weight_bytes(info: ModelInfo, bits: Bits) -> int:
 
 
 def need(
-    info: ModelInfo, *, bits: Bits, rank: int, micro_tokens: int, checkpointing: bool, on_cpu: bool = False
+    info: ModelInfo,
+    *,
+    bits: Bits,
+    rank: int,
+    micro_tokens: int,
+    checkpointing: bool,
+    on_cpu: bool = False,
+    full: bool = False,
 ) -> int:
     """Bytes at the peak of a training step.
 
@@ -97,15 +104,19 @@ def need(
         bits: of a stored weight.
         micro_tokens: tokens that go through the model at once.
         checkpointing: keep only the inputs of layers, and compute each layer again going backward.
+        full: all weights of the layers are trained, not an adapter of ``rank``.
     """
     width = 4 if bits == 32 else 2
     linear = (4 * info.hidden + 3 * info.hidden + 3 * info.intermediate) * max(1, info.experts)
-    lora = linear * rank * info.layers
+    # Trained: the values, their gradient, two moments of Adam, and the last good ones. Of all weights each layer's sums are kept for the way back, too.
+    trained = linear * rank * info.layers * 4 * 5
+    if full:
+        trained = max(0, info.total_parameters - info.hidden * info.vocabulary) * (4 * 5 + width)
     # Kept for the way back, a token and layer: norms, q k v and their rotation, attention out, three of the MLP.
     layer = (14 * info.hidden + 5 * info.intermediate) * width
     kept = info.hidden * width * info.layers + layer if checkpointing else layer * info.layers
     head = (3 * 2048 + 3 * info.hidden) * 4
-    weights = weight_bytes(info, bits) + lora * 4 * 5
+    weights = weight_bytes(info, bits) + trained
     return weights + micro_tokens * (kept + head) + (_PROCESS if on_cpu else _CUDA_CONTEXT)
 
 
@@ -117,6 +128,7 @@ def decide(
     rank: int = _RANK,
     kind: str = "cuda",
     longest: int = 2048,
+    full: bool = False,
 ) -> Choice:
     """The first way to hold a model that fits into ``free`` bytes: each of ``bits`` in turn, first as it is, then with gradient checkpointing.
 
@@ -148,11 +160,12 @@ def decide(
                     micro_tokens=tokens,
                     checkpointing=checkpointing,
                     on_cpu=kind == "cpu",
+                    full=full,
                 )
                 if (size - paid) * _SPARE <= free:
                     return Choice(width, checkpointing, tokens, size)
                 smallest = min(smallest or size, size)
-    raise DoesNotFit(_too_large(info, smallest - paid, free, bits, kind))
+    raise DoesNotFit(_too_large(info, smallest - paid, free, bits, kind, full))
 
 
 def holds(info: ModelInfo, device: torch.device, dtype: str, load_in_4bit: bool | None) -> Bits:
@@ -198,8 +211,13 @@ def allowed(info: ModelInfo, device: torch.device, dtype: str, load_in_4bit: boo
     return (16,) if quick else (32, 16)
 
 
-def _too_large(info: ModelInfo, smallest: int, free: int, bits: Sequence[Bits], kind: str) -> str:
+def _too_large(info: ModelInfo, smallest: int, free: int, bits: Sequence[Bits], kind: str, full: bool) -> str:
     where = "memory" if kind == "cpu" else "GPU memory"
+    if full:
+        return (
+            f"All weights of {info.base} cannot be trained here: that needs about {_size(smallest)} of {where}, and {_size(max(0, free))} is free. "
+            "An adapter needs much less: `clawback config set training.full false`."
+        )
     fixed = 0 if kind == "cpu" else _CUDA_CONTEXT
     fits = info.total_parameters * (free / _SPARE - fixed) / max(1, smallest - fixed)
     would = f"a model of up to about {_count(fits)} parameters" if fits > 1e6 else "more free memory"
@@ -216,16 +234,7 @@ def prepare(policy: Policy, recipe: Recipe) -> Choice:
 
     Raises ``TrainingError`` where it does not fit as it was loaded.
     """
-    device = policy.device
-    held = stored(policy)
-    choice = decide(
-        policy.info,
-        free=devices.free_bytes(device) + weight_bytes(policy.info, held),
-        bits=(held,),
-        rank=recipe.rank,
-        kind=device.type,
-        longest=min(policy.max_prompt + policy.max_response, max(policy.max_prompt, 4096)),
-    )
+    choice = choose(policy, recipe)
     if (
         recipe.gradient_checkpointing
         if recipe.gradient_checkpointing is not None
@@ -234,6 +243,21 @@ def prepare(policy: Policy, recipe: Recipe) -> Choice:
         policy.checkpoint_layers()
     policy.scorer.micro_tokens = recipe.micro_tokens or choice.micro_tokens
     return choice
+
+
+def choose(policy: Policy, recipe: Recipe) -> Choice:
+    """How a loaded model can be trained in the memory there is. Raises ``TrainingError`` where it cannot."""
+    device = policy.device
+    held = stored(policy)
+    return decide(
+        policy.info,
+        free=devices.free_bytes(device) + weight_bytes(policy.info, held),
+        bits=(held,),
+        rank=recipe.rank,
+        kind=device.type,
+        longest=min(policy.max_prompt + policy.max_response, max(policy.max_prompt, 4096)),
+        full=recipe.full,
+    )
 
 
 def stored(policy: Policy) -> Bits:
@@ -276,7 +300,8 @@ def estimate(
     head = info.hidden * info.vocabulary
     body = max(0, info.active_parameters - head)
     # Forward is 2 operations a weight and token, backward to the inputs 2 more; the reference is one forward.
-    work = (2 + 4 * rounds) * (body * tokens + head * responses)
+    # With all weights trained, 2 more to the weights.
+    work = (2 + (6 if recipe.full else 4) * rounds) * (body * tokens + head * responses)
     micro = policy.scorer.micro_tokens if policy else CPU_MICRO_TOKENS
     size = need(
         info,
@@ -285,6 +310,7 @@ def estimate(
         micro_tokens=micro,
         checkpointing=bool(recipe.gradient_checkpointing),
         on_cpu=device.type == "cpu",
+        full=recipe.full,
     )
     return Estimate(
         bytes=size,

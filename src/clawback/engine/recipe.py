@@ -19,6 +19,8 @@ from clawback.errors import UsageError
 
 MICRO_RATE = 1e-3
 """Learning rate of the balanced preset up to 50 million parameters; 1e-4 moves nothing there, 1e-2 collapses."""
+FULL_RATE = 0.1
+"""Of an adapter's learning rate, where all weights are trained (docs/training.md)."""
 _LARGE_RATE = 5e-6
 _SIZE_RATE: dict[Bucket, float] = {"tiny": 1.6, "small": 1.4, "mid": 1.2, "large": 1.0, "xl": 0.8}
 _TOTAL_CUT = ((100e9, 1.0), (250e9, 0.6), (500e9, 0.45), (math.inf, 0.35))
@@ -85,6 +87,8 @@ class Recipe:
     """Batches an optimizer step."""
     rank: int = 16
     alpha: int = 16
+    full: bool = False
+    """Train all weights of the decoder's layers in place of an adapter; rank and alpha mean nothing then."""
     weight_decay: float = 0.0
     grad_clip: float = 1.0
 
@@ -160,12 +164,13 @@ def recipe(
     row, moe = _PRESETS[preset], info.kind == "moe"
     batch, accumulation, rank = _BATCHES[info.bucket]
     own = _ALGORITHMS.get(algorithm, _Own())
+    full = bool((overrides or {}).get("full"))
     chosen = Recipe(
         algorithm=algorithm,
         preset=preset,
         bucket=info.bucket,
         kind=info.kind,
-        learning_rate=learning_rate(info) * row.rate * own.rate,
+        learning_rate=learning_rate(info) * row.rate * own.rate * (FULL_RATE if full else 1.0),
         steps=max(1, round(row.steps * own.steps)),
         batch=batch * own.batch,
         accumulation=accumulation,

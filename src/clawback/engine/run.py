@@ -79,6 +79,6 @@ def adapter_hash(policy: Policy) -> str:
     """What the policy starts from; empty for the base model."""
     digest = hashlib.sha256()
     for name, parameter in sorted(policy.model.named_parameters()):
-        if "lora_" in name:
+        if "lora_" in name or ".delta_" in name:
             digest.update(name.encode() + parameter.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest() if policy.has_adapter else ""

@@ -112,7 +112,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     policy, recipe, tell = run.policy, run.recipe, run.tell
     tell({"phase": "prepare", "samples": len(run.samples)})
     if not policy.has_adapter:
-        policy.attach(rank=recipe.rank, alpha=recipe.alpha, seed=run.seed)
+        fresh(policy, recipe, run.seed)
     prepare(policy, recipe)
     if (
         recipe.algorithm not in DRAWING
@@ -125,6 +125,10 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
         group = stack.enter_context(sharded(policy, recipe, count)) if shard else None
         plan = plan_for(run)
         tell({"phase": "plan", "algorithm": plan.name, "note": plan.note, "steps": plan.source.steps})
+        if recipe.full and "natural" in algorithms.needs(plan.algorithm):
+            raise UsageError(
+                f"{plan.name} takes steps that want a matrix of all weights it trains: leave [training] full out."
+            )
         if count > 1 and (alone := parallel.ALONE & algorithms.needs(plan.algorithm)):
             raise UsageError(
                 f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); leave --processes out."
@@ -161,6 +165,27 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     tell({"phase": "save"})
     write(policy, out, result, identity)
     return result
+
+
+def fresh(policy: Policy, recipe: Recipe, seed: int) -> None:
+    """Put what the recipe trains on a base model: an adapter, or a delta of all weights. It changes nothing yet."""
+    if not recipe.full:
+        policy.attach(rank=recipe.rank, alpha=recipe.alpha, seed=seed)
+        return
+    whole(recipe)
+    if policy.engine != "torch":
+        raise UsageError(
+            f"All weights can be trained by the torch engine alone, not by {policy.engine}: leave [training] full out."
+        )
+    policy.attach_full()
+
+
+def whole(recipe: Recipe) -> None:
+    """Raises ``UsageError`` where a run with all weights could not be made as the recipe says."""
+    if recipe.full and (int(recipe.extra.get(PROCESSES, 1)) > 1 or recipe.extra.get(SHARD)):
+        raise UsageError(
+            "Processes share an adapter's gradient, not that of all weights: leave --processes or [training] full out."
+        )
 
 
 def settings_of(plan: Plan, recipe: Recipe, seed: int, out: Path, identity: str) -> Settings:

@@ -37,6 +37,20 @@ def setting(key: str, value: Any) -> None:
         recipe_from({name: value} if name else value)
 
 
+def whole(home: Home, *, elsewhere: bool) -> None:
+    """Whether all weights can be trained in this home. Raises ``UsageError``. ``elsewhere``: other processes or machines take part."""
+    if elsewhere:
+        raise UsageError(
+            "All weights are trained by one process on this machine: leave out --processes, --shard, --ray and [hosted] url, or "
+            "`clawback config set training.full false`."
+        )
+    if home.root.parent.name == "people":
+        raise UsageError(
+            "On a server of many people everybody's answers are drawn in one batch, which only adapters can share: "
+            "`clawback config set training.full false`."
+        )
+
+
 def enough(samples: Sequence[Sample]) -> None:
     """Whether the gate could let through what a run makes of these at all. Raises ``TrainingError`` that says what is missing.
 

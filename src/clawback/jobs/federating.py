@@ -88,7 +88,7 @@ def contribute(
                 "reinforce" if settings.training.algorithm == "auto" else settings.training.algorithm
             )
             checks.algorithm(chosen)
-            made = inputs.making(settings) | {"rank": terms.rank, "alpha": terms.alpha}
+            made = inputs.making(settings) | {"rank": terms.rank, "alpha": terms.alpha, "full": False}
             recipe = engine.recipe(policy.info, settings.training.preset, chosen, made)
             with tempfile.TemporaryDirectory(dir=home.root) as out:
                 engine.train(

@@ -50,6 +50,7 @@ def making(settings: Config) -> dict[str, Any]:
         "min_turns": training.min_turns,
         "raters": training.raters,
         "curriculum": training.curriculum,
+        "full": training.full,
         "reward": adds_up,
         **training.overrides,
     }

@@ -188,6 +188,9 @@ class _Job(RunJob):
         )
         name = algorithm or training.algorithm
         checks.algorithm(name)
+        away = bool(self.settings.hosted.url)
+        if made.get("full"):
+            checks.whole(self.home, elsewhere=away or processes > 1 or shard or self.ray is not None)
         if not train and len(said) < self.db.count_feedback():
             raise TrainingError(
                 "All ratings are in open conversations. With `credit` a run waits until they are closed "
@@ -208,7 +211,6 @@ class _Job(RunJob):
                 f"--ray has other machines draw fresh answers, and {name} draws none: leave it out."
             )
         self.tell({"phase": "load"})
-        away = bool(self.settings.hosted.url)
         policy = (elsewhere.policy if away else inputs.policy)(
             self.settings, model.base, "" if fold else live.prompt
         )
@@ -222,6 +224,8 @@ class _Job(RunJob):
         if shard and not away:
             recipe = engine.shardable(recipe)
             recipe = replace(recipe, extra={**recipe.extra, engine.SHARD: True})
+        if recipe.full:
+            engine.memory.choose(policy, recipe)  # now, so that what does not fit leaves no run behind
         if recipe.algorithm in engine.DRAWING and not away:
             self.tell({"phase": "measure"})
             prompts = inputs.prompts(self.db, {s.turn_id for s in held}, time.time())

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 WEIGHTS = "adapter_model.safetensors"
+DELTA = "delta.safetensors"
+"""The weights of a version of full-parameter training (``engine/torch/models/delta.py``)."""
 PROVENANCE = "provenance.json"
 DATA_CARD = "DATA.md"
 LOCK_SECONDS = 0.5
@@ -84,7 +86,9 @@ def check(version: Version) -> None:
     folder = Path(version.path)
     try:
         wanted = json.loads((folder / PROVENANCE).read_text("utf-8"))["files"]
-        changed = [name for name in {WEIGHTS: "", **wanted} if sha256(folder / name) != wanted[name]]
+        # One file of weights, and only one that was written with the version: another beside it would be another policy.
+        named = {weights_of(folder).name: "", **wanted}
+        changed = [name for name in named if sha256(folder / name) != wanted[name]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"Version {version.number} is incomplete ({folder}): {error}. "
@@ -95,6 +99,11 @@ def check(version: Version) -> None:
             f"{changed[0]} of version {version.number} ({folder}) is not what was trained: "
             "the file was changed or is damaged. `clawback rollback` restores an intact version."
         )
+
+
+def weights_of(folder: Path) -> Path:
+    """The file of a version's weights: what is added to the base's own where all were trained, else the adapter."""
+    return folder / (DELTA if (folder / DELTA).exists() else WEIGHTS)
 
 
 def promote(store: Store, home: Home, number: int) -> Version:
@@ -225,7 +234,7 @@ def provenance_of(run: Run, result: TrainResult, number: int) -> dict[str, Any]:
         "steps": result.steps,
         "stopped": result.stopped,
         "metrics": dict(result.metrics),
-        "adapter_sha256": sha256(Path(result.path) / WEIGHTS),
+        "adapter_sha256": sha256(weights_of(Path(result.path))),
         "files": {p.name: sha256(p) for p in sorted(Path(result.path).iterdir()) if p.is_file()},
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": software(),
@@ -258,14 +267,16 @@ def card(provenance: Mapping[str, Any]) -> str:
     source = "one person's feedback"
     if played := provenance.get("episodes"):
         source = f"episodes of {played.get('environment', 'an environment')}"
+    full = DELTA in provenance["files"]
+    what = f"What was added to all weights of the layers (`{DELTA}`)" if full else "A LoRA adapter"
     return f"""---
 base_model: {provenance["base"]}
-library_name: peft
-tags: [lora, clawback]
+library_name: {"clawback" if full else "peft"}
+tags: [{"full" if full else "lora"}, clawback]
 ---
 # Version {provenance["version"]}
 
-A LoRA adapter for `{provenance["base"]}` (revision `{provenance["base_revision"]}`), made by
+{what} for `{provenance["base"]}` (revision `{provenance["base_revision"]}`), made by
 [Clawback](https://github.com/clawback-ai/clawback) from {source} on their own machine.
 
 - {len(provenance["feedback"])} pieces of feedback trained on, {len(provenance["held_out_feedback"])} kept for the gate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from typing import Any
 
 from clawback import engine
 from clawback.engine.types import GREEDY
@@ -27,9 +28,15 @@ class Merged:
     def publish(self, publication: Publication) -> None:
         if self.out.exists() and any(self.out.iterdir()):
             raise UsageError(f"{self.out} is not empty: name a new folder.")
+        from clawback.engine.torch.models import delta
+
         policy = engine.load(publication.base, adapter=publication.adapter)
         inner = policy.model
-        merged = inner.merge_and_unload(safe_merge=True)  # type: ignore[operator]
+        if policy.full:
+            delta.fold(inner)
+            merged: Any = inner
+        else:
+            merged = inner.merge_and_unload(safe_merge=True)  # type: ignore[operator]
         beside = self.out.with_name(self.out.name + ".part")
         shutil.rmtree(beside, ignore_errors=True)
         merged.save_pretrained(beside, safe_serialization=True)

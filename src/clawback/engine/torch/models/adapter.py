@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clawback.engine.torch.models import mlx_adapter
+from clawback.engine.torch.models import delta, mlx_adapter
 from clawback.engine.torch.scoring.lora import fuse
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
@@ -35,7 +35,7 @@ NAME = "default"
 _NO_OUT_PROJ = {"mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h"}
 """Model types whose kernels read some weights past their module, so that a LoRA there would not be seen."""
 
-_ROUTERS = {"gate", "router", "shared_expert_gate", "mlp_router"}
+ROUTERS = frozenset({"gate", "router", "shared_expert_gate", "mlp_router"})
 
 
 def targets(model: nn.Module) -> tuple[list[str], list[str]]:
@@ -54,8 +54,8 @@ def targets(model: nn.Module) -> tuple[list[str], list[str]]:
         for name, module in model.named_modules()
         if isinstance(module, (nn.Linear, Conv1D)) and module is not head
     }
-    left_out = _ROUTERS | ({"out_proj", "dt_proj"} if inner.config.model_type in _NO_OUT_PROJ else set())
-    wanted = {name for name in linear if _in_layer(name) and name.rsplit(".", 1)[-1] not in left_out}
+    left_out = ROUTERS | ({"out_proj", "dt_proj"} if inner.config.model_type in _NO_OUT_PROJ else set())
+    wanted = {name for name in linear if in_layer(name) and name.rsplit(".", 1)[-1] not in left_out}
     leaves = sorted({name.rsplit(".", 1)[-1] for name in wanted})
     matched = {name for name, _ in model.named_modules() if name.rsplit(".", 1)[-1] in leaves}
     modules = leaves if matched == wanted else sorted(wanted)
@@ -154,6 +154,8 @@ def put(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> nn
     """
     from peft import set_peft_model_state_dict
 
+    if delta.there(folder):
+        return delta.put(model, info, folder, name)
     config, tensors = read(folder)
     check_base(folder, info)
     rank, alpha = config.get("r"), config.get("lora_alpha")
@@ -189,6 +191,9 @@ def write(model: nn.Module, info: ModelInfo, folder: Path) -> None:
     """Write the active adapter into a folder that exists, and fsync it. The bytes depend on the weights alone."""
     from safetensors.torch import save_file
 
+    if delta.carried(model):
+        delta.write(model, info, folder)
+        return
     inner: Any = model
     config = inner.peft_config[NAME].to_dict()
     config["inference_mode"] = True
@@ -233,7 +238,14 @@ def merged(model: nn.Module) -> Iterator[None]:
 
 def strip(model: nn.Module) -> nn.Module:
     """The base model as it was before an adapter was put on it."""
+    delta.strip(model)
     inner: Any = model
+    if not hasattr(inner, "peft_config"):
+        return model
+    return _unwrapped(inner)
+
+
+def _unwrapped(inner: Any) -> nn.Module:
     base: nn.Module = inner.unload()
     for name in ("peft_config", "_hf_peft_config_loaded"):
         vars(base).pop(name, None)  # set on the model itself; some are on its class, too, and stay there
@@ -242,9 +254,12 @@ def strip(model: nn.Module) -> nn.Module:
 
 def remove(model: nn.Module, name: str) -> nn.Module:
     """Take one adapter off; with the last one goes all that was put around the base model."""
+    delta.remove(model, name)
     inner: Any = model
+    if name not in getattr(inner, "peft_config", {}):
+        return model
     if set(inner.peft_config) == {name}:
-        return strip(model)
+        return _unwrapped(inner)
     inner.delete_adapter(name)
     return model
 
@@ -311,6 +326,6 @@ def _short(revision: str) -> str:
     return revision.removeprefix("sha256:")[:12]
 
 
-def _in_layer(name: str) -> bool:
+def in_layer(name: str) -> bool:
     """A module inside the numbered layers of the decoder: some part of its name is a number."""
     return any(part.isdigit() for part in name.split(".")) and "vision" not in name and "audio" not in name

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from clawback.config import Generation
 from clawback.engine.torch.models import adapter as adapters
+from clawback.engine.torch.models import delta
 from clawback.engine.torch.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Chat, Encoded
 from clawback.engine.torch.models.generation import own_max_tokens, own_sampling
 from clawback.engine.torch.scoring.logprobs import Scorer
@@ -28,7 +29,7 @@ DTYPES = ("auto", "float32", "bfloat16")
 
 
 class Policy:
-    """One set of base weights in memory, and at most one adapter on them.
+    """One set of base weights in memory, and at most one adapter, or delta of all of them, on them.
 
     The reference of every KL is the same model with the adapter switched off (``with policy.base()``), never a second copy.
     """
@@ -105,20 +106,32 @@ class Policy:
 
     @property
     def has_adapter(self) -> bool:
-        return hasattr(self.model, "peft_config")
+        """Whether there is an adapter or, of full-parameter training, a delta on the base."""
+        return hasattr(self.model, "peft_config") or self.full
+
+    @property
+    def full(self) -> bool:
+        """Whether what is on the base is a delta of all weights."""
+        return delta.carried(self.model)
 
     @property
     def adapted(self) -> bool:
         """Whether the adapter is switched on: it is not within ``base()``."""
         from peft.tuners.lora.layer import LoraLayer
 
+        if delta.active(self.model) is not None:
+            return True
         first = next((part for part in self.model.modules() if isinstance(part, LoraLayer)), None)
         return first is not None and not first.disable_adapters
 
     @property
     def moved(self) -> bool:
         """True when the adapter changes anything: a fresh one does not."""
-        return any(bool(p.any()) for name, p in self.model.named_parameters() if "lora_B" in name)
+        return any(
+            bool(p.any())
+            for name, p in self.model.named_parameters()
+            if "lora_B" in name or delta.MARK in name
+        )
 
     @property
     def scorer(self) -> Scorer:
@@ -134,7 +147,8 @@ class Policy:
         # PEFT makes every weight of an adapter trainable when it switches it on again: what was frozen stays frozen.
         frozen = [p for name, p in self.model.named_parameters() if "lora_" in name and not p.requires_grad]
         try:
-            with inner.disable_adapter() if self.has_adapter else nullcontext():
+            wrapped = hasattr(inner, "peft_config")
+            with delta.off(self.model), inner.disable_adapter() if wrapped else nullcontext():
                 yield
         finally:
             for parameter in frozen:
@@ -145,6 +159,14 @@ class Policy:
         if self.has_adapter:
             raise UsageError("This policy has an adapter already. Load another one, or go on with it.")
         self.model = adapters.attach(self.model, self.info, rank=rank, alpha=alpha, seed=seed)
+        self._scorer = None
+
+    def attach_full(self) -> None:
+        """Make all weights of the decoder's layers trainable: a delta of zeros on each. Raises ``ModelError`` where they are quantised, ``UsageError``
+        where there is an adapter already."""
+        if self.has_adapter:
+            raise UsageError("This policy has an adapter already. Load another one, or go on with it.")
+        delta.attach(self.model)
         self._scorer = None
 
     def checkpoint_layers(self) -> None:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from clawback.engine.torch.models import adapter as adapters
+from clawback.engine.torch.models import delta
 from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.continuous import closed_ranks
 from clawback.engine.torch.sampling.generate import PLAIN
@@ -106,6 +107,8 @@ class Batcher:
         self.waiting: list[Ask] = []
         self.lanes: dict[str, _Lane] = {}
         self.clock = 0
+        self.deltas: set[str] = set()
+        """Lanes whose version is a delta of all weights."""
         self.thread = threading.Thread(target=self._run, name="batcher", daemon=True)
 
     def start(self) -> None:
@@ -209,6 +212,8 @@ class Batcher:
             if folder is not None and self.shelf is None:
                 self._make_room()
                 self.policy.model = adapters.put(self.policy.model, self.policy.info, folder, name)
+                if delta.there(folder):
+                    self.deltas.add(name)
             self._speak_for(name)
             rows = SharedRows(self.policy, self.shelf) if self.shelf else rows_of(self.policy)
             lane = self.lanes[name] = _Lane(name, rows)
@@ -219,6 +224,7 @@ class Batcher:
         for _, name in idle[: max(0, len(self.lanes) - MOST_LANES + 1)]:
             del self.lanes[name]
             self.policy.model = adapters.remove(self.policy.model, name)
+            self.deltas.discard(name)
 
     def _activate(self, lane: _Lane) -> None:
         self.clock += 1
@@ -227,9 +233,11 @@ class Batcher:
 
     def _speak_for(self, name: str) -> None:
         model: Any = self.policy.model
-        if not self.policy.has_adapter:
+        if self.deltas and delta.active(model) != (name if name in self.deltas else None):
+            delta.speak(model, name if name in self.deltas else None)
+        if not hasattr(model, "peft_config"):
             return
-        if name in (_BASE, _SHARED):
+        if name in (_BASE, _SHARED) or name in self.deltas:
             model.base_model.disable_adapter_layers()
         else:
             model.base_model.enable_adapter_layers()

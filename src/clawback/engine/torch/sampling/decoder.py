@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from clawback.engine.torch.models import delta
 from clawback.engine.torch.scoring.linear import product
 from clawback.engine.torch.threads import alone
 
@@ -357,8 +358,8 @@ def _attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: flo
 
 
 def _adapted(causal: Any) -> bool:
-    """Whether an adapter is active, so that the weights of the layers are not the module's own."""
-    return any(
+    """Whether an adapter or a delta is active, so that the weights of the layers are not the module's own."""
+    return delta.active(causal) is not None or any(
         not layer.disable_adapters and not layer.merged
         for layer in causal.modules()
         if hasattr(layer, "disable_adapters") and hasattr(layer, "merged")

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from clawback.engine.torch.models import adapter as adapters
+from clawback.engine.torch.models import delta
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
 
@@ -67,6 +68,8 @@ class Packed(NamedTuple):
 
 def pack(folder: Path, info: ModelInfo, places: Sequence[Place]) -> Packed:
     """Raises ``ModelError`` for what is damaged, made for another base, or no plain LoRA of these places."""
+    if delta.there(folder):
+        raise ModelError(f"The version {folder} changes all weights: it cannot answer beside others.")
     config, tensors = adapters.read(folder)
     adapters.check_base(folder, info)
     rank, alpha = config.get("r"), config.get("lora_alpha")

@@ -59,13 +59,14 @@ class FrozenLinear(nn.Linear):
     """An ``nn.Linear`` that is not trained."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if self.weight.requires_grad:
-            return functional.linear(input, self.weight, self.bias)
+        weight, bias = self.weight, self.bias  # once: a weight with a delta is added up when it is asked for
+        if weight.requires_grad:
+            return functional.linear(input, weight, bias)
         if torch.is_grad_enabled() and input.requires_grad:
-            out: Tensor = _Frozen.apply(input, self.weight)  # type: ignore[no-untyped-call]
+            out: Tensor = _Frozen.apply(input, weight)  # type: ignore[no-untyped-call]
         else:
-            out = product(input, self.weight)
-        return out if self.bias is None else out + self.bias
+            out = product(input, weight)
+        return out if bias is None else out + bias
 
 
 def quicken(model: nn.Module) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from clawback.engine.recipe import FULL_RATE
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources.examples import Example
 from clawback.engine.torch.sources.graded import Graded, Grading, Prompt, Seen
@@ -88,6 +89,7 @@ class DistilSettings:
             "distil_prompts": max(24, round(full.distil_prompts * size)),
             "refine_rounds": full.refine_rounds if size >= 0.5 else 0,
             "refine_prompts": max(16, round(full.refine_prompts * size)),
+            "distil_rate": full.distil_rate * (FULL_RATE if recipe.full else 1.0),
         }
         given = {f.name: recipe.extra[f.name] for f in dataclasses.fields(cls) if f.name in recipe.extra}
         return cls(**{**sized, **given})
