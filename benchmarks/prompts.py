@@ -209,7 +209,7 @@ def main(argv: list[str]) -> int:
     if options.part != "search":
         from benchmarks import _prompt_policies
 
-        made |= _prompt_policies.measure(options.seeds)
+        made |= _prompt_policies.measure()
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(made, indent=1), "utf-8")
     if options.json:
