@@ -18,7 +18,7 @@ BANDITS = {
 }
 """How often each prompt's answers are liked: to a why, and to a task."""
 RATED = (20, 50, 100)
-HELD_OUT = 200
+HELD_OUT, PEOPLE = 400, 20
 TASTES = (
     ("list", True),
     ("emoji", False),
@@ -30,8 +30,8 @@ TASTES = (
 MISTAKES = 0.1
 
 
-def measure(seeds: int) -> dict[str, Any]:
-    return {"actor": _actors(), "critic": _critics(seeds)}
+def measure() -> dict[str, Any]:
+    return {"actor": _actors(), "critic": _critics(range(PEOPLE))}
 
 
 def table(made: dict[str, Any]) -> str:
@@ -48,12 +48,13 @@ def table(made: dict[str, Any]) -> str:
             )
     lines += [
         "\n### Critic\n",
-        "| ratings | agrees with the person's taste | always the same verdict | calibration error | as it says itself |",
-        "| --- | --- | --- | --- | --- |",
+        "| ratings | agrees with the person's taste | always the same verdict | calibration error | of the true probabilities | as it says itself |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for count, runs in made["critic"].items():
         columns = [
-            statistics.fmean(run[key] for run in runs) for key in ("agrees", "always", "calibration", "says")
+            statistics.fmean(run[key] for run in runs)
+            for key in ("agrees", "always", "calibration", "chance", "says")
         ]
         lines.append(f"| {count} | " + " | ".join(f"{value:.2f}" for value in columns) + " |")
     return "\n".join(lines)
@@ -116,12 +117,12 @@ def _answer(rng: random.Random) -> tuple[str, dict[str, bool]]:
     return f"{opening}{body}{unit}{end}", has
 
 
-def _critics(seeds: int) -> dict[int, list[dict[str, float]]]:
+def _critics(people: range) -> dict[int, list[dict[str, float]]]:
     from clawback.prompts.online.critic import Critic
     from clawback.rewards.measures import calibration_error, reliability
 
     made: dict[int, list[dict[str, float]]] = {count: [] for count in RATED}
-    for seed in range(seeds):
+    for seed in people:
         rng = random.Random(f"critic:{seed}")
         taste = rng.sample(TASTES, 2)
         critic = Critic(every=10)
@@ -133,6 +134,7 @@ def _critics(seeds: int) -> dict[int, list[dict[str, float]]]:
             critic.update("You are helpful.", f"Question {number}?", text, 1.0 if liked else -1.0)
             if number in made:
                 scores = critic.scores([("You are helpful.", "A question?", text) for text, _ in unseen])
+                known = [1 - MISTAKES if t else MISTAKES for t in truth]
                 noisy = [float(t != (rng.random() < MISTAKES)) for t in truth]
                 made[number].append(
                     {
@@ -141,6 +143,7 @@ def _critics(seeds: int) -> dict[int, list[dict[str, float]]]:
                         ),
                         "always": max(statistics.fmean(truth), 1 - statistics.fmean(truth)),
                         "calibration": calibration_error(reliability(scores, noisy)),
+                        "chance": calibration_error(reliability(known, noisy)),
                         "says": critic.agreement(50).share,
                     }
                 )

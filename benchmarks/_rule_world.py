@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 RULES = (
@@ -103,6 +104,9 @@ class World:
         """Score, words and answer."""
         said = answer(prompt)
         return *self.judge(self.by_id[item], said), said
+
+    def tries(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, str, str]]:
+        return [self.try_(prompt, item) for prompt, item in pairs]
 
     def measure(self, prompt: str) -> float:
         """On items that no optimiser has."""

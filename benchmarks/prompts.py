@@ -9,13 +9,14 @@ GEPA and MIPROv2 run in venvs of their own, by their own API, once for all budge
 
     python -m benchmarks prompts                         # all of it
     python -m benchmarks prompts --world rules --variant words --seeds 5
-    python -m benchmarks prompts --world real
+    python -m benchmarks prompts --world real --person direct
     python -m benchmarks prompts --part actor            # regret of the actor, calibration of the critic
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -34,9 +35,10 @@ VARIANTS = {
     "scores alone": (False, False),
     "scores alone, mistakes": (False, True),
 }
+REAL_PERSONS = ("direct", "impersonal")
 RESULTS = Path("bench-results/prompts.json")
-Curve = dict[int, tuple[float, int]]
-"""Budget → (held-out score, proposals)."""
+Curve = dict[int, tuple[float, int] | tuple[float, int, str]]
+"""Budget → (held-out score, proposals, the prompt)."""
 MakeWorld = Callable[..., Any]
 """(heeds) → a world with nothing counted yet."""
 
@@ -62,7 +64,7 @@ def ours(
         propose = from_remarks if templates else reflector(lambda messages, world=world: world.reflect(messages[0]["content"]))  # fmt: skip
         found = named(engine)(Prompt(world.start), examples, evaluate, propose, Budget(calls=budget), seed=seed)  # fmt: skip
         assert world.tried <= budget
-        curve[budget] = (world.measure(found.best.system), found.spent.proposals)
+        curve[budget] = (world.measure(found.best.system), found.spent.proposals, found.best.system)
     return curve
 
 
@@ -91,7 +93,11 @@ def peer(
     for budget in budgets:
         there = [one for one in found if one["calls"] <= budget]
         best = max(there, key=lambda one: one["score"], default={"text": world.start})
-        curve[budget] = (world.measure(best["text"]), sum(calls <= budget for calls in proposed))
+        curve[budget] = (
+            world.measure(best["text"]),
+            sum(calls <= budget for calls in proposed),
+            best["text"],
+        )
     return curve
 
 
@@ -113,7 +119,7 @@ REAL_ENGINES: dict[str, Engine] = {
     "GEPA 0.1.4": gepa,
     "MIPROv2, dspy 3.4.1": mipro,
 }
-REAL_BUDGETS = (50, 100)
+REAL_BUDGETS = (25, 50, 100, 150)
 
 
 def rules(variants: list[str], seeds: range, engines: list[str]) -> dict[str, Any]:
@@ -131,21 +137,35 @@ def rules(variants: list[str], seeds: range, engines: list[str]) -> dict[str, An
     return made
 
 
-def real(data: Path, seeds: range, engines: list[str]) -> dict[str, Any]:
-    """Engine → a curve for each seed, and what the prompt as it was gets; empty where the model or the prompts are missing."""
+def real(data: Path, persons: list[str], seeds: range, engines: list[str]) -> dict[str, Any]:
+    """Person → engine → a curve for each seed, and what the prompt as it was gets; empty where the model or the prompts are missing."""
     from benchmarks import _real_prompt_world
 
-    person = _real_prompt_world.load(data)
-    if isinstance(person, str):
-        print(f"The real world is left out: {person}", file=sys.stderr)
+    model = _real_prompt_world.load(data)
+    if isinstance(model, str):
+        print(f"The real world is left out: {model}", file=sys.stderr)
         return {}
-    made: dict[str, Any] = {"the prompt as it was": []}
-    for seed in seeds:  # seed by seed, so that what is there when it is stopped is whole
-        made["the prompt as it was"].append(dict.fromkeys(REAL_BUDGETS, (person.measure(person.start)[0], 0)))
-        for name in engines or REAL_ENGINES:
-            curve = REAL_ENGINES[name](lambda heeds, seed=seed: person.world(seed, heeds), seed, REAL_BUDGETS)
-            made.setdefault(name, []).append(curve)
-            print(f"real, seed {seed}: {name}: {curve}; {person.account()}", file=sys.stderr, flush=True)
+    for name in ("gepa", "dspy"):
+        venvs.python_of(name, venvs.cache_folder())
+    jobs: list[tuple[str, str, int, Callable[[], Curve]]] = []
+    for person, name, seed in itertools.product(persons, engines or REAL_ENGINES, seeds):
+        engine = REAL_ENGINES[name]
+        # Ours is a search for each budget, all side by side.
+        parts = [(budget,) for budget in REAL_BUDGETS] if name.startswith("clawback") else [REAL_BUDGETS]
+        for budgets in parts:
+            make = partial(model.world, person, seed)
+            jobs.append((person, name, seed, partial(engine, make, seed, budgets)))
+    curves = model.together([job for *_, job in jobs], lambda said: print(said, file=sys.stderr, flush=True))
+    print(model.account(), file=sys.stderr)
+    made: dict[str, Any] = {}
+    for person in persons:
+        before = dict.fromkeys(REAL_BUDGETS, (model.world(person, 0).measure(_real_prompt_world.START), 0))
+        made[person] = {"the prompt as it was": [before]}
+    found: dict[tuple[str, str, int], Curve] = {}
+    for (person, name, seed, _), curve in zip(jobs, curves, strict=True):
+        found.setdefault((person, name, seed), {}).update(curve)
+    for (person, name, _), curve in found.items():
+        made[person].setdefault(name, []).append(curve)
     return made
 
 
@@ -170,6 +190,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--part", choices=("search", "actor", "all"), default="all")
     parser.add_argument("--world", choices=("rules", "real", "both"), default="both")
     parser.add_argument("--variant", action="append", choices=VARIANTS)
+    parser.add_argument("--person", action="append", choices=REAL_PERSONS, help="of the real world")
     parser.add_argument("--engine", action="append", choices={**ENGINES, **REAL_ENGINES})
     parser.add_argument(
         "--prompts", type=Path, default=DATA, help="JSON lines with `prompt`, for the real world"
@@ -184,11 +205,11 @@ def main(argv: list[str]) -> int:
         if options.world != "real":
             made["search"] = rules(options.variant or list(VARIANTS), seeds, options.engine)
         if options.world != "rules":
-            made["real"] = real(options.prompts, seeds, options.engine)
+            made["real"] = real(options.prompts, options.person or list(REAL_PERSONS), seeds, options.engine)
     if options.part != "search":
         from benchmarks import _prompt_policies
 
-        made |= _prompt_policies.measure(options.seeds)
+        made |= _prompt_policies.measure()
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(made, indent=1), "utf-8")
     if options.json:
@@ -197,7 +218,7 @@ def main(argv: list[str]) -> int:
     if "search" in made:
         print(table(made["search"], BUDGETS))
     if made.get("real"):
-        print(table({"SmolLM2 under real prompts": made["real"]}, REAL_BUDGETS))
+        print(table({f"SmolLM2 under real prompts: {one}": made["real"][one] for one in made["real"]}, REAL_BUDGETS))  # fmt: skip
     if "actor" in made:
         from benchmarks import _prompt_policies
 

@@ -57,10 +57,11 @@ class Model(dspy.BaseLM):  # type: ignore[misc]
 
 
 def tried(prompt: str, item: str) -> tuple[float, str, str]:
-    """What came of it, paid for once."""
+    """What came of it, paid for once. A prompt that is looked at on validation is looked at on all of it (``minibatch=False``), so all is asked for at once."""
     if (prompt, item) not in TRIED:
-        [made] = ASK("try", [[prompt, item]])
-        TRIED[prompt, item] = tuple(made)
+        items = VALIDATION if item in VALIDATION else [item]
+        for one, made in zip(items, ASK("try", [[prompt, one] for one in items]), strict=True):
+            TRIED[prompt, one] = tuple(made)
         scores = [TRIED[prompt, one][0] for one in VALIDATION if (prompt, one) in TRIED]
         if item in VALIDATION and len(scores) == len(VALIDATION):
             FOUND.append({"text": prompt, "calls": len(TRIED), "score": sum(scores) / len(scores)})

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,8 +25,8 @@ class World(Protocol):
     tried: int
     asked: int
 
-    def try_(self, prompt: str, item: str) -> tuple[float, str, str]:
-        """Score, words and answer."""
+    def tries(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, str, str]]:
+        """Score, words and answer of each prompt on its item."""
 
     def reflect(self, asked: str) -> str: ...
 
@@ -59,7 +59,7 @@ def _answered(peer: subprocess.Popen[str], world: World, job: Mapping[str, Any])
         print(json.dumps(value), file=peer.stdin, flush=True)
 
     kinds: dict[str, Callable[[Any], Any]] = {
-        "try": lambda pairs: [world.try_(prompt, item) for prompt, item in pairs],
+        "try": lambda pairs: world.tries([(prompt, item) for prompt, item in pairs]),
         "reflect": world.reflect,
         "suggest": lambda _: world.suggest(),
     }

@@ -19,6 +19,7 @@ from clawback.prompts import (
     Transition,
 )
 from clawback.prompts.online.actor import context, relative
+from clawback.rewards.measures import calibration_error, reliability
 
 IDS = ("worse", "better")
 
@@ -164,6 +165,28 @@ def test_without_a_taste_the_critic_does_not_pretend():
         critic.update("You help.", query, text, rng.choice((1.0, -1.0)))
     assert critic.agreement().low < 0.5
     assert abs(critic.scores([("You help.", q, t) for q, t, _ in answers(50, 4)]) - 0.5).mean() < 0.25
+
+
+def test_of_answers_that_the_critic_gives_seven_in_ten_about_seven_are_liked():
+    """Eight people whose ratings are wrong one time in ten: what it says, in five bins, against what is said about answers that it has not seen."""
+    scores, liked = [], []
+    for seed in range(8):
+        critic, rng = Critic(every=10), random.Random(seed)
+        for query, text, likes in answers(60, 100 + seed):
+            critic.update("You help.", query, text, 1.0 if likes != (rng.random() < 0.1) else -1.0)
+        unseen = list(answers(200, 200 + seed))
+        scores.extend(critic.scores([("You help.", q, t) for q, t, _ in unseen]))
+        liked.extend(float(likes != (rng.random() < 0.1)) for *_, likes in unseen)
+    assert calibration_error(reliability(scores, liked)) < 0.05
+    assert np.ptp(scores) > 0.6, "saying the same of all would be calibrated too"
+
+
+def test_ratings_by_chance_are_not_taken_for_a_taste():
+    """By what it fits, a model of many features looks sure; by what it says of ratings that it does not know, it does not."""
+    critic, rng = Critic(every=10), random.Random(11)
+    for query, text, _ in answers(100, 12):
+        critic.update("You help.", query, text, rng.choice((1.0, -1.0)))
+    assert abs(critic.scores([("You help.", q, t) for q, t, _ in answers(100, 13)]) - 0.5).mean() < 0.1
 
 
 def test_the_critic_goes_on_after_a_restart():

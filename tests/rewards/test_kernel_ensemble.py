@@ -55,6 +55,19 @@ def test_the_view_that_ratings_are_about_is_found():
     assert made.predict(far)[1].mean() > sd.mean()
 
 
+def test_what_is_left_out_is_predicted_as_if_it_had_never_been_rated():
+    rated, count = seen(18), 18
+    y = np.sign(rated["b"][:, 0] + RNG.normal(size=count))
+    found = Spectra.of(KERNELS, rated).fit(y).left_out(y)
+    for i in range(count):
+        others = [j for j in range(count) if j != i]
+        without = Spectra.of(KERNELS, {name: x[others] for name, x in rated.items()}).fit(y[others])
+        [expected] = without.predict({name: x[[i]] for name, x in rated.items()})[0]
+        assert found[i] == pytest.approx(expected, abs=0.01), (
+            "models of less than a thousandth are left out on both sides"
+        )
+
+
 def test_equal_ratings_say_nothing_and_break_nothing():
     made = Spectra.of(KERNELS, seen(5)).fit(np.ones(5))
     mean, sd = made.predict(seen(3))

@@ -4,8 +4,9 @@ The models are those of Clawback's reward ensemble (``rewards.kernel_ensemble``:
 evidence) on views that need no language model: style, text statistics, how the answer stands to the question, and the rules of the prompt. So an answer
 costs well under a millisecond, and thousands are scored without anybody rating them.
 
-How far it can be believed is measured, not assumed: each rating is first predicted, then learned. ``agreement`` says how often the
-prediction was on the person's side, and the score is calibrated by the same pairs (Platt 1999, with a prior that it is right as it stands).
+How far it can be believed is measured, not assumed. Each rating is first predicted, then learned; ``agreement`` says how often the prediction
+was on the person's side. Scores are calibrated by what the models say about each rating when just that one is left out
+(``online.calibration``): past predictions would be of models that knew less than those that score now.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clawback.prompts.online.calibration import AS_IT_STANDS, calibrated
 from clawback.prompts.prompt import Prompt
 from clawback.prompts.rules import rules
 from clawback.rewards.kernel_ensemble import Kernel, KernelEnsemble, Spectra
@@ -36,7 +38,7 @@ MOST = 240
 """Newest ratings that are learned from: the models go as the third power of them."""
 _BUCKETS = 64
 _EDGE = 0.02
-"""No score is nearer to 0 or 1 before calibration."""
+"""No score is nearer to 0 or 1 where all ratings are the same."""
 _NEUTRAL = 1e-9
 
 
@@ -45,7 +47,7 @@ class Agreement:
     """How often the critic was on the person's side, on ratings that it had not seen.
 
     ``low``, ``high``: 95 % interval (Wilson 1927); ``always``: what saying the commonest verdict every time would have got; ``brier``: mean squared error of
-    the calibrated score.
+    the scores that it gave.
     """
 
     share: float
@@ -71,9 +73,9 @@ class Critic:
         self.every = every
         self.rows: list[Row] = []
         self.ratings: list[float] = []
-        self.told: list[tuple[float, float]] = []  # (raw score before it was learned, rating)
+        self.told: list[tuple[float, float]] = []  # (score before it was learned, rating)
         self._fitted: tuple[dict[str, Standard], KernelEnsemble] | None = None
-        self._platt = (1.0, 0.0)
+        self._calibration = AS_IT_STANDS
         self._mean = 0.0
         self._learned = (0, 0)  # ratings and predictions that the last fit knew
 
@@ -83,20 +85,24 @@ class Critic:
 
     def scores(self, rows: Sequence[Row]) -> Floats:
         """``[n]`` of many at once."""
-        return _sigmoid(self._platt[0] * _logit(self._raw(rows)) + self._platt[1])
+        if self._fitted is None:
+            return np.full(len(rows), min(max((self._mean + 1) / 2, _EDGE), 1 - _EDGE))
+        standards, model = self._fitted
+        seen = {name: standards[name](values) for name, values in _views(rows).items()}
+        return self._calibration(model.predict(seen)[0])
 
     def update(self, system_prompt: str, query: str, response: str, rating: float) -> None:
         """One rating: predicted first, so that agreement is measured on what was not known; learned with the next batch."""
         row = (system_prompt, query, response)
         if self._fitted is not None:
-            self.told.append((float(self._raw([row])[0]), rating))
+            self.told.append((float(self.scores([row])[0]), rating))
         self.rows.append(row)
         self.ratings.append(float(rating))
         if len(self.rows) % self.every == 0:
             self.fit()
 
     def fit(self) -> None:
-        """Learn from the newest ratings, and calibrate by what was predicted before they were known."""
+        """Learn from the newest ratings, and calibrate by what would be said of each if it were not known."""
         rows, y = self.rows[-MOST:], np.array(self.ratings[-MOST:])
         self._learned = (len(self.rows), len(self.told))
         self._mean = float(y.mean()) if len(y) else 0.0
@@ -106,29 +112,22 @@ class Critic:
         raw = _views(rows)
         standards = {name: Standard.of(values) for name, values in raw.items()}
         seen = {name: standards[name](values) for name, values in raw.items()}
-        self._fitted = (standards, Spectra.of(_kernels(seen), seen).fit(y))
-        self._platt = _calibrated(self.told[-MOST:])
+        model = Spectra.of(_kernels(seen), seen).fit(y)
+        self._fitted = (standards, model)
+        self._calibration = calibrated(model.left_out(y), y)
 
     def agreement(self, last: int = MOST) -> Agreement:
         """Over the newest ``last`` ratings that were predicted before they were learned; neutral ones do not count."""
-        told = [(raw, rating) for raw, rating in self.told[-last:] if abs(rating) > _NEUTRAL]
+        told = [(score, rating) for score, rating in self.told[-last:] if abs(rating) > _NEUTRAL]
         if not told:
             return Agreement(0.0, 0, 0.0, 1.0, 0.0, 0.0)
-        raw, said = np.array(told).T
-        right, n = int(((raw > 0.5) == (said > 0)).sum()), len(told)
-        score = _sigmoid(self._platt[0] * _logit(raw) + self._platt[1])
+        score, said = np.array(told).T
+        right, n = int(((score > 0.5) == (said > 0)).sum()), len(told)
         low, high = _wilson(right, n)
         always = max((said > 0).mean(), (said < 0).mean())
         return Agreement(
             right / n, n, low, high, float(always), float(np.mean((score - (said + 1) / 2) ** 2))
         )
-
-    def _raw(self, rows: Sequence[Row]) -> Floats:
-        if self._fitted is None:
-            return np.full(len(rows), (self._mean + 1) / 2)
-        standards, model = self._fitted
-        seen = {name: standards[name](values) for name, values in _views(rows).items()}
-        return np.asarray(np.clip((model.predict(seen)[0] + 1) / 2, _EDGE, 1 - _EDGE))
 
     def to_dict(self) -> dict[str, Any]:
         kept = {"every": self.every, "rows": self.rows, "ratings": self.ratings, "told": self.told}
@@ -201,36 +200,8 @@ def _kernels(seen: Mapping[str, Floats]) -> list[Kernel]:
     return made or [Kernel("linear", ("style",), 1.0)]
 
 
-def _calibrated(told: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """(a, b) of σ(a · logit(raw) + b) by Newton's method, with the prior a ~ N(1, ½), b ~ N(0, ½)."""
-    a, b = 1.0, 0.0
-    if not told:
-        return a, b
-    raw, said = np.array(told).T
-    x, target = _logit(raw), (said + 1) / 2
-    for _ in range(20):
-        p = _sigmoid(a * x + b)
-        off, weight = target - p, p * (1 - p)
-        slope = np.array([off @ x - 4 * (a - 1), off.sum() - 4 * b])
-        curve = np.array([[weight @ (x * x) + 4, weight @ x], [weight @ x, weight.sum() + 4]])
-        step = np.linalg.solve(curve, slope)
-        a, b = a + float(step[0]), b + float(step[1])
-        if abs(step).max() < 1e-8:
-            break
-    return max(a, 0.0), b
-
-
 def _wilson(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
     share = right / count
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
     return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def _logit(p: Floats) -> Floats:
-    p = np.clip(p, _EDGE, 1 - _EDGE)
-    return np.asarray(np.log(p / (1 - p)))
-
-
-def _sigmoid(x: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-x)))
