@@ -9,7 +9,7 @@ import torch
 from clawback import engine
 from clawback.engine import memory
 from clawback.engine.torch.loop import trainer
-from clawback.engine.torch.models import adapter, delta
+from clawback.engine.torch.models import adapter, base, delta
 from clawback.engine.types import GREEDY
 from clawback.errors import DoesNotFit, ModelError, UsageError
 from clawback.records import Sample
@@ -173,10 +173,10 @@ def broken(version, tmp_path, change):
     folder = tmp_path / "broken"
     folder.mkdir()
     tensors = load_file(version / delta.WEIGHTS)
-    stamp = json.loads((version / delta.STAMP).read_text())
+    stamp = json.loads((version / base.STAMP).read_text())
     change(tensors, stamp)
     save_file(tensors, folder / delta.WEIGHTS)
-    (folder / delta.STAMP).write_text(json.dumps(stamp))
+    (folder / base.STAMP).write_text(json.dumps(stamp))
     return folder
 
 
@@ -207,7 +207,7 @@ def test_a_folder_with_both_kinds_of_weights_is_refused(made, tmp_path):
     with pytest.raises(ModelError, match="both"):
         engine.load(str(folder), adapter=both)
     (both / adapter.WEIGHTS).unlink()
-    (both / delta.STAMP).unlink()
+    (both / base.STAMP).unlink()
     with pytest.raises(ModelError, match="which base"):
         engine.load(str(folder), adapter=both)
     (both / delta.WEIGHTS).write_bytes(b"\x80\x04pickled")

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clawback import engine
-from clawback.engine.torch.models import adapter
+from clawback.engine.torch.models import adapter, base
 from clawback.engine.torch.models.loading import fingerprint
 from clawback.errors import ModelError, UsageError
 
@@ -67,7 +67,7 @@ def test_the_wrong_base_is_named_with_the_right_one(folders, trained, tmp_path):
 
 
 def test_without_a_stamp_the_shapes_decide(folders, trained):
-    (trained / adapter.STAMP).unlink()
+    (trained / base.STAMP).unlink()
     assert engine.load(str(folders("llama")), adapter=trained).moved
     refused(folders, trained, "does not fit", family="qwen3")
 

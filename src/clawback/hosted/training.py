@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, cast
 
 from clawback.engine.recipe import Recipe
 from clawback.engine.run import OnProgress, TrainingRun, ignore
-from clawback.engine.torch.models.adapter import STAMP, read
+from clawback.engine.torch.models.adapter import read
+from clawback.engine.torch.models.base import STAMP
 from clawback.engine.training import ADAPTER, DRAWING, RESULT, finished, last
 from clawback.engine.types import TrainResult
 from clawback.errors import TrainingError, UsageError

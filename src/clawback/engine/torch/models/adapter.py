@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from clawback.engine.torch.models import delta, mlx_adapter
+from clawback.engine.torch.models.base import ROUTERS, STAMP, check_base, in_layer
 from clawback.engine.torch.scoring.lora import fuse
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
@@ -28,14 +29,11 @@ warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", categ
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
-STAMP = "clawback.json"
 NAME = "default"
 """The name under which PEFT holds the adapter."""
 
 _NO_OUT_PROJ = {"mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h"}
 """Model types whose kernels read some weights past their module, so that a LoRA there would not be seen."""
-
-ROUTERS = frozenset({"gate", "router", "shared_expert_gate", "mlp_router"})
 
 
 def targets(model: nn.Module) -> tuple[list[str], list[str]]:
@@ -302,30 +300,3 @@ def _shell(model: nn.Module, info: ModelInfo, config: dict[str, Any], name: str)
         if "lora_" in key:
             parameter.data = parameter.data.float()
     return wrapped
-
-
-def check_base(folder: Path, info: ModelInfo) -> None:
-    """An adapter of ours says which base it belongs to. One from elsewhere is judged by its shapes alone."""
-    try:
-        stamp = json.loads((folder / STAMP).read_text("utf-8"))
-        base, revision = str(stamp["base"]), str(stamp["base_revision"])
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(
-            f"The adapter {folder} is damaged: {STAMP} cannot be read. Roll back to another version."
-        ) from error
-    if revision != info.revision:
-        raise ModelError(
-            f"The adapter {folder} was made for {base} ({_short(revision)}), not for {info.base} "
-            f"({_short(info.revision)}). Load it on the base it was made for."
-        )
-
-
-def _short(revision: str) -> str:
-    return revision.removeprefix("sha256:")[:12]
-
-
-def in_layer(name: str) -> bool:
-    """A module inside the numbered layers of the decoder: some part of its name is a number."""
-    return any(part.isdigit() for part in name.split(".")) and "vision" not in name and "audio" not in name

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from clawback.engine.torch.models.base import ROUTERS, STAMP, check_base, in_layer
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
 from clawback.files import sync
 
 WEIGHTS = "delta.safetensors"
-STAMP = "clawback.json"
 NAME = "default"
 _PREFIX = "delta_"
 MARK = f".{_PREFIX}"
@@ -166,8 +166,6 @@ def write(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> 
 
 def stamped(folder: Path, info: ModelInfo) -> None:
     """A delta means nothing on another base, so unlike an adapter it has to say which it was made for. Raises ``ModelError``."""
-    from clawback.engine.torch.models.adapter import check_base
-
     if not (folder / STAMP).is_file():
         raise ModelError(f"The version {folder} does not say which base it was made for: {STAMP} is missing.")
     check_base(folder, info)
@@ -198,8 +196,6 @@ def fold(model: nn.Module) -> None:
 
 def weights(model: nn.Module) -> dict[str, tuple[nn.Module, str, Tensor]]:
     """(module, name in it, the base's own tensor) of each weight that is trained, by its path in the bare model."""
-    from clawback.engine.torch.models.adapter import ROUTERS, in_layer
-
     inner: Any = model
     causal: nn.Module = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
     found: dict[str, tuple[nn.Module, str, Tensor]] = {}

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from clawback.engine.torch.models import adapter as adapters
 from clawback.engine.torch.models import delta
+from clawback.engine.torch.models.base import check_base
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
 
@@ -71,7 +72,7 @@ def pack(folder: Path, info: ModelInfo, places: Sequence[Place]) -> Packed:
     if delta.there(folder):
         raise ModelError(f"The version {folder} changes all weights: it cannot answer beside others.")
     config, tensors = adapters.read(folder)
-    adapters.check_base(folder, info)
+    check_base(folder, info)
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not isinstance(rank, int) or not isinstance(alpha, (int, float)) or not 0 < rank <= MOST_RANK:
         raise ModelError(f"The adapter {folder} has no rank up to {MOST_RANK}, as one for many needs.")
