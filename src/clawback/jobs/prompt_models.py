@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 
+LOCAL = "local"
+"""The API that is the own live version."""
+
+
 class BudgetSpent(ClawbackError):
     """A limit of ``[prompts]`` would be broken by one more call."""
 
@@ -104,8 +108,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 def model_of(db: Store, settings: config.Prompts) -> str:
     """The model that is asked: of the settings, or the one that answered last."""
-    if settings.api == "local":
-        return "local"
+    if settings.api == LOCAL:
+        return LOCAL
     if settings.model:
         return settings.model
     return next((t.model for t in db.turns(limit=200) if t.kind == "main" and t.model and not t.model.startswith("clawback")), "")  # fmt: skip
@@ -116,7 +120,7 @@ def backend_of(home: Home, db: Store, settings: config.Config) -> LLMBackend:
     from clawback.prompts import AnthropicBackend, LocalLLMBackend, Price, VersionBackend
 
     given = settings.prompts
-    if given.api == "local":
+    if given.api == LOCAL:
         from dataclasses import replace
 
         from clawback import release

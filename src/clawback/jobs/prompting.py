@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from clawback import config, store
 from clawback.errors import Busy
-from clawback.jobs.prompt_models import Meter, backend_of, model_of
+from clawback.jobs.prompt_models import LOCAL, Meter, backend_of, model_of
 from clawback.jobs.prompt_search import SEARCH, Found, Search, judge
 from clawback.paths import Home
 from clawback.progress import OnProgress
@@ -49,10 +49,15 @@ class Plan:
 
     def text(self) -> str:
         cost = f", {self.money:g} of money" if self.money else ""
+        asked = f"{self.model or 'a model that is not named'} ({self.url or 'no address'})"
         lines = [
-            f"{'Going on with a search' if self.resumed else 'A search'} for a prompt for {self.model} ({self.url or 'the live version'}): {self.ratings} ratings, "
+            f"{'Going on with a search' if self.resumed else 'A search'} for a prompt for {'your own live version' if self.model == LOCAL else asked}: {self.ratings} ratings, "
             f"{self.held_out} kept for the gate; at most {self.calls} calls and {self.gate_calls} for the gate, about {self.tokens:,} tokens{cost}."
         ]
+        if self.model != LOCAL and not (self.model and self.url):
+            lines.append(
+                "It cannot begin yet: set `prompts.url` and `prompts.model` (`clawback config set …`), or `prompts.api local` to ask your own live version."
+            )
         return "\n".join([*lines, *([self.warning] if self.warning else [])])
 
 
@@ -69,7 +74,7 @@ def phase(home: Home) -> Phase:
 
 
 def plan(home: Home, *, calls: int | None = None, proposer: str | None = None) -> Plan:
-    """Raises ``TrainingError`` where there is too little to learn from, ``UsageError`` where nobody is named to ask."""
+    """Raises ``TrainingError`` where there is too little to learn from."""
     from clawback.prompts import Price
     from clawback.prompts import plan as planned
 
