@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.real import DATA, ROOM, WRONG, World, chosen, user
 
-TURNS, RATINGS, UNSEEN = 48, 32, 48
+TURNS, RATINGS, MORE, UNSEEN = 64, 32, 16, 48
 
 
 def main(argv: list[str]) -> int:
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--taste", default="one paragraph", help="a taste of `benchmarks real`; not for the embedded model")  # fmt: skip
     parser.add_argument("--prompts", type=Path, default=DATA, help="JSONL with `prompt` and `response`")
     options = parser.parse_args(argv)
-    columns = ("alone", "prompted", "folded", "accepted", "probability", "better", "cpu_seconds")
+    columns = ("alone", "prompted", "folded", "accepted", "ratings", "probability", "better", "cpu_seconds")
     print(f"| seed | {' | '.join(columns)} |\n{'| --- ' * (len(columns) + 1)}|")
     world = None if options.model == "embedded" else World(argparse.Namespace(model=options.model, dtype="auto", prompts=options.prompts))  # fmt: skip
     for seed in range(options.seeds):
@@ -76,12 +76,20 @@ def real_person(world: World, name: str) -> Person:
 
 def measure(folder: Path, model: str, person: Person, seed: int) -> dict[str, Any]:
     from clawback import engine, jobs, store
+    from clawback.jobs.training import judge_waiting
     from clawback.paths import Home
 
     home = Home(folder / "home")
-    filled(home, model, person, seed)
+    rate = filled(home, model, person, seed)
     started = time.process_time()
     made = jobs.train_once(home, fold=True, seed=seed)
+    report, ratings = made.report, RATINGS
+    while report.again_at and ratings + MORE <= len(
+        person.turns
+    ):  # the person rates as many more as the gate asks for
+        rate(range(ratings, ratings + MORE))
+        ratings += MORE
+        report = judge_waiting(home) or report
     seconds = time.process_time() - started
     policy = engine.load(model)
 
@@ -95,16 +103,17 @@ def measure(folder: Path, model: str, person: Person, seed: int) -> dict[str, An
         "alone": liked(None),
         "prompted": liked(None, person.prompt),
         "folded": liked(Path(made.version.path)),
-        "accepted": "yes" if made.report.accepted else "no",
-        "probability": round(made.report.probability, 2),
+        "accepted": "yes" if report.accepted else "no",
+        "ratings": ratings,
+        "probability": round(report.probability, 2),
         "cpu_seconds": round(seconds),
     }
     with store.connect(home.database) as db:
         return found | {"better": round(better_than_the_prompt(db, made.version, policy, person.prompt), 2)}
 
 
-def filled(home: Any, model: str, person: Person, seed: int) -> None:
-    """Turns, ratings, and the prompt live."""
+def filled(home: Any, model: str, person: Person, seed: int) -> Callable[[range], None]:
+    """Turns, the first ratings, and the prompt live. Comes back: how the person rates more turns."""
     from clawback import feedback, store
     from clawback.records import Turn
     from clawback.release import prompt_gate, prompted
@@ -113,13 +122,20 @@ def filled(home: Any, model: str, person: Person, seed: int) -> None:
     home.config.write_text(f'[model]\nbase = "{model}"\n[training]\nbackground = false\n')
     rng = random.Random(seed)
     turns = rng.sample(person.turns, len(person.turns))
+
+    def rate(numbers: range) -> None:
+        with store.connect(home.database) as db:
+            for number in numbers:
+                good = person.likes(turns[number][1]) != (rng.random() < WRONG)
+                feedback.rate(db, number + 1, 1 if good else -1)
+
     with store.connect(home.database) as db:
         for number, (messages, text) in enumerate(turns):
-            turn = db.add_turn(Turn(f"s{number}", messages, text))
-            if number < RATINGS:
-                feedback.rate(db, turn.id, 1 if person.likes(text) != (rng.random() < WRONG) else -1)
+            assert db.add_turn(Turn(f"s{number}", messages, text)).id == number + 1
         version = prompted.propose(db, person.prompt, origin={"author": "hand"})
         prompt_gate.by_hand(db, home, version)
+    rate(range(RATINGS))
+    return rate
 
 
 def better_than_the_prompt(db: Any, version: Any, policy: Any, prompt: str) -> float:

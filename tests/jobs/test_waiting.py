@@ -41,8 +41,8 @@ def waiting(home: Home, monkeypatch: pytest.MonkeyPatch) -> Verdict:
         ids = tuple(f.id for f in db.feedback())
         run = db.start_run(Run("embedded", "r", "auto", {}, 0, 0, train_ids=ids[:28], held_out_ids=ids[28:]))
         version = db.add_candidate(Version(0, "candidate", "embedded", parent=0, run_id=run.id))
-        db.update_run(run.id, status="done")
         report = release.gate(db, home, version.number)
+        db.update_run(run.id, status="done")  # as in a run: the gate is a part of it
         assert (report.verdict, report.again_at, report.looks) == ("waits", 16, 1)
         assert "16 more ratings are needed" in report.summary()
         assert Report.from_dict(asdict(report)) == report

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 _LAST_USED = """
     coalesce((SELECT rf.feedback_id FROM run_feedback rf WHERE EXISTS (
-                  SELECT 1 FROM runs r WHERE r.id = rf.run_id AND r.status IN ('done', 'stopped') AND r.algorithm {which} 'prompt'
+                  SELECT 1 FROM runs r WHERE r.id = rf.run_id AND r.status IN ('running', 'done', 'stopped') AND r.algorithm {which} 'prompt'
               ) ORDER BY rf.feedback_id DESC LIMIT 1), 0)
 """
 _LAST_TRAINED, _LAST_PROMPTED = _LAST_USED.format(which="!="), _LAST_USED.format(which="=")
-"""A run takes all feedback there is, so what is newer than the newest that an ended run has used is fresh.
-A failed run has used nothing. One look into an index, however many rows there are. Searches for a prompt are counted for themselves: what one has
+"""A run takes all feedback there is, so what is newer than the newest that any run has used is fresh. One that is
+under way has used it too: the gate judges before its run has ended, and counts from there. A failed run has used nothing. One look into an index, however many rows there are. Searches for a prompt are counted for themselves: what one has
 read is as fresh as before to weights."""
 
 MINE = "f.source NOT LIKE 'rater:%'"
