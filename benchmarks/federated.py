@@ -8,7 +8,8 @@ The engine is the real one (``engine.train``, ``reinforce`` on the ratings thems
 
     central    all 320 ratings in one place, A and B trained, as many steps in all as ten people make
     alone      one person's ratings, one run
-    mean …     rounds of federated averaging of B under one frozen A, by each of the rules
+    mean …     rounds of federated averaging by each of the rules: of B under the common A, then of A under the common B, in turn
+    …/frozen   A stays as it was drawn, in all rounds
     apart      everybody trains an A and a B of their own; A's and B's are averaged apart, which is wrong
     +liar      one person of ten sends their honest change, turned round and ten times as large
     +flipped   one person of ten learns from ratings turned round: nothing about the size of their update gives them away
@@ -36,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from clawback.federated import privacy
-from clawback.federated.aggregate import Array, Update, aggregate, error
+from clawback.federated.aggregate import Array, Update, aggregate, error, followed, step_for
 
 RESULTS = Path("bench-results/federated.jsonl")
 SHARED = "bullets, no apology"
@@ -47,9 +48,6 @@ RATINGS = 32
 ROUNDS, STEPS = 2, 8
 RATE = 5e-3
 """Of a person's steps, five times the recipe's: there are few, and ten people's changes are averaged. Central training and ``alone`` keep the recipe's."""
-STEP = 4.0
-"""How far the combined change is followed: ten people's updates agree in little, and their mean has a third of their norm (FedOpt, arXiv:2003.00295).
-Chosen on seed 0, by one round of the mean."""
 CENTRAL_RUNS, CENTRAL_STEPS = 4, 32
 """160 steps of 8 answers in all (a run goes through 320 ratings once at least): as many as ten people make in their rounds."""
 ANSWERS = 256
@@ -57,8 +55,8 @@ RANK = 16
 BOOST = 10.0
 DELTA = 1 / (10 * PEOPLE)
 DEFAULT = (
-    "mean,central,median+liar,trimmed+liar,mean+liar,apart,z=4,krum+liar,krum,z=0.01,median,trimmed,"
-    "mean+flipped,trimmed+flipped,alone"
+    "mean,central,median,trimmed,median+liar,trimmed+liar,mean+liar,mean+flipped,median+flipped,trimmed+flipped,"
+    "mean/frozen,median/frozen,trimmed/frozen,apart,krum,krum+liar,z=0.01,z=4,alone"
 )
 
 
@@ -69,12 +67,16 @@ class Variant:
     name: str
 
     @property
+    def alternates(self) -> bool:
+        return not self.name.endswith("/frozen")
+
+    @property
     def rule(self) -> str:
-        return "mean" if self.name.startswith("z=") else self.name.partition("+")[0]
+        return "mean" if self.name.startswith("z=") else self.name.removesuffix("/frozen").partition("+")[0]
 
     @property
     def attack(self) -> str:
-        return self.name.partition("+")[2]
+        return self.name.removesuffix("/frozen").partition("+")[2]
 
     @property
     def noise(self) -> float | None:
@@ -125,13 +127,14 @@ class World:
         named = self.policy.model.named_parameters()
         return {n: p.detach().double().numpy().copy() for n, p in named if "lora_" in n}
 
-    def put(self, weights: dict[str, Array], train_a: bool) -> None:
+    def put(self, weights: dict[str, Array], trained: str) -> None:
+        """``trained``: the factors that are, of AB."""
         import torch
 
         for name, parameter in self.policy.model.named_parameters():
             if "lora_" in name:
                 parameter.data = torch.from_numpy(weights[name]).float()
-                parameter.requires_grad_(train_a or "lora_B" in name)
+                parameter.requires_grad_(name[name.index("lora_") + 5] in trained)
 
     def fresh(self, seed: int) -> dict[str, Array]:
         """An adapter that changes nothing, with an A of its own."""
@@ -163,7 +166,9 @@ class World:
 
     # ---------------------------------------------------------------------------------------------- a client
 
-    def update(self, person: int, number: int, weights: dict[str, Array], attack: str, own_a: bool) -> Update:
+    def update(
+        self, person: int, number: int, weights: dict[str, Array], attack: str, own_a: bool, factor: str
+    ) -> Update:
         """What one person sends: the change of B (under the common A), or A and B as they are."""
         samples, liar = self.samples[person], attack if person == LIAR else ""
         if liar == "flipped":
@@ -173,9 +178,9 @@ class World:
         known = (f"{'own' if own_a else 'ffa'} {'flipped' if liar == 'flipped' else ''}", person)
         if number or known not in self.first:
             begun = self.fresh(1000 * self.seed + person) if own_a and not number else weights
-            self.put(begun, train_a=own_a)
+            self.put(begun, trained="AB" if own_a else factor)
             self.train(samples, self.seed * 100 + number, STEPS, RATE)
-            made = _update(self.weights(), weights, own_a)
+            made = _update(self.weights(), weights, own_a, factor)
             if not number:
                 self.first[known] = made
         else:
@@ -185,11 +190,16 @@ class World:
         return made
 
 
-def _update(after: dict[str, Array], before: dict[str, Array], own_a: bool) -> Update:
+def _update(after: dict[str, Array], before: dict[str, Array], own_a: bool, factor: str) -> Update:
+    if not own_a:
+        change = {
+            n.replace(f"lora_{factor}", "lora_#"): v - before[n]
+            for n, v in after.items()
+            if f"lora_{factor}" in n
+        }
+        return Update({n: np.zeros((v.shape[1], 1)) for n, v in change.items()}, change, 2.0)
     b = {n.replace("lora_B", "lora_#"): v for n, v in after.items() if "lora_B" in n}
     a = {n.replace("lora_A", "lora_#"): v for n, v in after.items() if "lora_A" in n}
-    if not own_a:
-        b = {n: v - before[n.replace("lora_#", "lora_B")] for n, v in b.items()}
     return Update(a, b, 2.0)
 
 
@@ -198,35 +208,39 @@ def run(world: World, variant: Variant) -> dict[str, Any]:
     began = time.process_time()
     row: dict[str, Any] = {"variant": variant.name, "seed": world.seed}
     if variant.name == "base":
-        world.put(world.start, train_a=True)
+        world.put(world.start, trained="AB")
         return row | {"shared": world.measure(), "cpu_seconds": time.process_time() - began}
     if variant.name in ("central", "alone"):
         everybody = [s for some in zip(*world.samples, strict=True) for s in some]
-        world.put(world.start, train_a=True)
+        world.put(world.start, trained="AB")
         for number in range(CENTRAL_RUNS if variant.name == "central" else 1):
             samples = everybody if variant.name == "central" else world.samples[0]
             world.train(samples, world.seed * 100 + number, CENTRAL_STEPS)
         return row | {"shared": world.measure(), "cpu_seconds": time.process_time() - began}
     weights, own_a, off, after = dict(world.start), variant.rule == "apart", [], []
-    step = (
-        1.0 if variant.rule == "krum" else STEP
-    )  # Krum takes one person's change, whose norm no averaging has shortened
     clip, rng = 0.0, np.random.default_rng(world.seed)
     for number in range(ROUNDS):
-        updates = [world.update(p, number, weights, variant.attack, own_a) for p in range(PEOPLE)]
+        factor = "A" if variant.alternates and number % 2 and not own_a else "B"
+        updates = [world.update(p, number, weights, variant.attack, own_a, factor) for p in range(PEOPLE)]
         if variant.noise is not None:
             clip = clip or float(np.median([privacy.size(u.b) for u in updates]))
             updates = [privacy.clipped(u, clip) for u in updates]
         made = aggregate(updates, [1.0] * PEOPLE, variant.rule)  # type: ignore[arg-type]
-        off.append(error(made, updates, [1.0] * PEOPLE) if not variant.attack else 0.0)
+        off.append(error(made, updates, [1.0] * PEOPLE) if own_a else 0.0)
         if variant.noise:
             made = privacy.noised(made, PEOPLE, clip, variant.noise, rng)
-        for name in made.b:
-            place = name.replace("lora_#", "lora_B")
-            weights[place] = weights[place] + step * (made.b[name] - (weights[place] if own_a else 0.0))
+        # ``apart`` sends A and B as they are, not by how much they changed.
+        before = {n: weights[n.replace("lora_#", f"lora_{factor}")] * own_a for n in made.b}
+        sizes = [privacy.size({n: u.b[n] - before[n] for n in before}) for u in updates]
+        usual = clip if variant.noise else float(np.median(sizes))
+        for name, change in followed(
+            {n: made.b[n] - before[n] for n in before}, step_for(PEOPLE, variant.rule), usual
+        ).items():
+            place = name.replace("lora_#", f"lora_{factor}")
+            weights[place] = weights[place] + change
             if own_a:
                 weights[name.replace("lora_#", "lora_A")] = made.a[name]
-        world.put(weights, train_a=True)
+        world.put(weights, trained="AB")
         after.append(world.measure())
     if variant.noise is not None:
         row |= {"clip": clip, "epsilon": privacy.epsilon(variant.noise, ROUNDS, DELTA)}

@@ -40,22 +40,22 @@ def test_a_node_learns_by_the_command_and_its_own_home(tmp_path: Path) -> None:
         folder = Path(command[command.index("contribute") + 1])
         seen.update(command=command, home=env["CLAWBACK_HOME"], terms=exchange.read_terms(folder))
         seen["round"] = exchange.rounds(folder) + 1
-        exchange.put(folder, seen["round"], "me", {"b": np.ones((3, 2))}, {"ratings": "7"})
+        exchange.put(folder, seen["round"], "me", {"lora_B": np.ones((3, 2))}, {"ratings": "7"})
         return SimpleNamespace(returncode=0, stderr="")
 
     arrays, ratings = flower.contribute(
-        TERMS, {"b": np.zeros((3, 2))}, home=tmp_path, command=["my", "clawback"], run=run
+        TERMS, 5, {"lora_B": np.zeros((3, 2))}, home=tmp_path, command=["my", "clawback"], run=run
     )
     assert ratings == 7
-    assert np.array_equal(arrays["b"], np.ones((3, 2)))
+    assert np.array_equal(arrays["lora_B"], np.ones((3, 2)))
     assert seen["command"][:4] == ["my", "clawback", "federated", "contribute"]
-    assert (seen["home"], seen["terms"], seen["round"]) == (str(tmp_path), TERMS, 2)
+    assert (seen["home"], seen["terms"], seen["round"]) == (str(tmp_path), TERMS, 5)
 
     def fail(*_: Any, **__: Any) -> Any:
         return SimpleNamespace(returncode=1, stderr="There are no ratings.")
 
     with pytest.raises(UsageError, match="no ratings"):
-        flower.contribute(TERMS, {}, home=tmp_path, command=["clawback"], run=fail)
+        flower.contribute(TERMS, 5, {}, home=tmp_path, command=["clawback"], run=fail)
 
 
 def test_the_app_says_where_the_folder_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

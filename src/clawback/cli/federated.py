@@ -31,9 +31,7 @@ def federated() -> None:
 @click.option(
     "--rule",
     type=click.Choice(["mean", "median", "trimmed", "krum"]),
-    default="mean",
-    show_default=True,
-    help="How updates are put together.",
+    help="How updates are put together (default: median; with --noise mean, which it needs).",
 )
 @click.option(
     "--clip",
@@ -49,24 +47,31 @@ def federated() -> None:
 )
 @click.option(
     "--step",
-    type=click.FloatRange(min=0, min_open=True, max=32),
-    default=1.0,
-    show_default=True,
-    help="How far the combined change is followed; the square root of the number of people where they agree in little.",
+    type=click.FloatRange(min=0, max=32),
+    default=0.0,
+    help="How far the combined change is followed (default: the square root of the number of people).",
 )
 @json_option
 def begin(
-    folder: Path, rank: int, seed: int, rule: str, clip: float, noise: float, step: float, as_json: bool
+    folder: Path,
+    rank: int,
+    seed: int,
+    rule: str | None,
+    clip: float,
+    noise: float,
+    step: float,
+    as_json: bool,
 ) -> None:
     """Write down what all agree on: your base model, rank, rule, clip, noise and step.
 
     \b
-    clawback federated begin ~/shared/team --rule median --step 3
+    clawback federated begin ~/shared/team --rule median
     clawback federated begin ~/shared/team --clip 1 --noise 4
     """
     needs("torch")
     from clawback.jobs import federating
 
+    rule = rule or ("mean" if noise else "median")
     terms = federating.begin(
         current_home(), folder, rank=rank, seed=seed, rule=rule, clip=clip, noise=noise, step=step
     )

@@ -2,7 +2,7 @@
 
 An ``Update`` is, for each adapted layer, B [out, rank] and A [rank, in] with the scale s: ΔW = s·B·A.
 
-    mean      Σ pᵢ Bᵢ                                      exact where all A are the same (FFA-LoRA)
+    mean      Σ pᵢ Bᵢ                                      exact where all A are the same; of Aᵢ, where all B are
     median    coordinate-wise (Yin et al. 2018)            up to half of the clients may lie; weights are not looked at
     trimmed   coordinate-wise, a share β cut off at each end (same paper)
     krum      the update nearest to its n − f − 2 nearest  (Blanchard et al. 2017); f < (n − 2) / 2
@@ -12,6 +12,7 @@ An ``Update`` is, for each adapted layer, B [out, rank] and A [rank, in] with th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,6 +27,8 @@ Arrays = Mapping[str, Array]
 Rule = Literal["mean", "median", "trimmed", "krum", "stack", "apart"]
 RULES: tuple[Rule, ...] = ("mean", "median", "trimmed", "krum", "stack", "apart")
 TRIMMED = 0.2
+LONGEST = 1.0
+"""Of a round, in norms of one person's update. Chosen on seeds 0 and 10 to 12 of ``benchmarks federated``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,20 @@ def aggregate(
     else:
         raise UsageError(f"There is no rule {rule!r}. Choose one of: {', '.join(RULES)}.")
     return Update(updates[0].a, b, updates[0].scale)
+
+
+def step_for(people: int, rule: str) -> float:
+    """How far a round is followed where nobody said it: updates that have little in common have a mean that is shorter by the root of their number.
+    Krum's result is one person's change, which no averaging has shortened."""
+    return 1.0 if rule == "krum" else math.sqrt(people)
+
+
+def followed(change: Arrays, step: float, usual: float) -> dict[str, Array]:
+    """``step`` times what was combined, but no longer than ``LONGEST`` times the ``usual`` norm of one person's update (their median; the clip where norms
+    are private): the rules' results differ in length, and neither a rule nor a liar is to make a round overshoot."""
+    norm = float(np.linalg.norm(vector(change)))
+    factor = min(step, LONGEST * usual / norm) if norm else step
+    return {name: factor * value for name, value in change.items()}
 
 
 def vector(arrays: Arrays) -> Array:

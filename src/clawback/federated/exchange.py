@@ -1,8 +1,8 @@
 """A folder that several people share (a synced folder, a repository, a stick): what is agreed, and a file a person and round.
 
     federation.json                 base, its fingerprint, rank, alpha and seed of A, rule, clip, noise: the same for everybody
-    round-0001/anna.safetensors     Anna's change of B, and how many ratings it comes from
-    round-0001/combined.safetensors B after the round
+    round-0001/anna.safetensors     Anna's change of the factor that the round trains, and how many ratings it comes from
+    round-0001/combined.safetensors what A and B have changed by, all rounds together
     round-0001/combined.json        who took part, with which weight, by which rule, and ε so far
 
 Nothing in it can run code: safetensors and JSON alone. Everything that is read is checked: names, shapes, sizes, finite numbers, the base.
@@ -29,12 +29,13 @@ LARGEST = 512_000_000
 """Bytes of an update that is read."""
 MOST_STEP = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_ROUND = re.compile(r"round-\d{4,8}")
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What all agree on. ``clip`` 0: updates are not clipped, and noise is not possible. ``most``: ratings that one person counts for; ``step``: how
-    far the combined change is followed (the server's learning rate of FedOpt, arXiv:2003.00295)."""
+    far the combined change is followed (the server's learning rate of FedOpt, arXiv:2003.00295); 0: the root of the number of people."""
 
     base: str
     base_revision: str
@@ -45,12 +46,12 @@ class Terms:
     clip: float = 0.0
     noise: float = 0.0
     most: int = 256
-    step: float = 1.0
+    step: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.step <= MOST_STEP:
-            raise UsageError(f"A step is a number above 0, and at most {MOST_STEP}.")
-        if self.rule == "krum" and self.step != 1:
+        if not 0 <= self.step <= MOST_STEP:
+            raise UsageError(f"A step is a number of at least 0, and at most {MOST_STEP}.")
+        if self.rule == "krum" and self.step not in (0, 1):
             raise UsageError("Krum takes one person's change as it is: leave the step at 1.")
         if self.noise and (not self.clip or self.rule != "mean"):
             raise UsageError(
@@ -81,11 +82,14 @@ def read_terms(folder: Path) -> Terms:
 
 
 def rounds(folder: Path) -> int:
-    """How many rounds are combined."""
-    number = 0
-    while (folder / f"round-{number + 1:04d}" / f"{COMBINED}.safetensors").exists():
-        number += 1
-    return number
+    """How many rounds are combined. Folders of older rounds may be gone: the last one holds what came of all."""
+    found = (path.parent.name for path in folder.glob(f"round-*/{COMBINED}.safetensors"))
+    return max((int(name[6:]) for name in found if _ROUND.fullmatch(name)), default=0)
+
+
+def factor(number: int) -> str:
+    """The factor of ΔW = s·B·A that round ``number`` trains; the other one is the same for all, so what is combined is exact (RoLoRA, arXiv:2502.01755)."""
+    return "lora_B" if number % 2 else "lora_A"
 
 
 def place(folder: Path, number: int) -> Path:

@@ -1,4 +1,4 @@
-"""A round of a federation on this machine: learn B from one's own ratings, put the change into the shared folder, combine, take what came of it."""
+"""A round of a federation on this machine: learn B or A from one's own ratings, put the change into the shared folder, combine, take what came of it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import dataclasses
 import gc
 import secrets
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clawback import config, feedback, release, store
 from clawback.errors import Busy, StoreError, TrainingError, UsageError
 from clawback.federated import exchange, privacy
-from clawback.federated.aggregate import Array, Update, aggregate
+from clawback.federated.aggregate import Array, Update, aggregate, followed, step_for
 from clawback.federated.exchange import Terms
 from clawback.jobs import checks, inputs
 from clawback.paths import Home
@@ -41,7 +40,7 @@ class Combined:
 
 
 def begin(
-    home: Home, folder: Path, *, rank: int, seed: int, rule: str, clip: float, noise: float, step: float = 1.0
+    home: Home, folder: Path, *, rank: int, seed: int, rule: str, clip: float, noise: float, step: float = 0.0
 ) -> Terms:
     """Agree on the base of this home's settings, and on the rest."""
     settings = config.load(home.config)
@@ -61,7 +60,7 @@ def contribute(
     seed: int = 0,
     on_progress: OnProgress | None = None,
 ) -> Path:
-    """Learn from this home's ratings, from where the federation is, and put the change of B into the next round. No word leaves the home.
+    """Learn from this home's ratings, from where the federation is, and put the change of the round's factor into it. No word leaves the home.
 
     Raises ``UsageError`` where the base is another, ``TrainingError`` without ratings, ``Busy``.
     """
@@ -81,9 +80,12 @@ def contribute(
             if not train:
                 raise TrainingError("All rated turns are held out for the gate: rate a few more answers.")
             policy = _policy(settings, terms, folder)
-            before = _b(policy)
-            for parameter, part in _parts(policy):
-                parameter.requires_grad_(part == "b")
+            number = exchange.rounds(folder) + 1
+            trained = exchange.factor(number)
+            before = _weights(policy, trained)
+            for name_, parameter in policy.model.named_parameters():
+                if "lora_" in name_:
+                    parameter.requires_grad_(trained in name_)
             chosen = algorithm or (
                 "reinforce" if settings.training.algorithm == "auto" else settings.training.algorithm
             )
@@ -100,12 +102,11 @@ def contribute(
                     on_progress=on_progress,
                     resume=False,
                 )
-            change = Update({}, {n: after - before[n] for n, after in _b(policy).items()})
+            change = Update({}, {n: after - before[n] for n, after in _weights(policy, trained).items()})
             if terms.clip:
                 change = privacy.clipped(change, terms.clip)
     except Timeout:
         raise Busy("A run is training. `clawback status` shows how far it is.") from None
-    number = exchange.rounds(folder) + 1
     return exchange.put(
         folder, number, name, change.b, {"ratings": str(len(train)), "base": terms.base_revision}
     )
@@ -118,13 +119,17 @@ def combine(folder: Path, *, rule: str | None = None, least: int = 2) -> Combine
     """
     terms, number = exchange.read_terms(folder), exchange.rounds(folder) + 1
     people, updates, weights, refused = [], [], [], []
-    like: dict[str, tuple[int, ...]] | None = _shapes(folder, number - 1) if number > 1 else None
+    trained = exchange.factor(number)
+    before = so_far(folder)
+    like = {n: v.shape for n, v in before.items() if trained in n}
     for name in exchange.names(folder, number):
         path = exchange.place(folder, number) / f"{name}.safetensors"
         try:
             arrays, said = exchange.get(path, like or own_shapes(path))
             if said.get("base") != terms.base_revision:
                 raise UsageError(f"{name} has another base")
+            if not all(trained in one for one in arrays):
+                raise UsageError(f"{name} has trained something else than {trained}")
         except (UsageError, StoreError) as error:
             refused.append(f"{name}: {error}")
             continue
@@ -146,9 +151,11 @@ def combine(folder: Path, *, rule: str | None = None, least: int = 2) -> Combine
             made, len(updates), terms.clip, terms.noise, np.random.default_rng(secrets.randbits(128))
         )
         paid = privacy.epsilon(terms.noise, number, 1 / (10 * len(updates)))
-    before = _so_far(folder, number - 1, like or {})
-    total = {n: terms.step * v + before.get(n, 0.0) for n, v in made.b.items()}
-    done = Combined(number, tuple(people), tuple(weights), privacy.size(made.b), paid, tuple(refused))
+    # A person's norm is private where there is noise: what is known of it is the clip.
+    usual = terms.clip if terms.noise else float(np.median([privacy.size(u.b) for u in updates]))
+    change = followed(made.b, terms.step or step_for(len(updates), rule or terms.rule), usual)
+    total = before | {n: v + before.get(n, 0.0) for n, v in change.items()}
+    done = Combined(number, tuple(people), tuple(weights), privacy.size(change), paid, tuple(refused))
     exchange.note(folder, number, dataclasses.asdict(done) | {"rule": rule or terms.rule})
     exchange.put(folder, number, exchange.COMBINED, total, {"base": terms.base_revision})
     return done
@@ -185,7 +192,7 @@ def adopt(home: Home, folder: Path) -> Version:
 
 
 def _policy(settings: config.Config, terms: Terms, folder: Path) -> Policy:
-    """The base with the agreed A, and B as the federation has it."""
+    """The base with the agreed A and B = 0, and what the federation has changed of both."""
     import torch
 
     policy = inputs.policy(settings, terms.base)
@@ -194,28 +201,19 @@ def _policy(settings: config.Config, terms: Terms, folder: Path) -> Policy:
             f"The federation's base is {terms.base} of another revision than yours: its updates would mean something else."
         )
     policy.attach(rank=terms.rank, alpha=terms.alpha, seed=terms.seed)
-    like = {n: v.shape for n, v in _b(policy).items()}
-    so_far = _so_far(folder, exchange.rounds(folder), like)
-    named = dict(policy.model.named_parameters())
-    for name, value in so_far.items():
-        named[name].data = torch.from_numpy(value).to(named[name])
+    named = {n: p for n, p in policy.model.named_parameters() if "lora_" in n}
+    for name, change in so_far(folder).items():
+        if name not in named or tuple(named[name].shape) != change.shape:
+            raise UsageError(f"{folder} was made for another base, or another rank.")
+        named[name].data += torch.from_numpy(change).to(named[name])
     return policy
 
 
-def _so_far(folder: Path, number: int, like: dict[str, tuple[int, ...]]) -> dict[str, Array]:
-    if number == 0:
-        return {}
-    return exchange.get(exchange.place(folder, number) / f"{exchange.COMBINED}.safetensors", like)[0]
-
-
-def _shapes(folder: Path, number: int) -> dict[str, tuple[int, ...]]:
-    return own_shapes(exchange.place(folder, number) / f"{exchange.COMBINED}.safetensors")
-
-
 def so_far(folder: Path) -> dict[str, Array]:
-    """B as the federation has it; empty before the first round."""
+    """What the federation has changed of A and B; empty before the first round."""
     number = exchange.rounds(folder)
-    return _so_far(folder, number, _shapes(folder, number)) if number else {}
+    path = exchange.place(folder, number) / f"{exchange.COMBINED}.safetensors"
+    return exchange.get(path, own_shapes(path))[0] if number else {}
 
 
 def own_shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -229,14 +227,9 @@ def own_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         raise UsageError(f"The update {path} cannot be read: {error}.") from error
 
 
-def _parts(policy: Policy) -> Sequence[tuple[Any, str]]:
+def _weights(policy: Policy, factor: str) -> dict[str, Array]:
     named = policy.model.named_parameters()
-    return [(p, "b" if "lora_B" in n else "a") for n, p in named if "lora_" in n]
-
-
-def _b(policy: Policy) -> dict[str, Array]:
-    named = policy.model.named_parameters()
-    return {n: p.detach().cpu().double().numpy().copy() for n, p in named if "lora_B" in n}
+    return {n: p.detach().cpu().double().numpy().copy() for n, p in named if factor in n}
 
 
 def cleared(folder: Path, number: int) -> None:

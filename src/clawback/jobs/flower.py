@@ -157,6 +157,7 @@ def client_app() -> Any:
         said = message.content["config"]
         arrays, ratings = contribute(
             Terms(**json.loads(str(said["terms"]))),
+            int(said["round"]),
             _arrays(message.content["arrays"]),
             home=Path(str(context.node_config["home"])),
             command=shlex.split(str(context.node_config.get("command", "clawback"))),
@@ -169,18 +170,19 @@ def client_app() -> Any:
 
 def contribute(
     terms: Terms,
+    number: int,
     so_far: dict[str, Array],
     *,
     home: Path,
     command: list[str],
     run: Callable[..., Any] = subprocess.run,
 ) -> tuple[dict[str, Array], int]:
-    """The change of B that this home's ratings make, and how many ratings it comes from. Raises ``UsageError`` where the command fails."""
+    """The change that this home's ratings make in a round, and how many ratings it comes from. Raises ``UsageError`` where the command fails."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "federation"
         exchange.begin(folder, terms)
         if so_far:
-            exchange.put(folder, 1, exchange.COMBINED, so_far, {"base": terms.base_revision})
+            exchange.put(folder, number - 1, exchange.COMBINED, so_far, {"base": terms.base_revision})
         done = run(
             [*command, "federated", "contribute", str(folder), "--name", "me", "--json"],
             env={**os.environ, "CLAWBACK_HOME": str(home)},
