@@ -22,6 +22,7 @@ from safetensors.numpy import load_file
 from clawback.cli import main
 from clawback.errors import MissingExtra, UsageError
 from clawback.federated import exchange
+from clawback.federated.aggregate import followed, vector
 from clawback.federated.exchange import Terms
 from clawback.jobs import flower
 from clawback.paths import Home
@@ -117,7 +118,7 @@ def test_a_superlink_and_two_supernodes_play_a_round(tmp_path: Path, monkeypatch
     monkeypatch.setenv("CLAWBACK_HOME", str(homes[0].root))
     team, app = tmp_path / "team", tmp_path / "app"
     assert main(["federated", "begin", str(team), "--rank", "2", "--step", "2"]) == 0
-    assert main(["federated", "flower", str(team), "--output", str(app)]) == 0
+    assert main(["federated", "flower", str(team), "--output", str(app), "--rounds", "2"]) == 0
 
     source, bin_ = Path(flower.__file__).parents[2], Path(PYTHON).absolute().parent
     at, flwr_home = port(), tmp_path / "flwr"
@@ -150,19 +151,24 @@ def test_a_superlink_and_two_supernodes_play_a_round(tmp_path: Path, monkeypatch
             assert time.monotonic() < until, _said(logs)
             run = subprocess.run([str(bin_ / "flwr"), "run", str(app)], env=env, capture_output=True, text=True, check=False)  # fmt: skip
             time.sleep(1)
-        while exchange.rounds(team) < 1:
+        while exchange.rounds(team) < 2:
             assert alive(), _said(logs)
             assert time.monotonic() < until, _said(logs) + run.stdout
             time.sleep(1)
-    note = json.loads((team / "round-0001" / "combined.json").read_text())
-    assert len(note["people"]) == 2
-    assert all(name.startswith("node-") for name in note["people"])
-    files = {f.stem: load_file(f) for f in (team / "round-0001").glob("*.safetensors")}
-    made = files.pop("combined")
-    one, two = files.values()
-    assert len(set(note["weights"])) == 1
-    assert all(np.allclose(made[n], 2 * (one[n] + two[n]) / 2, atol=1e-6) for n in made)
-    assert any(np.abs(v).max() > 0 for v in made.values())
+    for number, factor in ((1, "lora_B"), (2, "lora_A")):
+        here = exchange.place(team, number)
+        note = json.loads((here / "combined.json").read_text())
+        assert len(note["people"]) == 2
+        assert all(name.startswith("node-") for name in note["people"])
+        assert len(set(note["weights"])) == 1
+        files = {f.stem: load_file(f) for f in here.glob("*.safetensors")}
+        made = files.pop("combined")
+        one, two = files.values()
+        assert all(factor in name for name in one)
+        usual = float(np.median([np.linalg.norm(vector(change)) for change in (one, two)]))
+        wanted = followed({n: (one[n] + two[n]) / 2 for n in one}, 2.0, usual)
+        assert all(np.allclose(made[n], wanted[n], atol=1e-6) for n in wanted)
+        assert any(np.abs(made[n]).max() > 0 for n in wanted)
     assert dataclasses.asdict(exchange.read_terms(team))["step"] == 2
 
 
