@@ -75,10 +75,20 @@ def test_the_app_says_where_the_folder_is(tmp_path: Path, capsys: pytest.Capture
 
     project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
     settings = project["tool"]["flwr"]["app"]["config"]
-    assert settings == {"folder": str((tmp_path / "team").resolve()), "rounds": 1, "people": 3}
+    assert settings == {"folder": str((tmp_path / "team").resolve()), "rounds": 1, "people": 3, "homes": "[]"}
     compile((tmp_path / "app" / "federation.py").read_text(), "federation.py", "exec")
     assert main(asked) == 2
     assert "not empty" in capsys.readouterr().err
+
+
+def test_a_node_learns_from_the_home_it_names_and_from_no_other(tmp_path: Path) -> None:
+    """An app says where homes are for a simulation alone, whose nodes have a number and no setting of their own."""
+    run = {"homes": json.dumps(["/somewhere/else"])}
+    assert flower.home_of({"home": "/mine", "partition-id": 0}, run) == Path("/mine")
+    assert flower.home_of({"partition-id": 0}, run) == Path("/somewhere/else")
+    for node, said in (({}, run), ({"partition-id": 0}, {"homes": "[]"})):
+        with pytest.raises(UsageError, match="names no home"):
+            flower.home_of(node, said)
 
 
 def test_without_flower_it_says_what_to_install() -> None:
@@ -170,6 +180,43 @@ def test_a_superlink_and_two_supernodes_play_a_round(tmp_path: Path, monkeypatch
         assert all(np.allclose(made[n], wanted[n], atol=1e-6) for n in wanted)
         assert any(np.abs(made[n]).max() > 0 for n in wanted)
     assert dataclasses.asdict(exchange.read_terms(team))["step"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="Flower is not installed: make test-flower brings it")
+def test_flowers_simulation_plays_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    homes = [Home(tmp_path / name) for name in ("anna", "ben")]
+    for home in homes:
+        rate_some(home)
+    monkeypatch.setenv("CLAWBACK_HOME", str(homes[0].root))
+    team, app = tmp_path / "team", tmp_path / "app"
+    people = [word for home in homes for word in ("--simulate", str(home.root))]
+    assert main(["federated", "begin", str(team), "--rank", "2"]) == 0
+    assert main(["federated", "flower", str(team), "--output", str(app), *people]) == 0
+    bin_, at, flwr_home, log = (
+        Path(PYTHON).absolute().parent,
+        port(),
+        tmp_path / "flwr",
+        tmp_path / "link.log",
+    )
+    flwr_home.mkdir()
+    (flwr_home / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{at}"\ninsecure = true\n'
+    )
+    path = os.pathsep.join([str(bin_), str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {**os.environ, **flower.QUIET, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(Path(flower.__file__).parents[2]), "FLWR_HOME": str(flwr_home), "PATH": path, "HOME": str(tmp_path)}  # fmt: skip
+    link = [str(bin_ / "flower-superlink"), "--insecure", "--simulation", "--port", str(at), "--disable-runtime-dependency-installation"]  # fmt: skip
+    with running(link, log, env) as server:
+        until, run = time.monotonic() + 1500, None
+        while exchange.rounds(team) < 1:
+            assert server.poll() is None, _said([log])
+            assert time.monotonic() < until, _said([log])
+            if run is None or run.returncode:  # until the SuperLink listens
+                run = subprocess.run([str(bin_ / "flwr"), "run", str(app)], env=env, capture_output=True, text=True, check=False)  # fmt: skip
+            time.sleep(1)
+    note = json.loads((exchange.place(team, 1) / "combined.json").read_text())
+    assert len(note["people"]) == 2
+    assert note["norm"] > 0
 
 
 def _said(logs: list[Path]) -> str:

@@ -168,17 +168,27 @@ def adopt(folder: Path, as_json: bool) -> None:
     show_default=True,
     help="SuperNodes that a round waits for, and updates that it needs.",
 )
+@click.option(
+    "--simulate",
+    "homes",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="A home on this machine that takes part in Flower's simulation (repeatable; --people is their number).",
+)
 @json_option
-def flower(folder: Path, output: Path, rounds: int, people: int, as_json: bool) -> None:
+def flower(
+    folder: Path, output: Path, rounds: int, people: int, homes: tuple[Path, ...], as_json: bool
+) -> None:
     """Write a Flower app that plays rounds of this federation over a SuperLink and SuperNodes, in place of a shared folder.
 
     \b
     clawback federated flower ~/team --output ~/team-app --rounds 5 --people 10
+    clawback federated flower ~/team --output ~/team-app --simulate ~/anna --simulate ~/ben
     flwr run ~/team-app
     """
     from clawback.jobs import flower as carrier
 
-    made = carrier.write_app(folder, output, rounds=rounds, people=people)
+    made = carrier.write_app(folder, output, rounds=rounds, people=len(homes) or people, homes=homes)
     emit(
         {"path": str(made)},
         f"The app is in {made}: `flwr run {made}` starts it (docs/federated.md).",

@@ -15,7 +15,7 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +61,22 @@ clientapp = "federation:client"
 folder = {folder}
 rounds = {rounds}
 people = {people}
+homes = {homes}
 """
 
 
-def write_app(folder: Path, out: Path, *, rounds: int, people: int) -> Path:
-    """A Flower app for the federation in ``folder``: that path is read where the SuperLink runs. Raises ``UsageError`` where ``out`` is not empty."""
+def write_app(folder: Path, out: Path, *, rounds: int, people: int, homes: Sequence[Path] = ()) -> Path:
+    """A Flower app for the federation in ``folder``: that path is read where the SuperLink runs. ``homes``: of this machine, for a simulation.
+    Raises ``UsageError`` where ``out`` is not empty."""
     exchange.read_terms(folder)
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty: name a new folder.")
     out.mkdir(parents=True, exist_ok=True)
     (out / "federation.py").write_text(_APP, "utf-8")
-    project = _PROJECT.format(folder=json.dumps(str(folder.resolve())), rounds=rounds, people=people)
+    simulated = json.dumps(json.dumps([str(home.resolve()) for home in homes]))
+    project = _PROJECT.format(
+        folder=json.dumps(str(folder.resolve())), rounds=rounds, people=people, homes=simulated
+    )
     (out / "pyproject.toml").write_text(project, "utf-8")
     return out
 
@@ -159,13 +164,23 @@ def client_app() -> Any:
             Terms(**json.loads(str(said["terms"]))),
             int(said["round"]),
             _arrays(message.content["arrays"]),
-            home=Path(str(context.node_config["home"])),
+            home=home_of(context.node_config, context.run_config),
             command=shlex.split(str(context.node_config.get("command", "clawback"))),
         )
         content = {"arrays": _record(arrays), "metrics": MetricRecord({"ratings": ratings})}
         return Message(content=RecordDict(content), reply_to=message)
 
     return app
+
+
+def home_of(node: Mapping[str, Any], run: Mapping[str, Any]) -> Path:
+    """Whose ratings a node learns from: its own setting says so. Nodes of a simulation have none, and a number in its place."""
+    homes = json.loads(str(run.get("homes", "[]")))
+    if "home" not in node and homes and "partition-id" in node:
+        return Path(homes[int(node["partition-id"])])
+    if "home" not in node:
+        raise UsageError("This SuperNode names no home: start it with --node-config 'home=\"/path\"'.")
+    return Path(str(node["home"]))
 
 
 def contribute(
