@@ -77,7 +77,7 @@ class Walk:
         return done.stdout
 
     def liked(self, version: str, taste: _real_tastes.Taste) -> list[bool]:
-        self.run(f"clawback generate --prompts unseen.txt --output v{version}.jsonl --version {version} --max-tokens 60 --seed 1")  # fmt: skip
+        self.run(f"clawback generate --prompts unseen.txt --output v{version}.jsonl --version {version} --max-tokens 128 --seed 1")  # fmt: skip
         lines = (self.folder / f"v{version}.jsonl").read_text("utf-8").splitlines()
         return [taste.likes(json.loads(line)["response"]) for line in lines]
 
@@ -121,10 +121,11 @@ def walk(data: Path, folder: Path, taste: str, count: int, unseen: int, seed: in
         here.run(line)
     walked = time.monotonic() - started
     steps = list(here.took)
-    shares = {version: here.liked(version, likes) for version in ("base", "1")}
-    rewards = {version: here.reward(version) for version in ("base", "1")}
     with store.connect(here.home.database) as db:
-        report = db.version(1).report or {}
+        made = [one for one in db.versions() if one.number]
+        algorithms = {str(one.number): db.run(one.run_id or 0).algorithm for one in made}
+    shares = {version: here.liked(version, likes) for version in ("base", *algorithms)}
+    rewards = {version: here.reward(version) for version in shares}
     return {
         "taste": taste,
         "prompts": count,
@@ -132,8 +133,11 @@ def walk(data: Path, folder: Path, taste: str, count: int, unseen: int, seed: in
         "wall_seconds": walked,
         "cpu_seconds": sum(one.cpu for one in steps),
         "steps": [asdict(one) for one in steps],
-        "unseen": {v: {"liked": sum(of), "of": len(of), "reward": rewards[v]} for v, of in shares.items()},
-        "gate": {"accepted": report.get("accepted"), "reasons": report.get("reasons")},
+        "unseen": {
+            v: {"algorithm": algorithms.get(v, ""), "liked": sum(of), "of": len(of), "reward": rewards[v]}
+            for v, of in shares.items()
+        },
+        "gate": {str(one.number): [one.status, *(one.report or {}).get("reasons", [])] for one in made},
     }
 
 
@@ -141,7 +145,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks sirl", description=__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="JSONL with prompt")
     parser.add_argument("--taste", choices=_real_tastes.TEST, default="says you")
-    parser.add_argument("--prompts", type=int, default=40)
+    parser.add_argument("--prompts", type=int, default=80)
     parser.add_argument("--unseen", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="work in this folder and leave it")

@@ -52,12 +52,13 @@ def test_the_walk_through(tmp_path: Path) -> None:
         for number, turn in enumerate(db.turns(limit=100)):
             feedback.score(db, turn.id, 9 if number % 2 else 2)
     run(BLOCKS[1])
-    [base, made] = json.loads((tmp_path / "registry.json").read_text())
+    [base, made, own] = json.loads((tmp_path / "registry.json").read_text())
     assert (base["number"], made["number"]) == (0, 1)
     assert (Path(made["path"]) / "adapter_model.safetensors").is_file()
     assert "consent: not asked" in (Path(made["path"]) / "DATA.md").read_text()
     provenance = json.loads((Path(made["path"]) / "provenance.json").read_text())
     assert provenance["algorithm"] == "ppo"
+    assert (own["number"], own["parent"]) == (2, 0)
     assert len((tmp_path / "scored.jsonl").read_text().splitlines()) == len(TOPICS)
     assert "<svg" in (tmp_path / "report.html").read_text()
     assert list((home.root / "logs").rglob("events.out.tfevents*"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from clawback.feedback.endpoint import guess
 from clawback.files import replace
 from clawback.paths import Home
 from clawback.progress import OnProgress
-from clawback.prompts import LLMBackend, Price, Usage
+from clawback.prompts import LLMBackend, LLMResponse, Price, Usage
 from clawback.records import Turn
 
 if TYPE_CHECKING:
@@ -122,10 +123,9 @@ def ask(
     """
     pace, tell, began = _Pace(per_minute), on_progress or (lambda _: None), backend.usage
 
-    def one(prompt: str) -> tuple[str, bool]:
+    def some(asked: Sequence[tuple[int, str]]) -> list[LLMResponse]:
         pace.wait()
-        made = backend.complete(prompt, max_tokens=max_tokens)
-        return made.text, made.whole
+        return backend.complete_all([prompt for _, prompt in asked], max_tokens=max_tokens)
 
     problems: list[str] = []
     stopped, in_a_row, done = "", 0, 0
@@ -135,22 +135,23 @@ def ask(
             for n, p in enumerate(dict.fromkeys(prompts), 1)
             if db.turn_of_event(name_of(model, p)) is None
         ]
-        waiting = iter(left)
-        under_way = {pool.submit(one, p): (n, p) for n, p in _some(waiting, parallel)}
+        size = backend.together
+        waiting = iter([left[i : i + size] for i in range(0, len(left), size)])
+        under_way = {pool.submit(some, asked): asked for asked in itertools.islice(waiting, parallel)}
         while under_way:
             finished = next(as_completed(under_way))
-            number, prompt = under_way.pop(finished)
+            asked = under_way.pop(finished)
             try:
-                text, whole = finished.result()
-                if text.strip():
-                    _enter(db, prompt, text, model, licence)
+                for (number, prompt), made in zip(asked, finished.result(), strict=True):
+                    if not made.text.strip():
+                        problems.append(f"prompt {number}: the answer is empty")
+                        continue
+                    _enter(db, prompt, made.text, model, licence)
                     in_a_row, done = 0, done + 1
-                    if not whole:
+                    if not made.whole:
                         problems.append(f"prompt {number}: the answer was cut off at {max_tokens} tokens")
-                else:
-                    problems.append(f"prompt {number}: the answer is empty")
             except ClawbackError as error:
-                problems.append(f"prompt {number}: {error}")
+                problems.append(f"prompt {asked[0][0]}: {error}")
                 in_a_row += 1
                 if in_a_row >= FAILURES:
                     for other in under_way:
@@ -160,13 +161,9 @@ def ask(
             if max_money and (backend.usage - began).money >= max_money:
                 stopped = f"{max_money:g} is spent"
             if not stopped:
-                under_way |= {pool.submit(one, p): (n, p) for n, p in _some(waiting, 1)}
+                under_way |= {pool.submit(some, asked): asked for asked in itertools.islice(waiting, 1)}
         answers = sum(db.turn_of_event(name_of(model, p)) is not None for p in dict.fromkeys(prompts))
     return Outcome(answers, done, backend.usage - began, tuple(problems), stopped)
-
-
-def _some(waiting: Iterator[tuple[int, str]], count: int) -> list[tuple[int, str]]:
-    return [one for _, one in zip(range(count), waiting, strict=False)]
 
 
 def _enter(db: Store, prompt: str, text: str, model: str, licence: str) -> None:

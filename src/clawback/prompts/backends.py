@@ -93,6 +93,9 @@ class LLMResponse:
 class LLMBackend(ABC):
     """A model that can be asked, and its running account. A subclass writes ``answer``; threads may share one."""
 
+    together = 1
+    """How many are best asked at once: above 1 where they go through one model side by side."""
+
     def __init__(self, price: Price | None = None) -> None:
         self.price = price or Price()
         self.usage = NOTHING
@@ -102,14 +105,33 @@ class LLMBackend(ABC):
     def answer(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> LLMResponse:
         """Ask once. Tokens that it does not know are 0. Raises ``BackendError``."""
 
+    def answers(
+        self, many: Sequence[Sequence[Message]], max_tokens: int, temperature: float | None
+    ) -> list[LLMResponse]:
+        """Ask for several, in order. Raises ``BackendError``."""
+        return [self.answer(messages, max_tokens, temperature) for messages in many]
+
     def complete(
         self, prompt: str | Sequence[Message], *, max_tokens: int = 1024, temperature: float | None = None
     ) -> LLMResponse:
         """One answer to a text or to messages, counted. Raises ``BackendError``."""
-        messages: Sequence[Message] = (
-            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        )
-        made = self.answer(messages, max_tokens, temperature)
+        return self.complete_all([prompt], max_tokens=max_tokens, temperature=temperature)[0]
+
+    def complete_all(
+        self,
+        prompts: Sequence[str | Sequence[Message]],
+        *,
+        max_tokens: int = 1024,
+        temperature: float | None = None,
+    ) -> list[LLMResponse]:
+        """An answer to each, in order, counted. ``together`` of them are best asked at once. Raises ``BackendError``."""
+        asked: list[Sequence[Message]] = [
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt for prompt in prompts
+        ]
+        made = self.answers(asked, max_tokens, temperature)
+        return [self._counted(messages, one) for messages, one in zip(asked, made, strict=True)]
+
+    def _counted(self, messages: Sequence[Message], made: LLMResponse) -> LLMResponse:
         sent = made.sent or sum(guess(text_of(m.get("content"))) for m in messages)
         received = made.received or guess(made.text)
         with self._lock:
@@ -295,18 +317,23 @@ class AnthropicBackend(HttpBackend):
 class VersionBackend(LLMBackend):
     """A version of your own: a policy that ``clawback.load`` gave."""
 
+    together = 16
+
     def __init__(self, policy: Policy, *, seed: int = 0) -> None:
         super().__init__()
         self.policy = policy
         self._seeds = itertools.count(seed)
 
     def answer(self, messages: Sequence[Message], max_tokens: int, temperature: float | None) -> LLMResponse:
+        return self.answers([messages], max_tokens, temperature)[0]
+
+    def answers(
+        self, many: Sequence[Sequence[Message]], max_tokens: int, temperature: float | None
+    ) -> list[LLMResponse]:
         own = self.policy.sampling
         sampling = own if temperature is None else replace(own, temperature=temperature)
-        made = self.policy.generate(
-            [messages], sampling=sampling, max_tokens=max_tokens, seed=next(self._seeds)
-        )[0][0]
-        return LLMResponse(made.text, received=len(made.ids), whole=made.finished)
+        made = self.policy.generate(many, sampling=sampling, max_tokens=max_tokens, seed=next(self._seeds))
+        return [LLMResponse(one.text, received=len(one.ids), whole=one.finished) for [one] in made]
 
 
 def as_backend(model: LLMBackend | Complete, price: Price | None = None) -> LLMBackend:
