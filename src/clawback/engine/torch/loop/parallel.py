@@ -149,7 +149,7 @@ def processes(policy: Policy, recipe: Recipe, count: int, shard: bool = False) -
             send({"do": "begin", "policy": {**described(policy, recipe), "sharded": shard}})
             if shard:
                 sharding.in_turn(0, world, lambda: sharding.shard(policy))
-                sharding.announced(policy, group.announce)
+                sharding.announce(policy, group.announce)
         except RuntimeError as error:
             group.broken = True
             raise Interrupted(

@@ -63,14 +63,9 @@ def in_turn(rank: int, world: int, do: Callable[[], None]) -> None:
         dist.barrier()
 
 
-def announced(policy: Policy, tell: Callable[[], None]) -> Callable[[], None]:
-    """Call ``tell`` before every pass through the body; returns what ends that."""
-    handle = _body(policy).register_forward_pre_hook(lambda *_: tell(), prepend=True)
-
-    def end() -> None:
-        handle.remove()
-
-    return end
+def announce(policy: Policy, tell: Callable[[], None]) -> None:
+    """Call ``tell`` before every pass through the body, from now on."""
+    _body(policy).register_forward_pre_hook(lambda *_: tell(), prepend=True)
 
 
 def idle(policy: Policy, *, backward: bool) -> None:
