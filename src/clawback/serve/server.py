@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -156,9 +155,7 @@ class Server:
 
 
 def keep_little() -> None:
-    """Before the first large request: two pools of memory for all threads, where glibc makes one a thread and each keeps its own rest; and of the
-    products that oneDNN compiles, one for each length of a prompt, the newest alone."""
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
+    """Before the first large request: two pools of memory for all threads, where glibc makes one a thread and each keeps its own rest."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
 
