@@ -61,6 +61,14 @@ def test_two_people_make_one_version(
             0,
             "federated",
         )
+        run_ = db.run(version.run_id or 0)
+        learned, kept = (
+            {f.turn_id for f in db.feedback(ids=ids)} for ids in (run_.train_ids, run_.held_out_ids)
+        )
+        assert learned, "what was contributed is no evidence any more"
+        assert not learned & kept
+    assert main(["gate", "1"]) in (0, 1)
+    capsys.readouterr()
     adapter = load_file(Path(version.path) / "adapter_model.safetensors")
     named = {n.replace(".default", ""): v for n, v in made.items()}
     shown = {n: v for n, v in adapter.items() if "lora_B" in n}

@@ -152,7 +152,7 @@ def adopt(folder: Path, as_json: bool) -> None:
     made = federating.adopt(current_home(), folder)
     emit(
         asdict(made),
-        f"It is version {made.number}, a candidate: `clawback gate {made.number}` judges it.",
+        f"It is version {made.number}, a candidate: `clawback gate {made.number}` judges it, `clawback rollback {made.number}` puts it live.",
         as_json,
     )
 

@@ -25,6 +25,8 @@ from clawback.release.registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
+    from clawback.records import Feedback, Sample
+    from clawback.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,8 @@ def contribute(
     terms, settings = exchange.read_terms(folder), config.load(home.config)
     try:
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
-            said = inputs.settled(db, settings)
-            samples = feedback.samples(db, [f.id for f in said], raters=settings.training.raters)
-            train, _ = feedback.split(
-                samples, settings.gate.held_out, before=db.splits(s.turn_id for s in samples)
-            )
-            checks.enough(samples)
+            train, held, _ = _rated(db, settings)
+            checks.enough([*train, *held])
             if not train:
                 raise TrainingError("All rated turns are held out for the gate: rate a few more answers.")
             policy = _policy(settings, terms, folder)
@@ -163,21 +161,28 @@ def combine(folder: Path, *, rule: str | None = None, least: int = 2) -> Combine
 
 def adopt(home: Home, folder: Path) -> Version:
     """What the federation has learned as a candidate of this home; `clawback gate` judges it by one's own ratings. Raises ``UsageError``."""
+    from clawback import engine
     from clawback.engine.types import TrainResult
 
     terms, settings, number = exchange.read_terms(folder), config.load(home.config), exchange.rounds(folder)
     if not number:
         raise UsageError(f"No round of {folder} is combined yet: `clawback federated combine`.")
     policy = _policy(settings, terms, folder)
+    like = engine.recipe(policy.info, settings.training.preset, "reinforce", {"rank": terms.rank, "alpha": terms.alpha})  # fmt: skip
+    recipe = dataclasses.asdict(like) | {"algorithm": "federated", "extra": dataclasses.asdict(terms)}
     with store.connect(home.database) as db, tempfile.TemporaryDirectory(dir=home.root) as out:
+        # What this home contributed from is no evidence for the gate; what it held out is.
+        train, held, said = _rated(db, settings)
         run = db.add_ended_run(
             Run(
                 terms.base,
                 terms.base_revision,
                 "federated",
-                dataclasses.asdict(terms),
+                recipe,
                 terms.seed,
                 db.live().number,
+                train_ids=inputs.feedback_of(train, said),
+                held_out_ids=inputs.feedback_of(held, said),
             )
         )
         policy.save(Path(out))
@@ -189,6 +194,14 @@ def adopt(home: Home, folder: Path) -> Version:
     del policy
     gc.collect()
     return made
+
+
+def _rated(db: Store, settings: config.Config) -> tuple[list[Sample], list[Sample], list[Feedback]]:
+    """What a contribution learns from, what is kept for the gate, and the feedback that both come from."""
+    said = inputs.settled(db, settings)
+    samples = feedback.samples(db, [f.id for f in said], raters=settings.training.raters)
+    before = db.splits(s.turn_id for s in samples)
+    return (*feedback.split(samples, settings.gate.held_out, before=before), said)
 
 
 def _policy(settings: config.Config, terms: Terms, folder: Path) -> Policy:
