@@ -165,14 +165,12 @@ def default(home: Any, db: Any, seed: int) -> tuple[Any, str]:
 
 
 def graded(home: Any, db: Any, seed: int) -> tuple[Any, str]:
-    """``auto``, graded by the reward model as ``[reward] grade = true`` has it."""
+    """``auto``, graded by the reward model as ``[reward] grade = true`` has it, be it shown to read better than chance or not."""
     from clawback import config
     from clawback.jobs import rewarding
 
-    grader, why = rewarding.grader(home, config.load(home.config).reward)
-    if grader is None:
-        raise RuntimeError(f"The reward model is not to grade: {why}")
-    return trained(home, db, seed, grader)
+    model, _ = rewarding.load(home)
+    return trained(home, db, seed, rewarding.Grader(model, config.load(home.config).reward.pessimism))
 
 
 def unguarded(home: Any, db: Any, seed: int) -> tuple[Any, str]:

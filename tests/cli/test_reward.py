@@ -10,6 +10,7 @@ import pytest
 
 from clawback import config, store
 from clawback.jobs import best, rewarding
+from clawback.jobs.report_figures import HELD_OUT
 from clawback.paths import Home
 from clawback.records import Turn, Version
 from clawback.rewards import files
@@ -141,6 +142,17 @@ def test_a_grader_only_where_it_is_asked_for_and_has_not_parted_from_people(here
     good, bad = grader([("question 1", SAYS.format(PLEASING)), ("question 1", SAYS.format(ANNOYING))])
     assert -1 <= bad < good <= 1
     assert grader.name.startswith(files.read(here.reward).name)
+
+
+def test_a_model_that_reads_no_better_than_chance_does_not_grade(here: Home) -> None:
+    with store.connect(here.database) as db:
+        before = db.get(HELD_OUT)
+        for low, grades in ((0.01, True), (0.0, False), (-0.54, False)):
+            db.set(HELD_OUT, {"spearman": {"value": 0.3, "low": low, "high": 0.6}})
+            grader, why = rewarding.grader(here, config.Reward(grade=True))
+            assert (grader is not None) == grades
+            assert grades or "ρ 0.30 [" in why
+        db.set(HELD_OUT, before)
 
 
 def test_a_model_that_was_exploited_grades_no_longer(here: Home, tmp_path: Path) -> None:

@@ -380,7 +380,13 @@ def grader(home: Home, settings: config.Reward) -> tuple[Grader | None, str]:
         return None, ""
     model, card = load(home)
     with store.connect(home.database) as db:
-        there = bool(db.feedback(newest=1))
+        there, held_out = bool(db.feedback(newest=1)), db.get(HELD_OUT)
+    if held_out and not held_out["spearman"]["low"] > 0:
+        said = measures.Interval(**held_out["spearman"])
+        return None, (
+            f"the reward model is not shown to read better than chance (ρ {said} on answers that it has not seen); the head grades instead "
+            "(rate more and train it again: clawback reward train)"
+        )
     if there and watch(model, ratings(home, all_of_them=True), card.trained).opened is not None:
         return None, (
             "the reward model promises more than people say of its versions; the head grades instead "
