@@ -190,7 +190,7 @@ def test_flowers_simulation_plays_a_round(tmp_path: Path, monkeypatch: pytest.Mo
         rate_some(home)
     monkeypatch.setenv("CLAWBACK_HOME", str(homes[0].root))
     team, app = tmp_path / "team", tmp_path / "app"
-    people = [word for home in homes for word in ("--simulate", str(home.root))]
+    people = [word for home in homes for word in ("--home", str(home.root))]
     assert main(["federated", "begin", str(team), "--rank", "2"]) == 0
     assert main(["federated", "flower", str(team), "--output", str(app), *people]) == 0
     bin_, at, flwr_home, log = (

@@ -169,7 +169,7 @@ def adopt(folder: Path, as_json: bool) -> None:
     help="SuperNodes that a round waits for, and updates that it needs.",
 )
 @click.option(
-    "--simulate",
+    "--home",
     "homes",
     multiple=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -183,7 +183,7 @@ def flower(
 
     \b
     clawback federated flower ~/team --output ~/team-app --rounds 5 --people 10
-    clawback federated flower ~/team --output ~/team-app --simulate ~/anna --simulate ~/ben
+    clawback federated flower ~/team --output ~/team-app --home ~/anna --home ~/ben
     flwr run ~/team-app
     """
     from clawback.jobs import flower as carrier
