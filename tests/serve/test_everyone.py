@@ -46,7 +46,8 @@ class House:
 def people(tmp_path_factory: pytest.TempPathFactory) -> tuple[People, dict[str, str]]:
     """The last of them has no version yet."""
     people = People(tmp_path_factory.mktemp("house"))
-    limits = {"adapters": 2, "open": 3, "runs": 0}
+    # As many at once as the test below has workers: while somebody's adapter is fetched, all of them may wait for that person's answers.
+    limits = {"adapters": 2, "open": 3, "runs": 0, "at_once": 12}
     config.save(people.house.config, {"people": limits, "training": {"threshold": 2}})
     tokens = {name: people.add(name) for name in NAMES}
     policy = engine.load("embedded")
