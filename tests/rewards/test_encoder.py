@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks import _small_bert
 from clawback.errors import ModelError, NotFound, TrainingError, UsageError
@@ -51,6 +53,17 @@ class Reader:
         states = np.array([np.mean([self.known[w] for w in ws], 0) if ws else np.zeros(8) for ws in words])
         tokens = [[self.names[w] for w in ws] for ws in words]
         return Looks(states, tokens, np.array([shape(*pair) for pair in pairs]))
+
+
+class Blind:
+    """Reads nothing."""
+
+    identity = "blind"
+
+    def __call__(self, pairs: Sequence[tuple[str, str]]) -> Looks:
+        return Looks(
+            np.zeros((len(pairs), 4)), [[] for _ in pairs], np.zeros((len(pairs), len(shape("", ""))))
+        )
 
 
 def small_bert(folder: Path, rated: Sequence[Rated]) -> Settings:
@@ -117,8 +130,6 @@ def test_what_cannot_be_learned_from_is_refused() -> None:
         encoder.fit(alike, Settings(), look=Reader())
     with pytest.raises(TrainingError, match="8 different prompts"):
         encoder.fit([Rated("p", str(i), i / 9) for i in range(10)], Settings(), look=Reader())
-    with pytest.raises(UsageError, match="hidden states"):
-        encoder.fit(scored(40, 0), Settings())
     with pytest.raises(UsageError):
         Settings(validation=1.0)
 
@@ -207,19 +218,40 @@ def test_an_encoder_is_fine_tuned_saved_and_loaded(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     rated = scored(240, 0)
     settings = small_bert(tmp_path / "bert", rated)
-    made = encoder.fit(rated, settings)
+    made = encoder.fit(rated, settings, look=Blind())
     test = scored(100, 1)
     pairs = [r.pair for r in test]
     before = made.encoder.each(pairs)
     assert measures.spearman(before.mean(0), [r.value for r in test]) > 0.5
-    files.save(tmp_path / "home", made.encoder, card_of(made, settings, ""))
-
-    def never(_: Settings) -> files.Reader:
-        raise AssertionError("an encoder reads for itself")
-
-    loaded, card = files.load(tmp_path / "home", never)
+    share = made.history[0]["share"]
+    assert share > 0.8  # beside what reads nothing
+    card = dataclasses.replace(card_of(made, settings, "blind"), share=share)
+    files.save(tmp_path / "home", made.encoder, card)
+    loaded, card = files.load(tmp_path / "home", lambda _: Blind())
     np.testing.assert_array_equal(loaded.each(pairs), before)
     assert {Path(n).suffix for n in card.files} <= set(files.PLAIN)
+
+
+def test_an_encoder_that_reads_nothing_is_hardly_heard(tmp_path: Path) -> None:
+    """The same BERT at a rate at which it learns nothing: what is read from hidden states decides."""
+    pytest.importorskip("sentence_transformers")
+    rated = scored(120, 0)
+    settings = dataclasses.replace(small_bert(tmp_path / "bert", rated), learning_rate=1e-9, epochs=1)
+    made = encoder.fit(rated, settings, look=Reader())
+    test = scored(100, 1)
+    assert made.history[0]["encoder_spearman"] < made.history[0]["spearman"]
+    assert measures.spearman(made.encoder.score([r.pair for r in test]), [r.value for r in test]) > 0.5
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_stacking_finds_the_best_share(seed: int) -> None:
+    """Against a search over shares in steps of a thousandth."""
+    rng = np.random.default_rng(seed)
+    one, other, targets = rng.random((3, 12))
+    errors = [measures.mse(w * one + (1 - w) * other, targets) for w in np.linspace(0, 1, 1001)]
+    share = members.stacking(one, other, targets)
+    assert measures.mse(share * one + (1 - share) * other, targets) <= min(errors) + 1e-12
+    assert abs(share - np.argmin(errors) / 1000) <= 0.001
 
 
 def test_a_model_that_looks_at_other_things_is_to_be_trained_again(

@@ -149,7 +149,7 @@ def train(
     learned, held = hold_out([r.prompt for r in rated], held_out, seed)
     try:
         with FileLock(home.reward_lock, timeout=0):
-            look = reader(settings) if settings.base else None
+            look = reader(settings)
             made = encoders.fit(
                 [rated[i] for i in learned], settings, look=look, seed=seed, on_progress=on_progress
             )
@@ -160,7 +160,8 @@ def train(
                 rows=len(learned),
                 seed=seed,
                 members=len(made.encoder.members),
-                base=look.identity if look else "",
+                base=look.identity,
+                share=made.history[0].get("share", 0.0),
             )
             card = files.save(home.reward, made.encoder, card)
     except Timeout:
@@ -295,7 +296,7 @@ def cross_validate(
     scores, expected, spread = (np.zeros(len(rated)) for _ in range(3))
     near = np.zeros(len(rated)) if embed else None
     tell = on_progress or (lambda _: None)
-    look = _once(reader(settings), rated) if settings.base else None
+    look = _once(reader(settings), rated)
     for number, (learned, tested) in enumerate(folds([r.prompt for r in rated], count, seed), 1):
         inside, outside = [rated[i] for i in learned], [rated[i] for i in tested]
 

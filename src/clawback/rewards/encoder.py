@@ -3,6 +3,7 @@
 Dropout 0.1, a linear layer and a sigmoid on what the encoder makes of the pair; the loss is the mean squared error to the rating, the
 optimiser AdamW with weight decay 1e-5, and training ends when a share of the prompts that it does not see gets no better. The encoder
 is one that the user names, fine-tuned by its [CLS] state, or, without any download, the frozen hidden states of a causal model (``members``).
+An encoder that is fine-tuned stands beside the latter, and what both say of prompts held back decides how much each counts.
 
 Several members from different seeds, each with other prompts held back, make an ensemble: their mean is the score, their
 standard deviation how unsure it is. What the members say of prompts held back from them calibrates the score.
@@ -20,7 +21,16 @@ from clawback.config import EMBEDDED
 from clawback.errors import TrainingError, UsageError
 from clawback.rewards import guards
 from clawback.rewards.measures import Floats, Isotonic, isotonic, mse, shares, spearman
-from clawback.rewards.members import Lens, Member, StatesMember, cross
+from clawback.rewards.members import (
+    CrossMember,
+    Lens,
+    Member,
+    StackedMember,
+    StatesMember,
+    Trainable,
+    cross,
+    stacking,
+)
 from clawback.rewards.rated import Rated, Rows, hold_out
 from clawback.rewards.state_features import Look, Pair
 
@@ -65,18 +75,27 @@ class Settings:
 
     @property
     def base(self) -> str:
-        """The causal model whose hidden states are read; "" for an encoder that is fine-tuned."""
-        if self.encoder == EMBEDDED:
-            return EMBEDDED
-        return self.encoder.removeprefix(STATES) if self.encoder.startswith(STATES) else ""
+        """The causal model whose hidden states are read."""
+        return self.encoder.removeprefix(STATES) if self.encoder.startswith(STATES) else EMBEDDED
 
     @property
-    def most_epochs(self) -> int:
-        return self.epochs or (60 if self.base else 8)
+    def fine_tuned(self) -> bool:
+        """Whether there is an encoder of its own as well."""
+        return self.encoder != EMBEDDED and not self.encoder.startswith(STATES)
 
-    @property
-    def rate(self) -> float:
-        return self.learning_rate or (5e-4 if self.base else 2e-5)
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a kind of network is trained where the settings say nothing."""
+
+    rate: float
+    epochs: int
+    by_length: bool
+    """Texts of like length together: less padding."""
+
+
+HEAD = Pace(5e-4, 60, by_length=False)
+FINE_TUNED = Pace(2e-5, 8, by_length=True)
 
 
 @dataclass(frozen=True)
@@ -85,18 +104,15 @@ class Encoder:
 
     members: tuple[Member, ...]
     calibration: Isotonic
-    look: Look | None = None
+    look: Look
     name: str = "reward model"
 
     def each(self, pairs: Sequence[Pair]) -> Floats:
         """``[members, n]`` scores in (0, 1)."""
         if not pairs:
             return np.zeros((len(self.members), 0))
-        looks = self.look(pairs) if self.look else None
-        rows: list[Sequence[Any]] = [
-            list(m.lens(looks)) if looks and isinstance(m, StatesMember) else pairs for m in self.members
-        ]
-        return np.array([m.predict(seen) for m, seen in zip(self.members, rows, strict=True)])
+        looks = self.look(pairs)
+        return np.array([m.predict(m.rows(pairs, looks)) for m in self.members])
 
     def score(self, pairs: Sequence[Pair], pessimism: float = 0.0) -> Floats:
         """``[n]``: the members' mean, less ``pessimism`` standard deviations between them. Its order is what counts."""
@@ -119,14 +135,14 @@ def fit(
     rated: Sequence[Rated],
     settings: Settings,
     *,
-    look: Look | None = None,
+    look: Look,
     seed: int = 0,
     on_progress: OnProgress | None = None,
 ) -> Trained:
     """Train on all of these.
 
     Args:
-        look: reads pairs with the causal model ``settings.base``; needed where that is not "".
+        look: reads pairs with the causal model ``settings.base``.
         on_progress: told ``{"phase", "step", "steps", …}`` after each batch.
 
     Raises:
@@ -141,44 +157,55 @@ def fit(
         raise TrainingError(
             "All ratings are the same, so there is nothing to tell apart. Rate some of the other kind."
         )
-    if settings.base and look is None:
-        raise UsageError(
-            f"A reward model on the hidden states of {settings.base} needs something to read them with."
-        )
     targets = shares(values) if settings.targets == "ranks" else values
     prompts, pairs = [r.prompt for r in rated], [r.pair for r in rated]
     tell = on_progress or (lambda _: None)
     tell({"phase": "read"})
-    looks = look(pairs) if look and settings.base else None
-    lens = Lens.ground(looks) if looks else None
-    rows: list[Any] = list(lens(looks)) if lens and looks else list(pairs)
-    members, history, said, true = [], [], [], []
+    looks = look(pairs)
+    lens = Lens.ground(looks)
+    courses, heads, encoders = [], [], []
     for number in range(settings.members):
         learned, apart = hold_out(prompts, settings.validation, seed + number)
-        member = _new(settings, lens, seed + number)
+        course = _Course(targets, learned, apart, settings, seed + number)
 
         def follow(p: Mapping[str, Any], phase: str = f"member {number + 1}") -> None:
             tell({**p, "phase": phase})
 
-        if isinstance(member, StatesMember):
-            member.begin(np.array([rows[i] for i in learned]), targets[learned])
-        course = _Course(rows, targets, learned, apart, settings, seed + number)
-        history.append(course.run(member, follow))
-        members.append(member)
-        said.append(course.best_predictions)
-        true.append(values[apart])
-    calibration = isotonic(np.concatenate(said), np.concatenate(true))
-    return Trained(Encoder(tuple(members), calibration, look if looks else None), tuple(history))
+        head = StatesMember(lens, settings.dropout)
+        rows = head.rows(pairs, looks)
+        head.begin(np.array([rows[i] for i in learned]), targets[learned])
+        heads.append((head, course.run(head, rows, follow, HEAD)))
+        if settings.fine_tuned:
+            member = _new(settings, seed + number)
+            encoders.append((member, course.run(member, pairs, follow, FINE_TUNED)))
+        courses.append(course)
+    apart = np.concatenate([course.apart for course in courses])
+    said = np.concatenate([best.predictions for _, best in heads])
+    members: list[Member] = [head for head, _ in heads]
+    history = [best.history(course) for (_, best), course in zip(heads, courses, strict=True)]
+    if encoders:
+        theirs = np.concatenate([best.predictions for _, best in encoders])
+        share = stacking(theirs, said, targets[apart])
+        said = share * theirs + (1 - share) * said
+        members = [StackedMember(e, h, share) for (e, _), (h, _) in zip(encoders, heads, strict=True)]
+        history = [
+            {
+                **ours,
+                "share": share,
+                **{f"encoder_{name}": value for name, value in best.history(course).items()},
+            }
+            for ours, (_, best), course in zip(history, encoders, courses, strict=True)
+        ]
+    calibration = isotonic(said, values[apart])
+    return Trained(Encoder(tuple(members), calibration, look), tuple(history))
 
 
-def _new(settings: Settings, lens: Lens | None, seed: int) -> Member:
-    """A member before its training; what is random in it follows from the seed."""
+def _new(settings: Settings, seed: int) -> CrossMember:
+    """An encoder before its training; what is random in it follows from the seed."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # an encoder's head is new
-        if lens is not None:
-            return StatesMember(lens, settings.dropout)
+        torch.manual_seed(seed)  # its head is new
         return cross(
             settings.encoder,
             max_length=settings.max_length,
@@ -188,72 +215,76 @@ def _new(settings: Settings, lens: Lens | None, seed: int) -> Member:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """A member's best epoch, and what it said then of the prompts held back from it."""
+
+    epoch: int
+    mse: float
+    predictions: Floats
+
+    def history(self, course: _Course) -> dict[str, float]:
+        rho = spearman(self.predictions, course.targets[course.apart])
+        rows = float(len(course.learned))
+        return {"epochs": float(self.epoch + 1), "mse": self.mse, "spearman": rho, "rows": rows}
+
+
 class _Course:
-    """The training of one member."""
+    """The training of one member, on the same prompts for each part of it."""
 
-    def __init__(
-        self, rows: Sequence[Any], targets: Floats, learned: Rows, apart: Rows, settings: Settings, seed: int
-    ) -> None:
-        self.rows, self.targets, self.settings, self.seed = rows, targets, settings, seed
+    def __init__(self, targets: Floats, learned: Rows, apart: Rows, settings: Settings, seed: int) -> None:
+        self.targets, self.settings, self.seed = targets, settings, seed
         self.learned, self.apart = learned, apart
-        self.best_predictions: Floats = np.zeros(0)
 
-    def run(self, member: Member, tell: OnProgress) -> dict[str, float]:
+    def run(self, member: Trainable, rows: Sequence[Any], tell: OnProgress, pace: Pace) -> _Best:
         """Train it in place; it ends as it was after its best epoch."""
         import torch
 
         s = self.settings
+        rate, epochs = s.learning_rate or pace.rate, s.epochs or pace.epochs
         rng = np.random.default_rng(self.seed)
-        optimizer = torch.optim.AdamW(member.parameters(), lr=s.rate, weight_decay=s.weight_decay)
-        steps = s.most_epochs * -(-len(self.learned) // s.batch)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, s.rate, total_steps=steps + 1, pct_start=0.1
-        )
-        best: tuple[float, int, dict[str, Any]] = (float("inf"), -1, {})
-        held = [self.rows[i] for i in self.apart]
+        optimizer = torch.optim.AdamW(member.parameters(), lr=rate, weight_decay=s.weight_decay)
+        steps = epochs * -(-len(self.learned) // s.batch)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps + 1, pct_start=0.1)
+        best, weights = _Best(-1, float("inf"), np.zeros(0)), dict[str, Any]()
+        held = [rows[i] for i in self.apart]
         done = 0
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
-            for epoch in range(s.most_epochs):
-                for rows in self._batches(rng):
-                    loss = self._step(member, rows, optimizer)
+            for epoch in range(epochs):
+                for some in self._batches(rows, rng, by_length=pace.by_length):
+                    loss = self._step(member, rows, some, optimizer)
                     schedule.step()
                     done += 1
                     tell({"step": done, "steps": steps, "loss": loss})
                 said = member.predict(held)
                 error = mse(said, self.targets[self.apart])
-                if error < best[0]:
-                    best, self.best_predictions = (error, epoch, member.state()), said
-                elif epoch - best[1] >= s.patience:
+                if error < best.mse:
+                    best, weights = _Best(epoch, error, said), member.state()
+                elif epoch - best.epoch >= s.patience:
                     break
-        if not best[2]:
+        if not weights:
             raise TrainingError("The reward model's loss is no number: lower its learning rate.")
-        member.restore(best[2])
-        rho = spearman(self.best_predictions, self.targets[self.apart])
+        member.restore(weights)
         tell({"step": steps, "steps": steps})
-        return {
-            "epochs": float(best[1] + 1),
-            "mse": best[0],
-            "spearman": rho,
-            "rows": float(len(self.learned)),
-        }
+        return best
 
-    def _batches(self, rng: np.random.Generator) -> list[Rows]:
+    def _batches(self, rows: Sequence[Any], rng: np.random.Generator, *, by_length: bool) -> list[Rows]:
         """Every row once; texts of like length together (less padding), the batches in random order."""
         s, order = self.settings, rng.permutation(self.learned)
         batches = []
         for start in range(0, len(order), 8 * s.batch):
             some = order[start : start + 8 * s.batch]
-            if not s.base:
-                some = np.array(sorted(some, key=lambda i: len(self.rows[i][1])))
+            if by_length:
+                some = np.array(sorted(some, key=lambda i: len(rows[i][1])))
             batches += [some[i : i + s.batch] for i in range(0, len(some), s.batch)]
         return [batches[int(i)] for i in rng.permutation(len(batches))]
 
-    def _step(self, member: Member, rows: Rows, optimizer: Any) -> float:
+    def _step(self, member: Trainable, rows: Sequence[Any], some: Rows, optimizer: Any) -> float:
         import torch
 
-        said = member.forward([self.rows[i] for i in rows])  # [batch]
-        wanted = torch.tensor(self.targets[rows], dtype=torch.float32, device=said.device)
+        said = member.forward([rows[i] for i in some])  # [batch]
+        wanted = torch.tensor(self.targets[some], dtype=torch.float32, device=said.device)
         loss = torch.nn.functional.mse_loss(said, wanted)
         optimizer.zero_grad()
         loss.backward()

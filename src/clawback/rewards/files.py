@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clawback.rewards.state_features import Looks, Pair
 
 CARD = "reward.json"
-FORMAT = 1
+FORMAT = 2
 PLAIN = (".json", ".safetensors", ".txt", ".model", ".md", ".jinja")
 """What a folder of a reward model may hold."""
 
@@ -49,8 +49,10 @@ class Card:
     rows: int
     seed: int
     members: int
-    base: str = ""
-    """Identity of the causal model whose hidden states it reads; "" for an encoder of its own."""
+    base: str
+    """Identity of the causal model whose hidden states it reads."""
+    share: float = 0.0
+    """Of an encoder of its own in what it says."""
     folder: str = ""
     files: dict[str, str] = field(default_factory=dict)
 
@@ -107,25 +109,27 @@ def load(root: Path, reader: Callable[[Settings], Reader]) -> tuple[Encoder, Car
     Raises ``NotFound``, ``MissingExtra``, and ``ModelError`` for damaged files or where the base is not what it was.
     """
     from clawback.rewards.encoder import Encoder, Settings
-    from clawback.rewards.members import Member, cross, states
+    from clawback.rewards.members import ENCODER, Member, StackedMember, cross, states
 
     card = read(root)
     folder = _whole(root, card)
     settings = Settings(**card.settings)
     places = [folder / f"member-{n}" for n in range(card.members)]
-    if settings.base:
-        look = reader(settings)
-        if look.identity != card.base:
-            raise ModelError(
-                f"The reward model was trained on the hidden states of another {settings.base}. Train again: clawback reward train."
-            )
-        on_states: list[Member] = [states(place) for place in places]
-        return Encoder(tuple(on_states), card.calibration, look, card.name), card
-    of_its_own: list[Member] = [
-        cross(str(place), max_length=settings.max_length, dropout=0.0, revision=None, local=True)
-        for place in places
-    ]
-    return Encoder(tuple(of_its_own), card.calibration, None, card.name), card
+    look = reader(settings)
+    if look.identity != card.base:
+        raise ModelError(
+            f"The reward model was trained on the hidden states of another {settings.base}. Train again: clawback reward train."
+        )
+
+    def member(place: Path) -> Member:
+        if not settings.fine_tuned:
+            return states(place)
+        encoder = cross(
+            str(place / ENCODER), max_length=settings.max_length, dropout=0.0, revision=None, local=True
+        )
+        return StackedMember(encoder, states(place), card.share)
+
+    return Encoder(tuple(map(member, places)), card.calibration, look, card.name), card
 
 
 def _whole(root: Path, card: Card) -> Path:

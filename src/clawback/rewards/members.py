@@ -2,7 +2,8 @@
 
 ``CrossMember``: an encoder that reads prompt and response together, [CLS] → dropout → linear → sigmoid (sentence-transformers'
 ``CrossEncoder``). ``StatesMember``: the same head on what a causal model makes of the response, its hidden states averaged over the
-tokens, beside the counts of everyday tokens and the answer's shape; the model itself is frozen.
+tokens, beside the counts of everyday tokens and the answer's shape; the model itself is frozen. ``StackedMember``: one of each, since from some
+dozens of ratings an encoder often learns nothing that the other does not read at once.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from numpy.typing import NDArray
 
 from clawback.errors import MissingExtra, ModelError
 from clawback.rewards.measures import Floats
-from clawback.rewards.state_features import Looks, shape
+from clawback.rewards.state_features import Looks, Pair, shape
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
     from torch import Tensor
 
 HEAD = "head.safetensors"
+ENCODER = "encoder"
+"""The folder of a stacked member's encoder, beside its head."""
 OURS = "sentence_transformers."
 """Where the parts of an encoder may come from."""
 
@@ -41,7 +44,23 @@ LENGTH = 12.0
 
 
 class Member(Protocol):
-    """One network, trained or not."""
+    """One network of the ensemble, as it is used."""
+
+    def rows(self, pairs: Sequence[Pair], looks: Looks) -> Sequence[Any]:
+        """What it is given of (prompt, response) pairs and of what a causal model made of them."""
+        ...
+
+    def predict(self, rows: Sequence[Any]) -> Floats:
+        """``[n]`` scores in (0, 1), without dropout."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Into an existing folder."""
+        ...
+
+
+class Trainable(Member, Protocol):
+    """A network that can be trained."""
 
     def parameters(self) -> list[Any]: ...
 
@@ -55,20 +74,16 @@ class Member(Protocol):
         """``[batch]`` scores in (0, 1), differentiable, with dropout."""
         ...
 
-    def predict(self, rows: Sequence[Any]) -> Floats:
-        """``[n]`` scores in (0, 1), without dropout."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Into an existing folder."""
-        ...
-
 
 class CrossMember:
     """Rows are (prompt, response)."""
 
     def __init__(self, model: CrossEncoder) -> None:
         self.model = model
+
+    def rows(self, pairs: Sequence[Pair], looks: Looks) -> Sequence[Any]:
+        del looks
+        return pairs
 
     def parameters(self) -> list[Any]:
         return list(self.model.parameters())
@@ -165,8 +180,8 @@ class Lens:
 
     centre: Floats  # [h]
     spread: Floats  # [h]
-    shape: Floats  # [9] mean of each number of the shape
-    shapes: Floats  # [9] its spread
+    shape: Floats  # [s] mean of each number of the shape
+    shapes: Floats  # [s] its spread
     tokens: NDArray[np.int64]  # [k] everyday tokens
     usual: Floats  # [k] mean of log(1 + count)
     varied: Floats  # [k]
@@ -193,7 +208,7 @@ class Lens:
         )
 
     def __call__(self, looks: Looks) -> Floats:
-        """``[n, h + 9 + k]``, float64."""
+        """``[n, h + s + k]``, float64."""
         # Beyond FURTHEST an answer is unlike all that were rated: it must not get there what nobody ever said.
         words = np.clip((_counts(self.tokens, looks.tokens) - self.usual) / self.varied, -FURTHEST, FURTHEST)
         states = np.clip((looks.states - self.centre) / self.spread, -FURTHEST, FURTHEST)
@@ -225,7 +240,7 @@ def _counts(tokens: NDArray[np.int64], answers: Sequence[Sequence[int]]) -> Floa
 
 
 class StatesMember:
-    """Rows are features ``[h + 9 + k]`` of a ``Lens``; a dropout and a linear layer are all there is to train."""
+    """Rows are features ``[h + s + k]`` of a ``Lens``; a dropout and a linear layer are all there is to train."""
 
     def __init__(self, lens: Lens, dropout: float) -> None:
         import torch
@@ -234,6 +249,10 @@ class StatesMember:
         size = len(lens.centre) + len(lens.shape) + len(lens.tokens)
         self.weight = torch.zeros(size, requires_grad=True)
         self.bias = torch.zeros(1, requires_grad=True)
+
+    def rows(self, pairs: Sequence[Pair], looks: Looks) -> Sequence[Any]:
+        del pairs
+        return list(self.lens(looks))
 
     def begin(self, rows: Floats, targets: Floats) -> None:
         """Start where the liked answers lie as seen from the disliked ones: the direction that ``similarity`` looks along, as steep as
@@ -292,3 +311,31 @@ def states(folder: Path) -> StatesMember:
             f"{folder / HEAD} cannot be read: {error}. Train again: clawback reward train."
         ) from error
     return member
+
+
+class StackedMember:
+    """``share`` of an encoder's score and the rest of that of a head on hidden states, both trained. Rows are (pair, features)."""
+
+    def __init__(self, encoder: CrossMember, head: StatesMember, share: float) -> None:
+        self.encoder, self.head, self.share = encoder, head, share
+
+    def rows(self, pairs: Sequence[Pair], looks: Looks) -> Sequence[Any]:
+        return list(zip(self.encoder.rows(pairs, looks), self.head.rows(pairs, looks), strict=True))
+
+    def predict(self, rows: Sequence[Any]) -> Floats:
+        one = self.encoder.predict([pair for pair, _ in rows])
+        other = self.head.predict([features for _, features in rows])
+        return np.asarray(self.share * one + (1 - self.share) * other, dtype=np.float64)
+
+    def save(self, folder: Path) -> None:
+        (folder / ENCODER).mkdir()
+        self.encoder.save(folder / ENCODER)
+        self.head.save(folder)
+
+
+def stacking(one: Floats, other: Floats, targets: Floats) -> float:
+    """The share of ``one`` in [0, 1] whose mixture with ``other`` is nearest to the targets ``[n]``, of predictions that neither was
+    fitted on: stacked regression (Wolpert 1992; with weights that are not negative, Breiman 1996)."""
+    apart = one - other
+    spread = float(apart @ apart)
+    return float(np.clip((targets - other) @ apart / spread, 0.0, 1.0)) if spread > 0 else 0.5
