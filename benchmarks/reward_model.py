@@ -7,6 +7,8 @@ other prompts: nothing in the test was seen in any way. The splits turn round, s
 ``length``: characters of the answer. ``similarity``: nearness to liked answers less that to disliked ones, on pooled hidden states.
 ``bag of words``: ridge regression on log word counts (λ = 300, the best of 30, 300 and 2,000 in a pilot). ``encoder``: ours, an ensemble of three.
 ``MiniLM`` (only with ``--minilm``): all-MiniLM-L6-v2, frozen, under a ridge whose strength is chosen by prompts within the training answers.
+``states`` (only with ``--states MODEL``): ours on the hidden states of that model in place of the embedded one's.
+``MiniLM, fine-tuned`` (only with ``--fine-tune``, slow): the product's way with an encoder, all-MiniLM-L6-v2 beside ours, one member, three epochs.
 ``small BERT`` (only with ``--small-bert``, slow): our training on a word-piece BERT with random weights.
 
 Intervals are 95 %, by drawing the 500 prompts again (paired: the same draws for all methods and splits). The spread over splits,
@@ -21,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,8 @@ ROOT = Path(__file__).parent.parent
 DATA = ROOT.parent / "shared" / "data" / "alpaca-eval-rated.jsonl"
 TESTED_MODELS, PROMPT_BLOCKS, TESTED_BLOCKS = 4, 5, 2
 RIDGE = 300.0
+READ = 256
+"""Tokens of an answer that a larger model reads."""
 
 
 @dataclass(frozen=True)
@@ -51,25 +55,40 @@ class Pool:
     rated: list[Rated]
     models: list[str]
     looks: Looks
+    others: Looks | None = None
+    """What another causal model makes of them."""
 
     def of(self, rows: Rows) -> list[Rated]:
         return [self.rated[i] for i in rows]
 
     def look(self, pairs: Sequence[tuple[str, str]]) -> Looks:
         """As the reader, from what was read already."""
+        return self._of(self.looks, pairs)
+
+    def look_otherwise(self, pairs: Sequence[tuple[str, str]]) -> Looks:
+        if self.others is None:
+            raise SystemExit("Name a model: --states MODEL")
+        return self._of(self.others, pairs)
+
+    def _of(self, looks: Looks, pairs: Sequence[tuple[str, str]]) -> Looks:
         place = {r.pair: i for i, r in enumerate(self.rated)}
         rows = [place[pair] for pair in pairs]
-        return Looks(self.looks.states[rows], [self.looks.tokens[i] for i in rows], self.looks.shapes[rows])
+        return Looks(looks.states[rows], [looks.tokens[i] for i in rows], looks.shapes[rows])
 
 
-def pool(path: Path, most: int | None) -> Pool:
+def pool(path: Path, most: int | None, states: str | None = None) -> Pool:
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
     if most:
         kept = sorted({line["prompt"] for line in lines})[:most]
         lines = [line for line in lines if line["prompt"] in set(kept)]
     rated = [Rated(line["prompt"], line["response"], float(line["score"])) for line in lines]
     print(f"reading {len(rated)} answers with the embedded model …", file=sys.stderr)
-    return Pool(rated, [line["model"] for line in lines], Reader("embedded")([r.pair for r in rated]))
+    pairs, models = [r.pair for r in rated], [line["model"] for line in lines]
+    here = Pool(rated, models, Reader("embedded")(pairs))
+    if states is None:
+        return here
+    print(f"reading them with {states} …", file=sys.stderr)
+    return replace(here, others=Reader(states, max_length=READ)(pairs))
 
 
 def split(here: Pool, number: int, seed: int) -> tuple[Rows, Rows]:
@@ -121,6 +140,22 @@ _SCORED: dict[tuple[int, int], Floats] = {}
 """By split: asked for twice where MiniLM is put beside it."""
 
 
+def by_states(here: Pool, train: Rows, test: Rows, seed: int) -> Floats:
+    made = encoders.fit(here.of(train), Settings(targets="ranks"), look=here.look_otherwise, seed=seed)
+    return made.encoder.score([r.pair for r in here.of(test)])
+
+
+def by_fine_tuned(here: Pool, train: Rows, test: Rows, seed: int) -> Floats:
+    from benchmarks import _minilm
+
+    with tempfile.TemporaryDirectory() as folder:
+        place = str(_minilm.unpacked(Path(folder)))
+        settings = Settings(encoder=place, targets="ranks", members=1, epochs=3, max_length=128)
+        made = encoders.fit(here.of(train), settings, look=here.look, seed=seed)
+        print(f"the encoder's share: {made.history[0]['share']:.2f}", file=sys.stderr)
+        return made.encoder.score([r.pair for r in here.of(test)])
+
+
 def by_small_bert(here: Pool, train: Rows, test: Rows, seed: int) -> Floats:
     from benchmarks import _small_bert
 
@@ -130,7 +165,7 @@ def by_small_bert(here: Pool, train: Rows, test: Rows, seed: int) -> Floats:
         settings = Settings(
             encoder=folder, targets="ranks", max_length=256, epochs=4, patience=1, learning_rate=2e-3
         )
-        made = encoders.fit(here.of(train), settings, seed=seed)
+        made = encoders.fit(here.of(train), settings, look=here.look, seed=seed)
         return made.encoder.score([r.pair for r in here.of(test)])
 
 
@@ -171,6 +206,8 @@ METHODS: dict[str, Callable[[Pool, Rows, Rows, int], Floats]] = {
     "similarity": by_similarity,
     "bag of words": by_words,
     "encoder": by_encoder,
+    "states": by_states,
+    "MiniLM, fine-tuned": by_fine_tuned,
     "small BERT": by_small_bert,
     "MiniLM": by_minilm,
     "MiniLM + encoder": by_both,
@@ -248,20 +285,32 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--draws", type=int, default=1000, help="bootstrap draws")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--small-bert", action="store_true")
+    parser.add_argument("--states", metavar="MODEL", help="also ours on the hidden states of this model")
+    parser.add_argument(
+        "--fine-tune", action="store_true", help="also all-MiniLM-L6-v2 as the product has it"
+    )
     parser.add_argument("--minilm", action="store_true", help="also all-MiniLM-L6-v2, frozen, under a ridge")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     if not options.data.is_file():
         print(f"Skipped: there is no {options.data}. Name the scored answers with --data.", file=sys.stderr)
         return 0
-    left_out = set() if options.small_bert else {"small BERT"}
-    names = [
-        n
-        for n in METHODS
-        if n not in left_out | (set() if options.minilm else {"MiniLM", "MiniLM + encoder"})
-    ]
+    asked = {
+        "states": bool(options.states),
+        "MiniLM, fine-tuned": options.fine_tune,
+        "small BERT": options.small_bert,
+        "MiniLM": options.minilm,
+        "MiniLM + encoder": options.minilm,
+    }
+    names = [name for name in METHODS if asked.get(name, True)]
     started = time.process_time()
-    found = run(pool(options.data, options.prompts), names, options.splits, options.seed, options.draws)
+    found = run(
+        pool(options.data, options.prompts, options.states),
+        names,
+        options.splits,
+        options.seed,
+        options.draws,
+    )
     found["cpu_seconds"] = time.process_time() - started
     results = ROOT / "bench-results"
     results.mkdir(exist_ok=True)

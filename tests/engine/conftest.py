@@ -65,6 +65,7 @@ def config(family):
     moe = {"num_experts_per_tok": 2}
     return {
         "llama": lambda: t.LlamaConfig(**common, tie_word_embeddings=True),
+        "deep": lambda: t.LlamaConfig(**common | {"num_hidden_layers": 9}, tie_word_embeddings=True),
         "qwen3": lambda: t.Qwen3Config(**common, head_dim=16),
         "qwen3_moe": lambda: t.Qwen3MoeConfig(
             **common, **moe, head_dim=8, num_experts=4, moe_intermediate_size=24, norm_topk_prob=True

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 AT_ONCE = 32
 LONGEST_PROMPT = 128
 """Tokens of the prompt that are read: the response is what is graded."""
-LAYERS = 1
-"""From the last one back; their means are laid side by side."""
+DEPTH = 2 / 3
+"""Of its layers, after which a model is read: what an answer is like is in the middle ones, the next token in the last
+(docs/benchmarks/reward-model.md; Skean et al. 2025, "Layer by Layer")."""
+SHALLOW = 8
+"""Layers under which it is read after the last one: the embedded model is."""
 
 
 class Reader:
@@ -37,7 +40,7 @@ class Reader:
         return engine.load(self.base, revision=self.revision)
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> Looks:
-        """States ``[n, LAYERS · hidden]`` and token ids; an answer without tokens has zeros."""
+        """States ``[n, hidden]`` and token ids; an answer without tokens has zeros."""
         import numpy as np
 
         from clawback.rewards.state_features import Looks, shape
@@ -64,7 +67,7 @@ class Reader:
         return Looks(np.array([rows[i] for i in range(len(asked))]), [one.response for one in asked], shapes)
 
     def _states(self, asked: Sequence[Any]) -> Any:
-        """``[n, LAYERS · hidden]`` float64 of one batch."""
+        """``[n, hidden]`` float64 of one batch."""
         import torch
 
         lengths = [len(one.prompt) + len(one.response) for one in asked]
@@ -77,11 +80,13 @@ class Reader:
         device = self.policy.device
         inner: Any = self.policy.model
         with torch.no_grad(), self.policy.base():
-            layers = inner.base_model(
+            hidden = inner.base_model(
                 input_ids=ids.to(device),
                 attention_mask=there.to(device),
                 output_hidden_states=True,
                 use_cache=False,
-            ).hidden_states[-LAYERS:]
+            ).hidden_states
+        layers = len(hidden) - 1  # the first are the embeddings
+        layer = hidden[-1 if layers < SHALLOW else round(DEPTH * layers)]
         weights = (answer / answer.sum(1, keepdim=True).clamp(min=1))[:, None]  # [n, 1, time]
-        return torch.cat([(weights @ layer.float().cpu())[:, 0] for layer in layers], 1).double().numpy()
+        return (weights @ layer.float().cpu())[:, 0].double().numpy()
