@@ -245,6 +245,28 @@ def test_the_value_head_learns_and_its_loss_leaves_the_adapter_alone(folders):
     assert any(p.grad is not None and p.grad.abs().max() > 0 for p in policy.model.parameters())
 
 
+def test_each_round_of_ppo_reads_its_answers_once(folders, monkeypatch):
+    """And scores them then as another pass would; before anything is learned nothing is read again."""
+    policy = engine.load(str(folders("llama")))
+    policy.attach(rank=4, alpha=4, seed=0)
+    plan = plan_for(TrainingRun(policy, make_samples(), recipe(policy, "ppo", batch=12)))
+    source, read = plan.source, []
+    hidden = policy.scorer.hidden
+    monkeypatch.setattr(policy.scorer, "hidden", lambda encoded: read.append(len(encoded)) or hidden(encoded))
+    first = [example.old for example in source.examples(0)]
+    assert read == []
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if "lora_B" in name:
+                parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+    examples = source.examples(1)
+    assert read == [12]
+    expected = policy.scorer([example.encoded for example in examples])
+    found = torch.cat([example.old for example in examples])
+    torch.testing.assert_close(found, expected.logprobs, atol=1e-5, rtol=0)
+    assert not torch.allclose(found, torch.cat(first), atol=1e-3)
+
+
 def test_fisher_products_against_the_jacobian_of_the_logits(folders):
     policy = engine.load(str(folders("llama")))
     policy.attach(rank=2, alpha=2, seed=0)

@@ -162,6 +162,12 @@ class Scorer:
                 states[index] = part
         return torch.cat([state for state in states if state is not None])
 
+    def of_hidden(self, encoded: Sequence[Encoded], states: Tensor) -> Scored:
+        """Log-probs from the states [N, H] that ``hidden`` gave, without another pass. Needs ``fused_head``."""
+        lengths = tuple(len(one.response) for one in encoded)
+        targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
+        return Scored(logprobs(self.head, states, targets)[0], lengths)
+
     @property
     def head(self) -> Head:
         """The LM head as it stands, at the scorer's temperature. Only valid where ``fused_head`` is true."""

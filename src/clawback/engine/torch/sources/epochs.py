@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from clawback.engine.torch.loop.value_head import ValueHead
+from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.models.policy import Policy
+from clawback.engine.torch.scoring.logprobs import Scored
 from clawback.engine.torch.sources.examples import Example, Ratings
 
 _MADE = ("old", "token_advantages", "returns", "old_values")
@@ -55,7 +57,9 @@ class Rounds(Ratings):
     @torch.no_grad()
     def _begun(self, examples: Sequence[Example], keep_old: bool) -> list[Example]:
         """The examples as a round begins."""
-        scored = self._policy.scorer([example.encoded for example in examples])
+        if keep_old and all(one.teacher is None for one in examples):
+            return list(examples)  # nothing would come of another pass
+        scored = self._scored([example.encoded for example in examples])
         now = scored.logprobs.cpu().split(list(scored.lengths))
         return [
             dataclasses.replace(
@@ -65,6 +69,9 @@ class Rounds(Ratings):
             )
             for one, values in zip(examples, now, strict=True)
         ]
+
+    def _scored(self, encoded: Sequence[Encoded]) -> Scored:
+        return self._policy.scorer(encoded)
 
     def _set(self, examples: Sequence[Example]) -> None:
         self._all = list(examples)
@@ -93,7 +100,8 @@ class Valued(Rounds):
         self._lengths = [len(places) for places in self._kept]
         self._segment = torch.repeat_interleave(torch.arange(len(examples)), torch.tensor(self._lengths))
         self._rewards = torch.tensor([example.advantage for example in examples])
-        states = self._states()
+        self._hidden = self._read()
+        states = self._written_states()
         self.critic = ValueHead(states.shape[1]).to(states.device)
         nothing = torch.zeros(len(self._segment))
         _, hoped = self._algorithm.credit(self._rewards, nothing, self._segment)
@@ -101,8 +109,10 @@ class Valued(Rounds):
 
     @torch.no_grad()
     def _begun(self, examples: Sequence[Example], keep_old: bool) -> list[Example]:
+        if self._round >= 0:  # else nothing has been learned since they were read
+            self._hidden = self._read()
         begun = super()._begun(examples, keep_old)
-        values = self.critic(self._states()).cpu()
+        values = self.critic(self._written_states()).cpu()
         advantages, returns = self._algorithm.credit(self._rewards, values, self._segment)
         columns = [self._whole(begun, column) for column in (advantages, returns, values)]
         return [
@@ -111,10 +121,18 @@ class Valued(Rounds):
         ]
 
     @torch.no_grad()
-    def _states(self) -> Tensor:
-        """[N, H] of all tokens that the policy wrote, as it is now."""
+    def _read(self) -> Tensor:
+        """[N, H] of all tokens of all answers, as the policy is now."""
+        return self._policy.scorer.hidden([example.encoded for example in self._all])
+
+    def _scored(self, encoded: Sequence[Encoded]) -> Scored:
+        scorer = self._policy.scorer
+        return scorer.of_hidden(encoded, self._hidden) if scorer.fused_head else scorer(encoded)
+
+    def _written_states(self) -> Tensor:
+        """[N, H] of the tokens that the policy wrote."""
         lengths = [len(example.encoded.response) for example in self._all]
-        parts = self._policy.scorer.hidden([example.encoded for example in self._all]).split(lengths)
+        parts = self._hidden.split(lengths)
         chosen = [part[places.to(part.device)] for part, places in zip(parts, self._kept, strict=True)]
         return torch.cat(chosen).float()
 
