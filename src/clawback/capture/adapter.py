@@ -1,6 +1,7 @@
-"""What an agent needs to be one of ours: to be set up, to be taken out again, and its events read.
+"""The interface of an agent integration: install Clawback's hooks, remove them, and parse the agent's events.
 
-A new agent is one file with a class like this, found under the entry point ``clawback.agents``; docs/agents.md shows one whole.
+A new agent is one file with such a class, registered under the entry point ``clawback.agents``;
+docs/agents.md shows a complete example.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which conversation a request goes on with, and whether it is the person's own or an agent's errand.
+"""Which conversation a request continues, and whether it is the user's own or an agent's background request.
 
-A conversation *stands* somewhere after each of its responses: at the hash of everything said so far. A request whose
-messages begin with a known place goes on from there, whoever sent it, however often it is sent again. System messages
-do not count, for agents put the date into them; nor does how a text is cut into blocks.
+After each of its responses a conversation has a *place*: the hash of everything said so far. A request whose
+messages begin with a known place continues from there, whoever sent it and however often it is sent. System
+messages do not count, because agents put the date into them; nor does how a text is cut into blocks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gemini CLI: hooks in its ``settings.json``. An agent added by one file: docs/agents.md goes through it."""
+"""The Gemini CLI integration: hooks in its ``settings.json``. An example of an agent added by one file: docs/agents.md explains it."""
 
 from __future__ import annotations
 

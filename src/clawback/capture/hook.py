@@ -1,7 +1,8 @@
-"""The door for agents' hooks: ``clawback-hook AGENT`` reads one event from stdin.
+"""The entry point of agents' hooks: ``clawback-hook AGENT`` reads one event from stdin.
 
-An agent is never held up or broken by us: whatever happens the exit code is 0, with one line in ``logs/hooks.log``
-when something was wrong. It runs on every prompt and answer, so only what one row needs is imported.
+Hooks never block or break the agent: whatever happens the exit code is 0, with one line in ``logs/hooks.log``
+when something was wrong. A hook runs on every prompt and answer, so only what storing one row needs is
+imported.
 """
 
 from __future__ import annotations

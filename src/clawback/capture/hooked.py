@@ -1,4 +1,4 @@
-"""Agents whose hooks stand in a JSON file, in the shape that Claude Code gave them: ``{"hooks": {EVENT: [{"hooks": [ENTRY]}]}}``."""
+"""A base class for agents whose hooks are kept in a JSON file of Claude Code's shape: ``{"hooks": {EVENT: [{"hooks": [ENTRY]}]}}``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Turns from files and to files: JSONL with feedback, and the transcripts that Claude Code keeps.
+"""Import and export of turns: JSONL with feedback, and the transcripts that Claude Code keeps.
 
-A JSONL line is ``{"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit", "critique", …}``.
-Every line is named by a hash of what it says, so that the same file twice brings nothing twice.
+A JSONL line is ``{"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit", "critique",
+…}``. Every line is identified by a hash of its content, so that importing the same file twice adds nothing.
 """
 
 from __future__ import annotations

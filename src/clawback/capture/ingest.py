@@ -1,7 +1,8 @@
-"""The one door: what an agent tells becomes rows, and a command becomes a sentence. Every adapter's events come through here.
+"""Stores what agents report: events become rows, and a command is answered with a sentence. Every adapter's events come through here.
 
-A rating reaches the answer that it was meant for, or none. An answer is known by the places where it stands: the
-prompt that it answers, the message that shows it. What is said about a place before its answer is here waits for it.
+A rating is applied to the answer that it was meant for, or to none. An answer is identified by its places:
+the prompt that it answers, the message that shows it. Feedback on a place whose answer has not arrived yet
+waits for it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """``$CLAWBACK_HOME/clawback-hook``: the small program that agents run on each event.
 
-Where our server runs the event goes there, which takes some milliseconds; else a Python of its own is started. A server that
-has died without a word is noticed by its refusal, one that hangs by its silence of a quarter of a second (it is then not asked for a
-minute), and Python takes over: the event is never lost in between, and what a server that wakes up does with it once more changes
-nothing. Where Clawback itself is gone, the agent goes on, and its person is told once a day.
+If our server runs, the event goes there, which takes a few milliseconds; otherwise the program starts a
+Python of its own. It notices a server that has died by the refused connection, and one that hangs by a
+quarter of a second without an answer (it is then not asked for a minute); Python then takes over. So no event
+is lost, and if the server wakes up and handles it once more, nothing changes. Where Clawback itself has been
+removed, the agent goes on, and its user is told once a day.
 """
 
 from __future__ import annotations

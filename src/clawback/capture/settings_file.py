@@ -1,7 +1,7 @@
-"""Other programs' settings: changed in one rename, and given back byte for byte as they were found.
+"""Changes to other programs' settings files: written in one rename, and restored byte for byte.
 
-What a file held before is kept under ``$CLAWBACK_HOME/installed/``. Untouched since, it is put back as it was; changed since,
-whoever changed it must take out only what is ours.
+The previous content of a file is kept under ``$CLAWBACK_HOME/installed/``. If nobody else has changed the
+file since, it is restored as it was; otherwise the caller must take out only what is ours.
 """
 
 from __future__ import annotations

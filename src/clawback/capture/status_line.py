@@ -1,4 +1,4 @@
-"""One line for an agent's status bar: which version answers, and how far it is to the next run."""
+"""One line for an agent's status bar: the version that answers, and the number of ratings until the next run."""
 
 from __future__ import annotations
 

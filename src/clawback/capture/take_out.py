@@ -1,6 +1,7 @@
-"""Take Clawback's hooks out of agents' settings: ``python3 remove-hooks.py HOME``.
+"""Remove Clawback's hooks from agents' settings: ``python3 remove-hooks.py HOME``.
 
-A copy of this file is beside the program that the hooks run, for the day when Clawback itself is gone: it imports nothing of ours.
+A copy of this file is kept beside the program that the hooks run, in case Clawback itself has been removed:
+it imports nothing of ours.
 """
 
 import json

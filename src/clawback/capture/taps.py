@@ -1,7 +1,8 @@
-"""``/rl …`` where the answer appears: which answer is meant, and what becomes of a rating whose answer does not come.
+"""``/rl …`` commands: which answer is meant, and what happens to a rating whose answer does not arrive.
 
-The last answer that the person saw is meant. Where it is on its way the rating waits for it; where it was cut short, what there is of it
-is recorded and rated; where there is nothing of it, that is said. A rating that waited in vain is told of at the next command.
+The last answer that the person saw is meant. If it has not arrived yet, the rating waits for it; if it was
+cut short, the part that exists is recorded and rated; if there is nothing, the person is told. A rating that
+waited in vain is reported at the next command.
 """
 
 from __future__ import annotations

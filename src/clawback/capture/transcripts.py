@@ -1,7 +1,8 @@
-"""What an agent's own record of a session says: what was asked, in which words, what was answered, and how it ended.
+"""Reads an agent's own record of a session: what was asked, in which words, what was answered, and how it ended.
 
-Hooks tell less: an interrupted answer has no event, of several text blocks they bring the last, and a message that was queued while the
-agent was at work has no event of its own. Claude Code's last message is often not in its record yet when ``Stop`` fires.
+Hooks report less: there is no event for an interrupted answer, only the last of several text blocks, and no
+event for a message that was queued while the agent was at work. Claude Code's last message is often not in
+its record yet when ``Stop`` fires.
 """
 
 from __future__ import annotations

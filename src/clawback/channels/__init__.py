@@ -1,6 +1,7 @@
-"""Bots of our own for Slack, Discord and Telegram, and the tools that MCP clients see.
+"""Chat bots for Slack, Discord and Telegram, and the tools that MCP clients see.
 
-A bot asks the running server, which records the turn, and hands what people say about an answer to the one door.
+A bot asks the running server, which records the turn, and passes what people say about an answer to
+``capture.ingest``.
 """
 
 from __future__ import annotations

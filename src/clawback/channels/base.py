@@ -1,8 +1,8 @@
-"""What every channel does with what it hears. A platform's file speaks the platform's protocol and nothing else.
+"""What all chat channels have in common. A platform's own file only speaks the platform's protocol.
 
-Who is who: **owners** may ask and rate everywhere, and give the orders that the settings allow; who is **allowed** may ask,
-and rate in direct messages; everybody else is not answered. The state is in the store: a bot that is started again knows
-every answer that it gave.
+**Owners** may ask and rate everywhere, and give the commands that the settings allow; people who are
+**allowed** may ask, and rate in direct messages; nobody else is answered. The state is in the store: after a
+restart a bot still knows every answer that it gave.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One bot in the foreground, until it is told to stop."""
+"""Runs one bot in the foreground until it is told to stop."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Slack, by Bolt in Socket Mode: events come over a connection that the bot opens, so no port is opened here.
+"""The Slack bot, by Bolt in Socket Mode: events come over a connection that the bot opens, so no port is opened here.
 
-In a channel the bot answers in the thread of the message that mentions it; a thread is a conversation of its own.
+In a channel the bot answers in the thread of the message that mentions it; a thread is a conversation of its
+own.
 """
 
 from __future__ import annotations

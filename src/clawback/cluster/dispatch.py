@@ -1,7 +1,8 @@
-"""Work handed out to workers that may die at any instant. Nothing of Ray is known here.
+"""Distributes work to workers that may die at any moment. Independent of Ray.
 
-A unit of work is named by what it is made of, and doing it twice gives the same: so whatever a dead worker had goes to another, and an answer that
-comes a second time is let go. Nobody is given more than ``most`` units ahead of their answers. Where no worker is left, the caller does the work.
+A unit of work is named by its content, and repeating it gives the same result: so the units of a dead worker
+go to another one, and a result that arrives a second time is dropped. No worker holds more than ``most``
+unfinished units. Where no worker is left, the caller does the work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What draws on another machine: the same base, the adapter that a unit names, the random numbers that it brings along."""
+"""The sampler on a worker machine: the same base, the adapter that a unit names, and the random numbers that come with it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Answer, rate, train, judge, go live: through the same calls as everything else, with a person who has a hidden taste.
+"""The demo's loop: answer, rate, train, judge, go live, by the same calls as everything else.
 
-Nothing is simulated but the person: turns are captured in a real store, each tap is a row, the run is the one that
-``clawback train`` makes, the gate decides, and the live version answers the next round.
+Only the person, who has a hidden taste, is simulated: turns are captured in a real store, each rating is a
+row, the run is the one that ``clawback train`` makes, the gate decides, and the live version answers the next
+round.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""What the demo is played in: what is asked, and by whom. Facts and fourteen tastes for the embedded model; for any other, everyday
-questions of our own and a few tastes that can be seen in any text."""
+"""The questions and the simulated people of the demo.
+
+For the embedded model: facts and fourteen tastes. For any other model: everyday questions, and a few tastes
+that can be seen in any text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole run on episodes: what plays is handed in, a PEFT folder comes out."""
+"""A whole training run on episodes: takes a function that collects episodes, writes a PEFT folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole run: samples in, a PEFT folder out."""
+"""A whole training run on feedback: samples in, a PEFT folder out."""
 
 from __future__ import annotations
 

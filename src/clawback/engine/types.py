@@ -1,4 +1,4 @@
-"""What goes in and out of the engine. Plain records, no torch."""
+"""The records that go in and out of the engine. No torch."""
 
 from __future__ import annotations
 
