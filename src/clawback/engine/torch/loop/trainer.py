@@ -1,9 +1,9 @@
-"""The one training loop. It takes a source of examples, an algorithm and callbacks, and knows nothing else.
+"""The training loop, the only one. It takes a source of examples, an algorithm and callbacks, and knows nothing else.
 
-A step: examples from the source → log-probs → loss → gradient → clip → AdamW. Around it stand three guards that end
-a run and put the last good weights back: a loss or gradient that is not finite, answers that have drifted too far
-from the base, and rewards of fresh answers that fall. And a checkpoint, from which a killed run goes on to the same bits: nothing in
-a step depends on anything but the checkpoint, the seed and the number of the step.
+A step: examples from the source → log-probs → loss → gradient → clip → AdamW. Three guards end a run and
+restore the last good weights: a loss or gradient that is not finite, answers that have drifted too far from
+the base, and falling rewards of fresh answers. An interrupted run resumes from its checkpoint with
+bit-identical results: a step depends only on the checkpoint, the seed and the number of the step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""LoRA adapters: which layers they go to, and how they are read from and written to a folder safely.
+"""LoRA adapters: which layers get one, and how they are read from and written to a folder safely.
 
-A folder is what PEFT reads and writes (``adapter_model.safetensors``, ``adapter_config.json``) with ``clawback.json`` beside
-it, which says by fingerprint which base it was made for. Before anything of a folder is used, its tensors are held
-against the base: names, shapes, finite values.
+A folder is what PEFT reads and writes (``adapter_model.safetensors``, ``adapter_config.json``) with
+``clawback.json`` beside it, which identifies the base that it was made for by fingerprint. Before anything of
+a folder is used, its tensors are checked against the base: names, shapes, finite values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A policy: a base model with, or without, an adapter. What answers, and what is trained."""
+"""``Policy``: a base model with or without an adapter. It answers, and it is what training changes."""
 
 from __future__ import annotations
 

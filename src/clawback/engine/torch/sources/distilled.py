@@ -1,8 +1,10 @@
-"""What the base says under an instruction becomes what the policy says without it: context distillation of the answers graded best.
+"""Context distillation: what the base answers under an instruction, the policy learns to answer without it.
 
-Of several answers to a prompt that were drawn under the sentence, and the base's own, the one is taken that is graded best; if it ended, goes round
-in no circles, beats what the base is expected to say, and is still about what was asked. The policy learns it after the prompt *without* the
-sentence (``rl.algorithms.raft``), and then the best of what it says by itself (``raft_rounds.py``). Answers of the base with nothing to gain but their KL are dealt between, to hold the policy where it should not move.
+Several answers to a prompt are drawn under the instruction, and the base's own are added. The best-graded one
+is chosen if it ended, does not repeat itself, beats what the base is expected to say, and is still about the
+question. The policy learns it after the prompt *without* the instruction (``rl.algorithms.raft``), and then
+the best of its own answers (``raft_rounds.py``). Base answers with zero reward, which only carry the KL
+penalty, are mixed in to keep the policy from moving elsewhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the training loop eats: answers with their advantages, and sources that hand them out step by step."""
+"""The training loop's input: answers with their advantages, and sources that supply them step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are drawn, read by the base, and graded: what rollouts, instructions and distillation have in common."""
+"""Sampling, scoring by the base, and grading of answers: what rollouts, instructions and distillation share."""
 
 from __future__ import annotations
 

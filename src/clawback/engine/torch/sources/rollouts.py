@@ -1,4 +1,4 @@
-"""Fresh answers of the policy, drawn and graded round by round, and handed out as examples (``plan.py`` says what for)."""
+"""Rollouts: fresh answers of the policy, sampled and graded round by round, as training examples (``plan.py`` describes their use)."""
 
 from __future__ import annotations
 
