@@ -1,4 +1,4 @@
-"""One tree of errors. Each message says what happened, to what, and what to do about it.
+"""The tree of Clawback's errors. Each message says what happened, to what, and what to do about it.
 
 Only the CLI and the HTTP layer turn these into exit codes and statuses.
 """

@@ -1,7 +1,7 @@
-"""The one interface of environments: messages in, messages out, one instance an episode.
+"""The interface of all environments: messages in, messages out, one instance per episode.
 
-An *environment set* is what a plugin (entry point group ``clawback.environments``) gives: its tasks, and an
-instance for each episode. The instance is async so that many episodes wait for their worlds at once.
+An *environment set* is what a plugin (entry point group ``clawback.environments``) provides: its tasks, and an
+instance for each episode. The instance is async so that many episodes can wait for their environments at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Before and after on held-out tasks, and what may be said about the difference."""
+"""Evaluation on held-out tasks before and after training, and how certain the difference is."""
 
 from __future__ import annotations
 

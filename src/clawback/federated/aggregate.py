@@ -1,4 +1,4 @@
-"""Many updates become one: pure functions on arrays.
+"""Combines many clients' updates into one, by pure functions on arrays.
 
 An ``Update`` is, for each adapted layer, B [out, rank] and A [rank, in] with the scale s: ΔW = s·B·A.
 

@@ -1,6 +1,6 @@
-"""How much a judge's vote is worth to *this* person, and a person's rating where several rate: from the turns that both have spoken about.
+"""Weights for judges' votes and for several people's ratings, from the turns that both have rated.
 
-**Judges.** A judge is as good as it is on the sign where it is worse. With ``n₊`` common turns that the person liked, of which the judge
+**Judges.** A judge's weight follows from the sign on which it does worse. With ``n₊`` common turns that the person liked, of which the judge
 voted +1 on ``a₊``, and the same for what they disliked, each rate has a Beta posterior (prior Beta(10, 6), mean 0.625):
 
     p± = (10 + a±) / (16 + n±)          mean of Beta(10 + a±, 6 + n± − a±)

@@ -1,4 +1,4 @@
-"""``/rl good``: the small language in which people rate where the answer appears, the same in every agent and channel."""
+"""The ``/rl good`` command language: people rate where the answer appears, in the same way in every agent and channel."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A judge model on the network, asked one thing at a time: OpenAI's or Anthropic's dialect, by the standard library alone.
+"""A judge model on the network, in OpenAI's or Anthropic's dialect, by the standard library alone.
 
-Every call counts against one ``Budget`` (calls, seconds, tokens), is bounded in time and size, and is repeated with growing
-pauses where repeating can help. Redirects are not followed: the key must not travel to an address that nobody named.
+Every call counts against one ``Budget`` (calls, seconds, tokens), is bounded in time and size, and is
+repeated with growing pauses where repeating can help. Redirects are not followed: the key must not go to an
+address that nobody configured.
 """
 
 from __future__ import annotations

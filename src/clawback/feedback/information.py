@@ -1,14 +1,14 @@
-"""What to ask about next: the turn, or the pair, whose rating tells most.
+"""Active learning: chooses the turn, or the pair, whose rating is the most informative.
 
-What is believed of the candidates' expected ratings is taken as a Gaussian with mean ``m [n]`` and covariance
-``K [n, n]`` (``rewards.acquisition``). A rating is that plus noise of variance ``σ²``. Two ways to count what an answer tells:
+The belief about the candidates' expected ratings is a Gaussian with mean ``m [n]`` and covariance
+``K [n, n]`` (``rewards.acquisition``). A rating is that plus noise of variance ``σ²``. Two measures of what a rating tells:
 
     variance      Σ_j K_ji² / (K_ii + σ²)          by how much a rating of i shrinks the variance of all (Cohn et al. 1996)
     information   H[Φ(m/√(σ² + v))] − E_f H[Φ(f/σ)]   in bits, with f ~ N(m, v): what a tap good/bad tells of i
                                                   (BALD: Houlsby et al. 2011, eq. 2; the expectation by Gauss–Hermite quadrature)
 
 Turns are chosen by ``variance``, since a rating is asked for to learn about the others; pairs by ``information``, since the answer is a
-tap on the difference. In a batch each choice is made as if the ones before had been answered (K conditioned on them), so that near
+rating of the difference. In a batch each choice is made as if the ones before had been answered (K conditioned on them), so that near
 copies are not asked about twice. Where nothing is known yet: the newest unrated turns, one a conversation first, short ones last (``newest``).
 """
 

@@ -1,4 +1,4 @@
-"""Who rates (``feedback.source``), how much, how consistently, and how far they agree with each other."""
+"""Statistics of the raters (``feedback.source``): how much they rate, how consistently, and how far they agree."""
 
 from __future__ import annotations
 

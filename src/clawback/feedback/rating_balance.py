@@ -1,4 +1,4 @@
-"""Is there enough to learn from, and is it of both signs?"""
+"""Checks whether there are enough ratings to learn from, good and bad ones."""
 
 from __future__ import annotations
 
