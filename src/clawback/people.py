@@ -1,7 +1,8 @@
-"""Many people on one server: a home for each under one root, and a token that says whose it is.
+"""Several people on one server: each has a home under a common root, and a token that identifies it.
 
-``ROOT/people/NAME`` is a home like any other: `CLAWBACK_HOME=ROOT/people/ada clawback status` looks into it. A token is ``NAME.SECRET``, so that whom
-it belongs to is read from itself and proven by that home alone: no table of tokens, however many people there are.
+``ROOT/people/NAME`` is a home like any other: `CLAWBACK_HOME=ROOT/people/ada clawback status` shows it. A
+token is ``NAME.SECRET``, so that its owner is read from the token itself and checked against that home alone:
+there is no table of tokens, however many people there are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a hosted run has asked for: written down before it is sent, so that whoever goes on asks for the same and pays nothing twice.
+"""The journal of a hosted run: every request is written down before it is sent, so that a resumed run pays nothing twice.
 
-A trainer does the requests of a model in the order of their numbers, and one that comes again under its number is not done again. So a number is given to
-a request by its name, once, and is on the disk before the request leaves. The file also holds the account.
+A trainer executes the requests of a model in the order of their numbers, and does not repeat a request whose
+number it has seen. So each request gets a number by its name, once, and the number is on disk before the
+request is sent. The file also holds the account.
 """
 
 from __future__ import annotations

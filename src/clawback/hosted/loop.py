@@ -1,4 +1,4 @@
-"""The steps of a run on a hosted trainer, its guards, and how it is gone on with. ``training.py`` has the whole run."""
+"""The training steps of a run on a hosted trainer, its guards, and how it is resumed. ``training.py`` has the whole run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A policy whose weights are elsewhere: its tokenizer and chat template are here, its log-probs are asked for.
+"""A policy whose weights are elsewhere: tokenizer and chat template are local, log-probs come from the trainer.
 
-It has of ``engine``'s Policy what runs on ratings need, under the same names, so that samples, advantages, teachers and references are made by the same
-code (``sources/ratings.py``). The reference is the model before its first step: a fresh adapter changes nothing.
+It has the part of the engine's ``Policy`` that runs on ratings need, under the same names, so that samples,
+advantages, teachers and references are made by the same code (``sources/ratings.py``). The reference is the
+model before its first step: a fresh adapter changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes to a trainer and comes back, in Tinker's words, and the verbs that every such trainer has. Plain records, no HTTP, no torch."""
+"""The records that go to a trainer and come back, in Tinker's terms, and the verbs that every such trainer has. No HTTP, no torch."""
 
 from __future__ import annotations
 

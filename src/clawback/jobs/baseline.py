@@ -1,4 +1,4 @@
-"""Teacher answers: a stronger model answers a file of prompts, each answer stored as it comes, none paid for twice."""
+"""Teacher answers: a stronger model answers a file of prompts. Each answer is stored as it arrives, and none is paid for twice."""
 
 from __future__ import annotations
 

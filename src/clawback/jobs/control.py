@@ -1,4 +1,4 @@
-"""Stopping a run of this or another process, and finding the one that can be gone on with."""
+"""Stopping a run of this or another process, and finding the run that can be resumed."""
 
 from __future__ import annotations
 

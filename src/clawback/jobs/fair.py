@@ -1,7 +1,8 @@
-"""Whose training run is next, where many people share a machine: who has had the least of it lately, and of those the one who waits longest.
+"""Fair scheduling of training runs where many people share a machine: the next run goes to whoever has used the least lately.
 
-Who waits is a file each, so a restart forgets nobody and asking again changes nothing. What somebody has had is counted in seconds and halves
-with every day, so whoever rated much last week is not behind for ever.
+Ties go to whoever has waited longest. Each waiting person is a file, so a restart forgets nobody and asking
+again changes nothing. Use is counted in seconds and halves with every day, so whoever rated much last week is
+not at a disadvantage for ever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A round of a federation on this machine: learn B or A from one's own ratings, put the change into the shared folder, combine, take what came of it."""
+"""A federated round on this machine: train B or A on one's own ratings, share the change, combine, adopt the result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Forgetting as one piece of work: measure what the versions make of it, delete it, train without it, measure again.
+"""Forgetting as one job: measure how well versions remember the data, delete it, train without it, measure again.
 
-The words are in this process's memory alone while it lasts; what is left afterwards is figures.
+During the job the text is in this process's memory alone; only figures are left afterwards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which turns are worth a rating, and what becomes of those that nobody rates."""
+"""Which turns are worth a rating, and what happens to those that nobody rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into a run: the settings of how it is made, the feedback that can be learned from now, the prompts, the model."""
+"""The inputs of a run: its settings, the feedback that can be learned from now, the prompts, the model."""
 
 from __future__ import annotations
 

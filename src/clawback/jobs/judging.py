@@ -1,6 +1,6 @@
-"""A pass of the judge: which model is asked, what it may cost, and one pass at a time.
+"""A pass of the judge: which model is used, what it may cost, and a lock so that only one pass runs at a time.
 
-Only here do the live policy and the judge meet: ``feedback`` asks a callable and knows no engine.
+Only here do the live policy and the judge meet: ``feedback`` calls a function and knows no engine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Who answers while prompts are tried, and a meter on it: no call is made that a limit of the settings would be broken by.
+"""The model that answers while prompts are tried, with a meter: a call that would exceed a limit of the settings is not made.
 
-A search that was stopped has spent something already: its meter begins there, and the gate's answers that were paid for are kept like the search's.
+After a stop the meter continues from what the search has already spent, and the gate's paid answers are kept
+like the search's.
 """
 
 from __future__ import annotations

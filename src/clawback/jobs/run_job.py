@@ -1,4 +1,4 @@
-"""What a run on feedback and a run on episodes share: its folder, how far it is, how it ends when it does not end well."""
+"""What runs on feedback and runs on episodes share: the run's folder, its progress, and how failures are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``clawback init`` does: look at the machine, propose, say what will change, change it, take it out again."""
+"""The work of ``clawback init``: inspect the machine, propose settings, show the changes, make them, and undo them."""
 
 from __future__ import annotations
 

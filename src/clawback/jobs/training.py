@@ -1,8 +1,8 @@
-"""The run itself: feedback → samples → train → candidate → gate → live, one at a time.
+"""A training run on feedback: feedback → samples → train → candidate → gate → live, one at a time.
 
-Every step is entered in the store before the next begins, so a run that was killed anywhere is taken up where it was:
-the lock is the operating system's and dies with its process, and whoever holds it knows that a run which is still marked as
-running has nobody working on it.
+Every step is recorded in the store before the next begins, so a run that was killed anywhere resumes where it
+was: the lock is the operating system's and is released when its process dies, and whoever holds it knows that
+a run which is still marked as running has no live process.
 """
 
 from __future__ import annotations

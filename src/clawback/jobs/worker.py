@@ -1,6 +1,7 @@
-"""The background process: ``python -m clawback.jobs.worker HOME [--if-due] [--seed=N] …`` trains once, politely, and logs what came of it.
+"""The background process: ``python -m clawback.jobs.worker HOME [--if-due] [--seed=N] …`` trains once, at low priority, and logs the result.
 
-With ``--if-due`` only where enough is fresh; where there is enough to judge a version that waits, but not for a run, it is judged.
+With ``--if-due`` it trains only if there is enough fresh feedback; if there is only enough to judge a version
+that waits, it judges that version.
 """
 
 from __future__ import annotations

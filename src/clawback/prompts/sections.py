@@ -1,4 +1,4 @@
-"""A prompt's text and its sections, both ways.
+"""Conversion between a prompt's text and its sections.
 
 The text is what a person edits and what is kept in a file; the sections are what a search changes one at a time::
 

@@ -1,7 +1,8 @@
-"""What a search over prompts works with: examples, what came of one, requests for a better prompt, and what was proposed.
+"""The types of a prompt search: examples, their outcomes, requests for a better prompt, and proposals.
 
-The seams of the room are two functions. ``Evaluate`` tries a prompt on an example; ``Propose`` makes a new prompt from what went
-wrong. Everything a search does is put together from these two, so that any model, judge or person stands behind them.
+Its interfaces are two functions. ``Evaluate`` tries a prompt on an example; ``Propose`` makes a new prompt
+from what went wrong. A search is built from these two alone, so that any model, judge or person can be behind
+them.
 """
 
 from __future__ import annotations

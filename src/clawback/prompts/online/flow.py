@@ -1,4 +1,4 @@
-"""One question through population, actor, critic and a person: an answer under the chosen prompt, and later what it was worth."""
+"""One question through population, actor, critic and a person: an answer under the chosen prompt, and later its reward."""
 
 from __future__ import annotations
 

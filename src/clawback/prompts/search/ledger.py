@@ -1,4 +1,4 @@
-"""The account of a search: every try and every proposal is paid once, within the budget, and its result kept."""
+"""The account of a search: every evaluation and every proposal is paid once, within the budget, and its result kept."""
 
 from __future__ import annotations
 

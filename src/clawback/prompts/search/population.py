@@ -1,4 +1,4 @@
-"""A population of prompts: who is in it, how each has done, how different they are, and the next generation."""
+"""A population of prompts: its members and their fitness, their diversity, and the next generation."""
 
 from __future__ import annotations
 
