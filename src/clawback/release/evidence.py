@@ -1,4 +1,4 @@
-"""What the gate measures: fresh answers of both versions, by what the ratings say, and whether they are still of use."""
+"""The gate's measurements: fresh answers of both versions, graded by what the ratings say, and checks that they are still useful."""
 
 from __future__ import annotations
 

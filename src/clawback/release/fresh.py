@@ -1,4 +1,4 @@
-"""Fresh answers of the versions that are compared, to the same prompts, and what the base model makes of them."""
+"""Samples fresh answers of the compared versions to the same prompts, and scores them under the base model."""
 
 from __future__ import annotations
 

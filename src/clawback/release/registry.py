@@ -1,6 +1,7 @@
-"""Versions on disk and in the store. The row is the truth: a folder without a row is no version.
+"""The registry of versions, on disk and in the store. The row is authoritative: a folder without a row is no version.
 
-A version is written beside, synced, renamed to its number, and only then entered. Going live is one transaction.
+A version is written to a temporary folder, synced, renamed to its number, and only then entered in the store.
+Going live is one transaction.
 """
 
 from __future__ import annotations

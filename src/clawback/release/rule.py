@@ -1,32 +1,32 @@
-"""The gate's rule: pure numbers in, a decision with its reasons out.
+"""The gate's decision rule: pure numbers in, a decision with its reasons out.
 
 **Guards first.** A candidate that drifted too far, repeats itself, falls silent, breaks off, rambles, says the same to everybody or no longer
-speaks of what was asked is rejected, however well it scores: what collapses can score well on anything, and a taste that is met by emptiness is not met.
-They compare with the base model's answers *and* with the answers that were liked: whoever likes short ones gets short ones, but no stubs.
+answers the question is rejected, however well it scores: a collapsed model can score well on anything, and empty answers do not satisfy a taste.
+The guards compare with the base model's answers *and* with the answers that were liked: whoever likes short ones gets short ones, but no stubs.
 
 **Then one number, the probability that the candidate is better**, from two questions:
 
-1. *Do the ratings say anything that holds beyond the answers they were given for?* The reader of the run (``rewards.reward_ensemble``: Gaussian processes
-   on several views of an answer, Bayes over rules of what is seen in it) explains them better than noise by some Bayes factor; ratings dealt anew to the
-   same answers say how often chance reaches that. That p-value gives ``z_read``, and with z ~ N(0, 1) for ratings that say
-   nothing and N(1.7, 1.1²) for those of a person with a taste there is a likelihood ratio. Then the turns that were kept out of training: what
+1. *Do the ratings generalise beyond the answers they were given for?* The reward model of the run (``rewards.reward_ensemble``: Gaussian processes
+   on several views of an answer, Bayes over rules of its features) explains them better than noise by some Bayes factor; permutations of the ratings
+   over the same answers show how often chance reaches that. That p-value gives ``z_read``, and with z ~ N(0, 1) for ratings that say
+   nothing and N(1.7, 1.1²) for those of a person with a taste there is a likelihood ratio. Then the turns that were held out of training: what
    was liked should have become likelier than what was disliked, by the rank sum of the log-prob shifts, ``z_held``. It is added to ``z_read`` with weights
    ``1 : w = √(held back / all)`` (Stouffer; Lipták 1958), allowing for the ratings that they share,
-   ``z = (z_read + w z_held) / √(1 + w² + 2ρw)``. With four persons in five taken to have a taste, that gives the probability ``s`` that the ratings say
-   something.
-2. *Does the candidate do better by what they say?* Each of the reader's models has a probability that more is expected of the candidate's fresh answers
-   than of the live version's, and a weight, by how well it explains the ratings: ``b`` is the mean. A run learns from what is likeliest, and with few good
-   ratings that is now and then something else; the models that say so have their weight in ``b``.
+   ``z = (z_read + w z_held) / √(1 + w² + 2ρw)``. With the prior that four persons in five have a taste, that gives the probability ``s`` that the ratings
+   say something.
+2. *Does the candidate do better by what they say?* Each of the reward model's members has a probability that the candidate's fresh answers are rated higher
+   than the live version's, and a weight, by how well it explains the ratings: ``b`` is the weighted mean. A run learns from the likeliest explanation, and with
+   few good ratings that is now and then wrong; the members with other explanations have their weight in ``b``.
 
-``P(better) = s b + (1 - s) / 2``: if the ratings say nothing, it is a coin's toss. The candidate is accepted when that is at
+``P(better) = s b + (1 - s) / 2``: if the ratings say nothing, it is a coin toss. The candidate is accepted when that is at
 least ``confidence``. With ratings of one sign nothing is ever accepted.
 
-**A prompt that was folded into the weights** is to be needed no more, and nobody expects answers that are better than with it. So its gain is measured from half way
-between the base model alone and the live version under the prompt: what is asked for is that more than half of what the prompt gives is there without it.
+**A prompt that was folded into the weights** should no longer be needed, and the answers need not be better than with it. So the gain is measured from half way
+between the base model alone and the live version under the prompt: more than half of the prompt's effect must remain without it.
 Its drift may be as large as the prompt's own.
 
-**Or more ratings are asked for.** 32 taps cannot tell a taste that is hard to see from tosses of a coin; 16 more can, since the candidate has learned from none
-of them: all of them are kept-out ratings. So a candidate that is neither good enough nor hopeless waits, and is judged again after 16 and after 32 more.
+**Or more ratings are asked for.** 32 ratings cannot tell a taste that is hard to detect from coin tosses; 16 more can, since the candidate has learned from none
+of them: all of them are held-out ratings. So a candidate that is neither good enough nor hopeless waits, and is judged again after 16 and after 32 more.
 """
 
 from __future__ import annotations

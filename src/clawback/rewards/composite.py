@@ -1,7 +1,8 @@
-"""Rewards that add up: ``R = λ₁·feedback + λ₂·critic + λ₃·coherence + λ₄·tokens + λ₅·safety``.
+"""Composite rewards: ``R = λ₁·feedback + λ₂·critic + λ₃·coherence + λ₄·tokens + λ₅·safety``.
 
-Every part is in [0, 1]; the λ are shared out among the parts that are there, so R is in [0, 1] too (``scale`` brings it to
-[0, 10] or [-1, 1]). A part that nobody gave (no rating, no critic) is left out, not counted as zero.
+Every part is in [0, 1]; the λ are normalised over the parts that are present, so R is in [0, 1] too
+(``scale`` maps it to [0, 10] or [-1, 1]). A missing part (no rating, no critic) is left out, not counted as
+zero.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""What an answer looks like: how it is put, which everyday tokens it uses, and what the base model makes of it.
+"""Features of an answer: its style, the everyday tokens it uses, and the base model's hidden states for it.
 
 Three kinds of features, standardised over answers that the base itself gives to the person's prompts:
 
-* **Manner.** Length, lists, tone, units and the like, by name (``rewards.manner``): what most tastes are about.
+* **Style.** Length, lists, tone, units and the like, by name (``rewards.style_features``): what most tastes are about.
 * **Tokens.** Whether a token occurs at all, for tokens that occur in at least a tenth of those answers and are missing in
-  at least a tenth. How things are said is in there (a word, a mark); what is said is not, for the words
-  of one topic are rare over all. So the head cannot come to like or dislike a fact.
-* **Hidden states.** The mean of the base's last hidden states over the response, and the log of its length: what lists
-  of words miss. The *base*'s, with the adapter off, so that features mean the same in
+  at least a tenth. They capture how things are said (a word, a punctuation mark), not what is said, because the words
+  of one topic are rare over all. So the head cannot learn to prefer or reject a fact.
+* **Hidden states.** The mean of the base's last hidden states over the response, and the log of its length: what the
+  other two miss. The *base*'s, with the adapter off, so that features mean the same in
   every version and ratings of old and new answers can be learned from together.
 
-Their shares (``SHARES``) say where a taste is looked for first: a few dozen ratings cannot find a direction among hundreds of hidden
+Their shares (``SHARES``) are a prior on where a taste shows: a few dozen ratings cannot find a direction among hundreds of hidden
 units, most of which speak of the topic. Other layers, poolings and spaces: docs/studies.
 """
 

@@ -1,9 +1,9 @@
-"""Against over-optimisation: a policy that is pushed towards a reward model finds what the model likes and people do not.
+"""Guards against reward over-optimisation: a policy trained on a reward model exploits its errors.
 
-The proxy's reward goes on rising while what people say turns down (Gao, Schulman & Hilton 2022, Scaling laws for reward
-model overoptimization). Guards that are mere arithmetic: less where the ensemble disagrees, no more KL than was granted, a
-stop when the proxy and the people part, and nothing for an answer that goes round in circles, breaks off, repeats what was asked or is said
-to everybody.
+The proxy's reward goes on rising while people's ratings fall (Gao, Schulman & Hilton 2022, Scaling laws for reward
+model overoptimization). The guards are plain arithmetic: a lower reward where the ensemble disagrees, a KL budget, a stop
+when proxy and ratings diverge, and no reward for an answer that repeats itself, breaks off, repeats the question or is the same for
+every prompt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ratings read through several views of an answer at once, each view weighed by how well it explains this person's ratings.
+"""An ensemble of Gaussian processes on several views of an answer, each weighted by how well it explains this person's ratings.
 
 A view is a kernel: how alike two answers are in style, in their statistics, in the words they use, in a model's hidden states, in how they stand to
 their question. Which of them a taste is about is not known beforehand. So every view alone, every two together and all of them are models of
@@ -9,7 +9,7 @@ averaging: Hoeting et al. 1999; kernels: Rasmussen & Williams 2006, ch. 2 and 5)
     evidence   −(n−1)/2 · log(ŝ λ) − ½ Σ log((eᵢ + λ)/λ)                   less that of K = 0: the Bayes factor against noise alone
     mean       k(x)ᵀ α + ȳ,   α = U (e + λ)⁻¹ Uᵀ y
 
-One eigendecomposition a model serves every λ and every permutation of the ratings.
+One eigendecomposition per model serves every λ and every permutation of the ratings.
 """
 
 from __future__ import annotations

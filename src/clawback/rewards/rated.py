@@ -1,4 +1,4 @@
-"""Answers that somebody scored, made ready for a reward model: read, and dealt out so that no prompt is on both sides."""
+"""Loads scored answers for a reward model, and splits them so that no prompt is on both sides."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a remark asks for: "too long", "no emoji, please", "be formal" → what should be there more, or less (``style_features.NAMES``).
+"""Parses remarks: "too long", "no emoji, please", "be formal" → which features should increase or decrease (``style_features.NAMES``).
 
-A remark says outright what a rating leaves to be guessed. These are the ones that people make most; English only. Any other is left
+A remark states what a rating leaves to be inferred. The most common remarks are covered, in English only. Any other is left
 to the algorithms that read hints with the model itself (``opd``, ``combined``).
 """
 

@@ -1,9 +1,9 @@
-"""What a person likes, as two readers take it from their ratings and remarks.
+"""The reward ensemble: two kinds of models that predict a person's ratings from their ratings and remarks so far.
 
-Gaussian processes on several views of an answer (``rewards.kernel_ensemble``), and Bayes over rules of what is seen in it (``rewards.rule_posterior``).
-The first find what adds up and what has no name; the second what has to come together, and it understands remarks. Each counts by how well it
-explains the ratings, its Bayes factor against noise; the same factor, against that of the ratings dealt at random, says whether anything can be
-read from them at all (docs/studies/0004-reading-real-answers.md).
+They are Gaussian processes on several views of an answer (``rewards.kernel_ensemble``), and a posterior over rules about its features (``rewards.rule_posterior``).
+The first find additive and unnamed preferences; the second finds conjunctions, and it understands remarks. Each is weighted by how well it
+explains the ratings, its Bayes factor against noise; a permutation test of the same factor decides whether anything can be
+learned from them at all (docs/studies/0004-reading-real-answers.md).
 """
 
 from __future__ import annotations

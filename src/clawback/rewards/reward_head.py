@@ -1,4 +1,4 @@
-"""The reward head: a Bayesian ridge from features of an answer to what its reader would say of it.
+"""The reward head: Bayesian ridge regression from features of an answer to its rating.
 
 Features go in, ratings go in, and out comes a Gaussian for the rating of any other answer. All of it is closed form, from
 one singular value decomposition, so fitting some hundred ratings takes milliseconds and always gives the same bits.
@@ -12,7 +12,7 @@ With standardised features ``X [n, d]``, centred ratings ``y [n]`` and ``X = U S
     evidence       α = γ/‖w‖²,  β = (n − γ)/‖y − Xw‖²                    fixed point, γ = Σ s²/(s² + λ) (MacKay 1992)
 
 There are more features than ratings, so directions that no rated answer varied in keep their prior variance ``1/α``:
-the head knows that it knows nothing there, which is what pessimism against over-optimisation lives on.
+the head is uncertain there, which pessimism against over-optimisation depends on.
 """
 
 from __future__ import annotations

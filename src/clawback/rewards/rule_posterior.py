@@ -1,19 +1,19 @@
-"""A person who likes one thing *and* another: Bayes over all conjunctions of up to three signs of an answer, and some other rules.
+"""A posterior over rules: all conjunctions of up to three signs of an answer (binary features), and some other rules.
 
-A ridge adds up: what meets two of three wishes gets two thirds of the reward. Somebody who wants short bullets without an apology calls
-everything else bad. So every conjunction h of one to three literals (a sign is there, or it is not) is a hypothesis about what is good, and
+A ridge regression is additive: an answer that meets two of three wishes gets two thirds of the reward. But somebody who wants short bullets without an
+apology rates everything else bad. So every conjunction h of one to three literals (a sign is there, or it is not) is a hypothesis about what is good, and
 
-    P(h | ratings) ∝ P(h) Π_i P(r_i | h),     P(h) = Π over its literals of 1/20 (of manner) or 1/120 (a token)
+    P(h | ratings) ∝ P(h) Π_i P(r_i | h),     P(h) = Π over its literals of 1/20 (of style) or 1/120 (a token)
 
-where a rating agrees with h with probability 1 − ε, and a rating between −1 and 1 counts in parts for each side. Remarks speak to the same
-hypotheses: one that names a sign of h which the answer lacks has probability 1 − δ, any other δ. What is expected of an answer is
+where a rating agrees with h with probability 1 − ε, and a rating between −1 and 1 counts in parts for each side. Remarks are evidence on the same
+hypotheses: one that names a sign of h which the answer lacks has probability 1 − δ, any other δ. The expected rating of an answer is
 then 2 Σ_h P(h | …) h(x) − 1: all of it sums over a table of at most some ten thousand rows, nothing is fitted.
 
-Where the signs are more than manner and tokens (``Layout``), three more kinds of rule are hypotheses: a statistic between two of its cuts, that *not*
-both of two signs of manner hold (so: one thing *or* another), and that a sign of manner holds exactly where one of the question does (a list where
-steps are asked for). Each pays its own odds, so that the many do not crowd out the few that are usual.
+Where there are further signs than style and tokens (``Layout``), three more kinds of rule are hypotheses: a statistic between two of its cuts, that *not*
+both of two style signs hold (so: one thing *or* another), and that a style sign holds exactly where one of the question does (a list where
+steps are asked for). Each kind has prior odds of its own, so that the many rare rules do not crowd out the few common ones.
 
-On tastes that are conjunctions that is worth about twice the ratings; what is not one, the ridge beside it has to find (docs/studies/0002-more-from-the-same-taps.md).
+On tastes that are conjunctions this is worth about twice the ratings; other tastes are left to the model beside it (docs/studies/0002-more-from-the-same-taps.md).
 """
 
 from __future__ import annotations

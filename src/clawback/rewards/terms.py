@@ -1,8 +1,9 @@
-"""Rewards that add up, in a run: what counts beside what was said (or what the head expects to be said) of an answer.
+"""Composite rewards in a run: what counts beside the feedback on an answer, or beside its predicted rating.
 
-The verifiers of the settings are the critic; coherence, tokens and safety are measured on the text. For a turn that somebody rated,
-``feedback`` is what they said; for an imagined answer it is what the head or the reward model expects, less its doubt. Both are made
-with the same λ, so that a run is graded by what it was taught by.
+The verifiers of the settings are the critic; coherence, tokens and safety are measured on the text. For a
+turn that somebody rated, ``feedback`` is their rating; for a fresh answer it is the prediction of the head or
+the reward model, less its uncertainty. Both use the same λ, so that training data and fresh answers are
+rewarded alike.
 """
 
 from __future__ import annotations

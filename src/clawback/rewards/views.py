@@ -1,15 +1,15 @@
-"""Answers as a reward model looks at them: what they say, what was asked, what the base makes of both; every view standardised over the base's answers.
+"""The views of an answer that a reward model uses: its text, its prompt, and the base's hidden states for both; all standardised over the base's answers.
 
 | view | what is in it |
 | --- | --- |
 | style | the style features (``style_features``), by name |
 | statistics | sentence and word lengths, variety, punctuation, layout (``text_statistics``): any language |
 | tokens, rates | which everyday tokens occur, and how often: function words, in any language that the tokenizer knows |
-| relation | how the answer stands to its prompt: words in common, and how many times as long |
+| relation | how the answer relates to its prompt: words in common, and ratio of lengths |
 | prompt | length and kind of the question, its everyday words |
-| hidden, further states | what layers of the base make of answer and prompt (``scoring.pooling``) |
+| hidden, further states | layers of the base on answer and prompt (``scoring.pooling``) |
 
-The same looked at as signs, that are there or not, feeds the rules (``rule_posterior``): style, tokens, statistics cut at quantiles, and signs of the prompt.
+The same as binary features (signs) is the input of the rules (``rule_posterior``): style, tokens, statistics cut at quantiles, and signs of the prompt.
 """
 
 from __future__ import annotations
