@@ -1,4 +1,4 @@
-"""A box: folders of its own, and commands that can reach nothing else."""
+"""A box (sandbox): folders of its own, and commands that can reach nothing else."""
 
 from __future__ import annotations
 

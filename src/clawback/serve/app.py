@@ -1,4 +1,4 @@
-"""The ASGI app: who answers which path."""
+"""The ASGI app: maps paths to handlers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``/v1/…``: questions to a model, passed on to the upstream or answered by the embedded engine.
+"""``/v1/…``: requests to a model, forwarded to the upstream or answered by the embedded engine.
 
-A request is read on a thread of its own, one at a time: a conversation of ten thousand messages takes a second to read, and the event
-loop has others to serve meanwhile.
+Requests are parsed on a thread of their own, one at a time: a conversation of ten thousand messages takes a
+second to parse, and the event loop has others to serve meanwhile.
 """
 
 from __future__ import annotations

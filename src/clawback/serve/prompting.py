@@ -1,8 +1,8 @@
-"""The learned prompt on its way to an upstream: which version a session gets, and the request with its prompt in it.
+"""Adds the learned prompt to requests on their way to an upstream, and chooses the version that answers a session.
 
-While no version with a prompt is live or on trial nothing is read and nothing changes: requests pass byte for byte. Otherwise a request of
-the person's own conversation is read once, off the event loop; an agent's errands (titles, summaries, sub-agents) pass untouched, as does whatever cannot
-be read.
+While no version with a prompt is live or on trial, nothing is parsed and nothing changes: requests pass byte
+for byte. Otherwise a request of the person's own conversation is parsed once, off the event loop; an agent's
+background requests (titles, summaries, sub-agents) pass unchanged, as does whatever cannot be parsed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``/api/me``, ``/api/assigned``: what somebody who was invited is asked about, and nothing that would tell them what others think of it.
+"""``/api/me``, ``/api/assigned``: what an invited rater is asked about, without anything that would reveal others' opinions.
 
-Not told: which model or version wrote an answer, in which session it came, what anybody else said, and what it is worth now. ``/api/raters`` tells
-owners and viewers how far all of them agree.
+Not shown: which model or version wrote an answer, its session, what anybody else said, and its current
+reward. ``/api/raters`` shows owners and viewers how far all of them agree.
 """
 
 from __future__ import annotations

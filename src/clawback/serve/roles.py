@@ -1,10 +1,13 @@
-"""Who may do what over HTTP: one line a route. What is not named here is the owner's alone.
+"""Roles: who may do what over HTTP, one line per route. A route that is not listed is for the owner alone.
 
-* **owner**: everything. The token of the home (``$CLAWBACK_HOME/token``), and people who were invited as owners.
-* **rater**: what they are asked about, and what they themselves say of it; nothing that tells what others said, who wrote an answer, or how it goes.
-* **viewer**: reads turns, versions, runs and how it goes; changes nothing.
+* **owner**: everything. The token of the home (``$CLAWBACK_HOME/token``), and people who were invited as
+  owners.
+* **rater**: what they are asked about, and what they themselves say of it; nothing that reveals what others
+  said, who wrote an answer, or the results.
+* **viewer**: reads turns, versions, runs and results; changes nothing.
 
-It is asked where a route has been found, not by the look of the path: there is no way around it by another way of writing an address.
+Roles are checked after routing, not by the text of the path: writing an address differently does not get
+around them.
 """
 
 from __future__ import annotations

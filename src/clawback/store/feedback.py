@@ -1,4 +1,4 @@
-"""What was said about turns."""
+"""Feedback on turns."""
 
 from __future__ import annotations
 

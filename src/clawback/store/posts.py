@@ -1,4 +1,4 @@
-"""Where answers appeared outside, so that what is said there reaches the right turn, in whatever order it comes."""
+"""Where answers appeared outside Clawback, so that feedback there reaches the right turn, in whatever order the two arrive."""
 
 from __future__ import annotations
 

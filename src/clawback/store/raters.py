@@ -1,4 +1,4 @@
-"""People who were invited to rate, and what each of them is asked about."""
+"""People who were invited to rate, and the turns that each is asked about."""
 
 from __future__ import annotations
 

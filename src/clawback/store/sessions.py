@@ -1,4 +1,4 @@
-"""Sessions: which turn a request goes on from, what came after it, and how each conversation stands."""
+"""Sessions: which turn a request continues from, what came after it, and the state of each conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns: what was asked and answered."""
+"""Turns: requests and answers."""
 
 from __future__ import annotations
 
