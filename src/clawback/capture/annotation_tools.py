@@ -76,9 +76,9 @@ def export(store: Store, path: Path, tool: Tool, *, everything: bool = False, bl
 
 
 def import_file(store: Store, path: Path, tool: Tool) -> Report:
-    """What was annotated there; turns of this home are known by their number and answer, others come in as new ones.
+    """Import annotations; turns of this home are matched by number and answer, others are added as new ones.
 
-    Raises ``NotFound`` and ``UsageError`` for a file that is not there, or is not what the tool exports.
+    Raises ``NotFound`` and ``UsageError`` for a file that does not exist, or is not an export of the tool.
     """
     report = Report()
     known = _sources(store)

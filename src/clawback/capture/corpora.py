@@ -141,7 +141,7 @@ def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
 
 
 def of_turns(store: Store, newest: int = 10_000) -> Iterator[Prompt]:
-    """What was asked in your own turns, newest first; nothing that its people did not agree to."""
+    """Prompts of your own turns, newest first, except those without consent."""
     for turn in store.turns(limit=newest):
         if turn.trainable and turn.prompt and turn.agent != "baseline":
             yield Prompt(turn.prompt[:LONGEST], f"turn:{turn.id}", turn.licence)

@@ -29,7 +29,7 @@ ORDER_SECONDS = 8.0
 
 
 def main() -> None:
-    """Read one event, act on it, leave with 0."""
+    """Read one event, act on it, and exit with code 0."""
     here = home()
     try:
         arguments = sys.argv[1:]
@@ -58,9 +58,9 @@ def main() -> None:
 
 
 def handle(here: Home, agent: str, payload: bytes) -> dict[str, Any] | None:
-    """Act on one event of an agent. What is returned is for the agent to read.
+    """Act on one event of an agent. The return value is output for the agent.
 
-    Raises ``Unusable`` for an event that does not say what it should, ``UsageError`` for an agent that nobody knows.
+    Raises ``Unusable`` for an incomplete event, ``UsageError`` for an unknown agent.
     """
     from clawback.capture import adapter
 
@@ -95,7 +95,7 @@ def _ordered(here: Home, agent: str, said: str) -> str:
 
 
 def act(here: Home, agent: Agent, event: Event | None) -> dict[str, Any] | None:
-    """What an agent's adapter made of an event is acted on; what is returned is for the agent to read."""
+    """Act on an event that an agent's adapter has parsed; the return value is output for the agent."""
     if event is None:
         return None
     said = take(here, agent.name, event)

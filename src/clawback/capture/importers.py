@@ -31,7 +31,7 @@ MAX_LINE = 20_000_000
 
 @dataclass(slots=True)
 class Report:
-    """What an import brought: new turns, new pieces of feedback, what was known, and what could not be read."""
+    """The result of an import: new turns, new feedback, what was known already, and what could not be read."""
 
     turns: int = 0
     feedback: int = 0
@@ -40,7 +40,7 @@ class Report:
 
 
 class BadLine(ClawbackError):
-    """One line of a file does not hold a turn; the message says why."""
+    """A line of a file that does not hold a turn; the message says why."""
 
 
 # ---------------------------------------------------------------------------------------------------- JSONL in

@@ -127,7 +127,7 @@ def path(home: Home) -> Path:
 
 
 def announce(home: Home, port: int) -> None:
-    """Leave word of a server that has started, for its owner alone."""
+    """Write down the address of a server that has started, readable by its owner alone."""
     import secrets
 
     words = (str(port), secrets.token_urlsafe(24), secrets.token_urlsafe(24))
@@ -145,9 +145,9 @@ def announced(home: Home) -> tuple[int, str, str] | None:
 
 
 def write(home: Home) -> Path:
-    """Make the program, and the header that lets it in at the server: good for bringing events, and for nothing else.
+    """Write the program, and the header that it authenticates with: it is valid for sending events, and for nothing else.
 
-    ``-I``: the agent runs in any folder, and a file of that folder (``json.py``) must not be imported by us.
+    ``-I``: the agent may run in any folder, and we must not import a file of that folder (``json.py``).
     """
     import shlex
     import shutil

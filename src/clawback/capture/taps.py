@@ -36,7 +36,7 @@ NOT_KNOWN = "That message is no answer that is known here. Reply to the answer t
 
 
 class Meant(NamedTuple):
-    """The turn that a command is about; or the place where its answer is to come; or why there is neither."""
+    """The turn that a command refers to; or the place where its answer is expected; or why there is neither."""
 
     turn: int | None = None
     place: str = ""
@@ -46,7 +46,7 @@ class Meant(NamedTuple):
 
 
 def obey(here: Home, agent: str, event: Prompt, words: list[str]) -> str:
-    """Do what the command says; what to tell the person. Raises nothing for what a person may type."""
+    """Execute the command; returns what to tell the person. Raises nothing, whatever a person types."""
     from clawback.errors import ClawbackError
     from clawback.feedback import command
 
@@ -97,7 +97,7 @@ def told_of(lost: Early) -> str:
 
 
 def settle(here: Home, store: Store, agent: str, event: Prompt, waiting: list[str]) -> None:
-    """Another prompt has come, so that no answer to earlier ones does: what waits for those finds what there is, or waits in vain."""
+    """Another prompt has come, so earlier ones get no further answer: ratings waiting for those are applied to the part that exists, or lost."""
     start = len(of_prompt(agent, event.session, ""))
     told = _told(agent, event.transcript)
     for place in waiting:
@@ -231,7 +231,7 @@ def _heard(here: Home, store: Store, session: str, kept: Kept | None) -> str | N
 
 
 def complete(here: Home, store: Store, agent: str, session: str, told: list[Exchange]) -> None:
-    """An event brings the last block of an answer; all of them are in the agent's record a moment later."""
+    """Complete an answer: an event brings only its last block; all blocks are in the agent's record a moment later."""
     for exchange in told[-RECENT:]:
         if len(exchange.blocks) < 2:
             continue

@@ -19,7 +19,7 @@ NAMES = ("slack", "discord", "telegram")
 
 
 class Platform(Protocol):
-    """What a platform's file gives."""
+    """The interface that a platform's module provides."""
 
     LIBRARY: str
     """The module without which it cannot run; the extra has the platform's name."""
@@ -45,7 +45,7 @@ def settings_of(home: Home, name: str) -> config.Channel:
 
 
 def missing(home: Home, name: str) -> list[str]:
-    """What must be done before the bot can run, a sentence each. Tokens are looked at, never shown."""
+    """What must be done before the bot can run, one sentence each. Tokens are checked, never shown."""
     from importlib.util import find_spec
 
     platform, settings = find(name), settings_of(home, name)
@@ -65,5 +65,5 @@ def missing(home: Home, name: str) -> list[str]:
 
 
 def take_tokens(settings: config.Channel, platform: Platform) -> dict[str, str]:
-    """The tokens, out of the environment: processes that are started from here do not get them."""
+    """Take the tokens out of the environment, so that processes started from here do not inherit them."""
     return {key: os.environ.pop(getattr(settings, key), "") for key in platform.TOKENS}

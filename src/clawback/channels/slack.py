@@ -76,7 +76,7 @@ def why(error: Exception) -> str:
 
 
 class Ears:
-    """What Bolt calls. It looks at the names of the arguments."""
+    """The handlers that Bolt calls. Bolt inspects the names of their arguments."""
 
     def __init__(self, desk: Desk, web: Any, me: str) -> None:
         self.desk, self.web, self.me = desk, web, me

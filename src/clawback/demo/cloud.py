@@ -48,7 +48,7 @@ _EMOJI = ("🙂", "👍", "✨", "🎉")
 
 
 def wanted(system: str, rng: random.Random) -> dict[str, bool]:
-    """What an answer will be like under this system prompt."""
+    """The properties of an answer under this system prompt."""
     made = {}
     for name, (more, less) in _KNOWN.items():
         usual = rng.random() < _USUAL[name]

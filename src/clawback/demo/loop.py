@@ -37,11 +37,12 @@ Rate = Callable[["Prompt", str], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a version answers prompts that nobody rated.
+    """Measurements of a version on prompts that nobody rated.
 
-    ``satisfaction`` is the share of answers that fit the whole taste (None where nobody but the person knows it),
-    ``facts`` the share of stated facts that are right (None where nobody can tell), ``kl`` the drift from the base in nats an answer, estimated on
-    the version's own answers, ``habits`` the share of answers that show each axis of style.
+    ``satisfaction`` is the share of answers that fit the whole taste (None where nobody but the person knows
+    it), ``facts`` the share of stated facts that are right (None where nobody can tell), ``kl`` the drift
+    from the base in nats per answer, estimated on the version's own answers, ``habits`` the share of answers
+    that show each axis of style.
     """
 
     version: int
@@ -108,13 +109,13 @@ class Demo:
         return version, release.load(self.home, version)
 
     def simulated(self, prompt: Prompt, answer: str) -> int:
-        """What the simulated person taps: now and then the wrong key."""
+        """The simulated person's ratings, sometimes wrong."""
         if self.taste is None:
             raise UsageError("Nobody is there to rate: name a taste, or rate yourself.")
         return self.taste.rate(prompt, answer, self.person, self.noise)
 
     def look(self, on_progress: OnProgress | None = None) -> Look:
-        """Ask the live version what nobody has rated answers to, with the same seed each time."""
+        """Sample the live version's answers to prompts without ratings, with the same seed each time."""
         if on_progress:
             on_progress({"phase": "held out"})
         version, policy = self.live()
@@ -140,7 +141,7 @@ class Demo:
     def round(
         self, ratings: int = RATINGS, rate: Rate | None = None, on_progress: OnProgress | None = None
     ) -> Round | None:
-        """Answer, be rated, train, be judged. None when the person gave no rating at all."""
+        """One round: answer, collect ratings, train, judge. None when the person gave no rating at all."""
         began, number = time.monotonic(), len(self.rounds) + 1
         given = self.collect(ratings, rate or self.simulated, on_progress)
         told = [value for value in given if value]

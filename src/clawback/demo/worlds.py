@@ -34,7 +34,7 @@ class Person(Protocol):
 
 
 class World(Protocol):
-    """The questions, the people, and what can be measured of answers."""
+    """The questions, the people, and what can be measured about answers."""
 
     taste: str
     """Whom to play where nobody is named."""
@@ -62,7 +62,7 @@ class World(Protocol):
 
 
 class Embedded:
-    """A hundred animals, cities and foods, with tables to check against."""
+    """The embedded model's questions: a hundred animals, cities and foods, with tables to check facts against."""
 
     taste = "terse bullets, no apology"
     captured = (
@@ -90,7 +90,7 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Likes what shows in the text alone, in an answer that is one: a few whole words at least."""
+    """A simulated person whose taste is visible in the text alone; an answer must have at least a few whole words."""
 
     name: str
     likes: Callable[[str], bool]
@@ -115,7 +115,7 @@ _READERS = {
 
 
 class Everyday:
-    """Sixty-four short questions. A quarter of them is never rated."""
+    """Sixty-four short everyday questions. A quarter of them is never rated."""
 
     taste = "at most 50 words"
     captured = 1.5

@@ -1,6 +1,7 @@
 """A judge's win rate of one version over another: each pair in both orders, corrected for length.
 
-**Order.** A judge that favours the first (or second) position reverses its verdict when the two change places; such a pair is a tie. The favoured position is reported.
+**Order.** A judge that favours the first (or second) position reverses its verdict when the two change places; such a
+pair is a tie. The favoured position is reported.
 
 **Length.** Judges like long answers. As in length-controlled AlpacaEval (Dubois et al. 2024, arXiv:2404.04475) the chance that A wins is modelled as
 

@@ -129,7 +129,7 @@ def check_facts(prompt: Prompt, response: str) -> FactCheck:
 
 
 def neutral_text(n: int, seed: int) -> list[Dialogue]:
-    """Dialogues about held-out topics in random styles, without hints: text that no taste should make stranger."""
+    """Dialogues about held-out topics in random styles, without hints: text whose perplexity no taste should raise."""
     rng = random.Random(f"neutral {seed}")
     asked = prompts("held_out", n, seed)
     return [[*p.messages, _reply(answer(BY_NAME[p.topic], random_style(rng), rng))] for p in asked]

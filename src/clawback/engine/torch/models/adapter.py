@@ -40,7 +40,7 @@ def targets(model: nn.Module) -> tuple[list[str], list[str]]:
     """(modules, parameters) that get a LoRA: every linear map of the decoder's layers.
 
     Embeddings and the LM head are left out: their LoRA would cost more than all others together. So is the router of a
-    mixture of experts: a nudge there sends tokens elsewhere altogether. RewardEnsemble that transformers fuses into one
+    mixture of experts: a nudge there sends tokens elsewhere altogether. Experts that transformers fuses into one
     3-D parameter are named as parameters. Names are suffixes, as PEFT and vLLM want them, where that is unambiguous.
     """
     from transformers.pytorch_utils import Conv1D

@@ -50,7 +50,7 @@ MOST_LANES = 4
 
 @dataclass(eq=False, slots=True)
 class Ask:
-    """A prompt on its way. The callbacks are called on the batcher's thread and must not block."""
+    """A pending prompt. The callbacks are called on the batcher's thread and must not block."""
 
     prompt: Sequence[int]
     max_tokens: int
@@ -119,7 +119,7 @@ class Batcher:
         self.incoming.put(ask)
 
     def run(self, work: Callable[[], None]) -> None:
-        """Something else that needs the model, done between two steps. It must not raise."""
+        """Run another function that needs the model, between two steps. It must not raise."""
         self.incoming.put(work)
 
     def close(self) -> None:

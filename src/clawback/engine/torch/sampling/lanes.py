@@ -129,7 +129,7 @@ def _even(rows: int) -> int:
 
 
 def wide(tokens: int) -> int:
-    """Four widths an octave: each new one costs oneDNN a compilation and some megabytes that it keeps."""
+    """Round a width up to four values per octave: each new width costs oneDNN a compilation and some megabytes that it keeps."""
     step = max(8, 1 << max(0, tokens.bit_length() - 3))
     return tokens + -tokens % step
 

@@ -22,7 +22,7 @@ from clawback.engine.torch.sources.rollouts import Rollouts
 
 
 class EpisodesBeside:
-    """A source of examples: a round of episodes and a round of graded answers, dealt out to the same steps."""
+    """A source of examples: a round of episodes and a round of graded answers, distributed over the same steps."""
 
     fresh = True
     critic: nn.Module | None = None

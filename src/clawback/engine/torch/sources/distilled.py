@@ -36,7 +36,7 @@ class Chosen:
     seen: Seen
 
     def of(self, places: Sequence[int]) -> Chosen:
-        """Some of them."""
+        """A subset of them."""
         return Chosen([self.answers[i] for i in places], self.seen.of(places))
 
 
@@ -117,7 +117,7 @@ def gathered(
     settings: DistilSettings,
     tell: Tell,
 ) -> Chosen:
-    """``each`` answers under the first sentence to the person's prompts, beside all that was drawn before; the best to each prompt."""
+    """``each`` answers under the first sentence to the person's prompts, beside all that was drawn before; the best for each prompt."""
     best, made = arms[0], [one for arm in arms for one in arm.answers]
     made += grading.base_graded
     prompts = list(conversations.messages)[-settings.distil_prompts :]
@@ -129,7 +129,7 @@ def gathered(
 
 
 def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings) -> Chosen:
-    """The best answer to each prompt, where it is worth learning: clearly better than what the base says, whole, and about what was asked."""
+    """The best answer to each prompt, where it is worth learning: clearly better than the base's, complete, and about the question."""
     best: dict[Prompt, Graded] = {}
     for one in answers:
         known = best.get(one.encoded.asked)
@@ -150,7 +150,7 @@ def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings
 
 
 def examples(grading: Grading, good: Chosen, settings: DistilSettings, number: int = 0) -> list[Example]:
-    """Those to learn from, and answers of the base to hold still: others in each round ``number``."""
+    """The chosen answers, and base answers as anchors: others in each round ``number``."""
     count = round(settings.hold_share * len(good.answers))
     held = torch.randperm(len(grading.base), generator=grading.generator(number, 7)).tolist()[:count]
     learned = [_example(grading, one.encoded, good.seen, i, 1.0, 0.0) for i, one in enumerate(good.answers)]

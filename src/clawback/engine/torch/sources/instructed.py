@@ -129,7 +129,7 @@ def search(
 
 
 def follows(arm: Arm, scale: float) -> bool:
-    """Whether what was drawn under a sentence is liked better than the base's own answers, by more than chance and by enough.
+    """Whether answers under a sentence are liked better than the base's own, significantly and by enough.
 
     Args:
         scale: standard deviation of rewards among the base's answers to one prompt.

@@ -62,12 +62,13 @@ SYSTEM = "system"
 
 
 def plan(run: TrainingRun) -> Plan:
-    """How to learn from these ratings: by distilling a sentence or by fresh answers, where the head can be trusted, else by ``reinforce``.
+    """How to learn from these ratings: by distilling a sentence or by fresh answers, where the reward head is trusted, else by ``reinforce``.
 
-    With the run's ``grader`` nothing is fitted, and there is no falling back. Its ``terms`` count beside head or grader: the head is
-    fitted on what was said alone, or it would learn them a second time.
+    With the run's ``grader`` nothing is fitted, and there is no fallback. Its ``terms`` count beside head or
+    grader: the head is fitted on feedback alone, or it would learn them a second time.
 
-    A recipe whose algorithm is ``rollouts`` or ``distil`` does not fall back; it raises ``TrainingError`` where all ratings are the same.
+    A recipe whose algorithm is ``rollouts`` or ``distil`` does not fall back; it raises ``TrainingError``
+    where all ratings are the same.
     """
     policy, recipe, grader = run.policy, run.recipe, run.grader
     words = [(one, hint) for one in run.samples for hint in one.hints if not hint.startswith(BETTER)]
