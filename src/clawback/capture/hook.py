@@ -72,7 +72,7 @@ def handle(here: Home, agent: str, payload: bytes) -> dict[str, Any] | None:
 
 
 def _ordered(here: Home, agent: str, said: str) -> str:
-    """What became of ``/rl train``, ``rollback`` or ``reset``; "" for anything else. Done by the room that may: it is above this one."""
+    """What became of ``/rl train``, ``rollback`` or ``reset``; "" for anything else. The module that does it is in a higher layer."""
     if said.lstrip()[:3].lower() not in ("/rl", "rl:", "/cl"):
         return ""
     from clawback.feedback import command

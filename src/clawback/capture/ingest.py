@@ -355,7 +355,7 @@ def train_if_due(here: Home, store: Store) -> str:
 
     if not training_due(store, here) or not claim_start(store):
         return ""
-    # The room that starts processes is above this one: it is called as the command that a person would type.
+    # The module that starts processes is in a higher layer: it is called as the command that a person would type.
     import os
     import subprocess
     import sys

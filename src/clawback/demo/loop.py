@@ -163,7 +163,7 @@ class Demo:
 
     def collect(self, ratings: int, rate: Rate, on_progress: OnProgress | None = None) -> list[int]:
         """The live version answers new prompts; each answer is captured as a turn, and some are rated: those that the inbox asks
-        about. The others' prompts are there to imagine answers to.
+        about. The others' prompts are for fresh answers.
 
         One value an answer in the order of asking, 0 where the person had no opinion; shorter when they had enough.
         """

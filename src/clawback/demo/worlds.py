@@ -65,9 +65,7 @@ class Embedded:
     """The embedded model's questions: a hundred animals, cities and foods, with tables to check facts against."""
 
     taste = "terse bullets, no apology"
-    captured = (
-        4.0  # nobody rates all that their agent says; the others' prompts are there to imagine answers to
-    )
+    captured = 4.0  # nobody rates all that their agent says; the others' prompts are for fresh answers
 
     @property
     def people(self) -> Mapping[str, Person]:

@@ -60,11 +60,11 @@ def train(
         recipe: from ``engine.recipe``.
         seed: everything that is drawn at random follows from it.
         out: a folder for this run alone: its checkpoint, and in the end ``adapter/``.
-        prompts: the person's own conversations up to their question, for algorithms that imagine answers.
+        prompts: the person's own conversations up to their question, for algorithms that draw fresh answers.
         on_progress: told ``{"phase", "step", "steps", …}`` before and after each step. Whatever it raises ends the run.
         resume: go on from the checkpoint in ``out``; else begin again.
         baseline: the moving average of ratings that the run before this one ended with.
-        grader: grades imagined answers in place of the head, for algorithms that imagine.
+        grader: grades fresh answers in place of the reward head, for algorithms that draw them.
         terms: what counts beside head or grader there; the samples' rewards have been made up with them (``Terms.of``).
         sampler: draws fresh answers in place of the policy's own engine (``clawback.cluster``).
 

@@ -101,7 +101,7 @@ class Collector:
         return sorted((e for group in chosen for e in group), key=lambda e: e.number)
 
     def state(self) -> dict[str, Any]:
-        """Which groups have been dealt with: what was begun and is in no round yet is begun again, or comes from ``played``."""
+        """Which groups are finished: a group that was begun and is in no round yet is begun again, or comes from ``played``."""
         return {
             "used": sorted(self._used),
             "missed": self._missed,

@@ -4,7 +4,7 @@ The belief about the candidates' expected ratings is a Gaussian with mean ``m [n
 ``K [n, n]`` (``rewards.acquisition``). A rating is that plus noise of variance ``σ²``. Two measures of what a rating tells:
 
     variance      Σ_j K_ji² / (K_ii + σ²)          by how much a rating of i shrinks the variance of all (Cohn et al. 1996)
-    information   H[Φ(m/√(σ² + v))] − E_f H[Φ(f/σ)]   in bits, with f ~ N(m, v): what a tap good/bad tells of i
+    information   H[Φ(m/√(σ² + v))] − E_f H[Φ(f/σ)]   in bits, with f ~ N(m, v): what a rating good/bad tells of i
                                                   (BALD: Houlsby et al. 2011, eq. 2; the expectation by Gauss–Hermite quadrature)
 
 Turns are chosen by ``variance``, since a rating is asked for to learn about the others; pairs by ``information``, since the answer is a
@@ -77,7 +77,7 @@ def best_turns(belief: Belief, count: int, measure: Measure = "variance") -> lis
 
 
 def best_pairs(belief: Belief, pairs: Sequence[tuple[int, int]], count: int) -> list[tuple[int, float]]:
-    """(index into ``pairs``, bits) of the comparisons to ask for, greedily. A comparison is a tap on the difference of two
+    """(index into ``pairs``, bits) of the comparisons to ask for, greedily. A comparison is a rating of the difference of two
     ratings, with twice the noise of one."""
     import numpy as np
 
@@ -105,7 +105,7 @@ def condition(covariance: Floats, along: Floats, noise: float) -> Floats:
 
 
 def information(mean: ArrayLike, variance: ArrayLike, noise: float) -> Floats:
-    """Bits that a tap (good with probability Φ(f/√noise)) tells about ``f ~ N(mean, variance)``. [n], [n] → [n]"""
+    """Bits that a rating (good with probability Φ(f/√noise)) tells about ``f ~ N(mean, variance)``. [n], [n] → [n]"""
     import numpy as np
 
     m, v = np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64)

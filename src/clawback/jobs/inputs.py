@@ -98,6 +98,6 @@ def budget(settings: Config) -> float:
 
 
 def feedback_of(samples: Sequence[Sample], said: Sequence[Feedback]) -> tuple[int, ...]:
-    """All of it that is about these turns: also what a newer opinion has replaced, for it has been dealt with."""
+    """All feedback on these turns, including what a newer opinion has replaced, because that has been processed too."""
     turns = {s.turn_id for s in samples}
     return tuple(f.id for f in said if f.turn_id in turns)

@@ -155,7 +155,7 @@ def passed(version: Version) -> None:
 def rollback(store: Store, home: Home, number: int | None = None) -> Version:
     """Go back to a version (0: the base model), by default the one that was live when this one was made.
 
-    Not simply the next lower number: a version that was itself rolled back from does not return by the back door.
+    Not simply the next lower number: a version that was itself rolled back does not become live again this way.
     Damaged versions are passed over when none is named. Raises ``UsageError`` when there is nowhere to go.
     """
     live = store.live()

@@ -41,13 +41,13 @@ from clawback.config import Gate
 
 NORMAL = NormalDist()
 LARGEST_Z = 3.5
-"""No single piece of evidence from a few dozen taps is surer than this."""
+"""No single piece of evidence from a few dozen ratings is more certain than this."""
 HAVE_A_TASTE = 0.8
 """Share of people whose ratings are taken to say something, before anything is known about them."""
 WITH_A_TASTE = NormalDist(1.7, 1.1)
 """Where ``z`` lies for 32 ratings, one in ten wrong, of simulated people with tastes of one to three parts (docs/gate.md)."""
 SHARED = 0.4
-"""Correlation of ``z_read`` and ``z_held`` where ratings say nothing: the reader has seen the held-back ones, too."""
+"""Correlation of ``z_read`` and ``z_held`` where ratings say nothing: the reward model has seen the held-out ones, too."""
 EXACT_UP_TO = 20_000
 """Arrangements that are counted one by one; more are approximated by the normal law."""
 
@@ -168,7 +168,7 @@ def decide(evidence: Evidence, settings: Gate, looks: int = MOST_LOOKS) -> Decis
 
 
 def says_something(evidence: Evidence) -> tuple[float, tuple[str, ...]]:
-    """The probability that the ratings say anything beyond the answers they were given for, and a sentence for each test."""
+    """The probability that the ratings generalise beyond the answers they were given for, and a sentence for each test."""
     held = len(evidence.liked) + len(evidence.disliked)
     weight = math.sqrt(held / max(evidence.good + evidence.bad, 1))
     said = [
@@ -192,13 +192,13 @@ def says_something(evidence: Evidence) -> tuple[float, tuple[str, ...]]:
 
 
 def likelihood(z: float) -> float:
-    """Of ``z`` for a person with a taste, over that for ratings that say nothing."""
+    """The likelihood ratio of ``z``: a person with a taste against ratings that say nothing."""
     z = within(z)
     return WITH_A_TASTE.pdf(z) / NORMAL.pdf(z)
 
 
 def guards(evidence: Evidence, settings: Gate) -> tuple[str, ...]:
-    """What is wrong with the candidate's answers, whatever they score."""
+    """What is wrong with the candidate's answers, whatever their score."""
     ours, base, liked = evidence.candidate, evidence.base, evidence.enjoyed or evidence.base
     # Longer answers have more room to repeat themselves and run into the limit more often: what is allowed grows with them.
     longer = max(1.0, ours.length / max(base.length, 1.0))
@@ -301,7 +301,7 @@ def mid_ranks(values: Sequence[float]) -> list[float]:
 
 
 def shown(probability: float) -> str:
-    """Two digits, and never a certainty."""
+    """Two digits, and never 0 or 1."""
     return "over 0.99" if probability > 0.99 else "under 0.01" if probability < 0.01 else f"{probability:.2f}"
 
 

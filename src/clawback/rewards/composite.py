@@ -52,7 +52,7 @@ def critic(scores: Sequence[float], pessimism: float = 0.0) -> float:
 
 
 def coherence(response: str) -> float:
-    """Π_{n=2..4} (share of different word n-grams): 1 where nothing is said twice, towards 0 where it goes round in circles.
+    """Π_{n=2..4} (share of different word n-grams): 1 where nothing is said twice, towards 0 for repetitive text.
 
     The diversity measure of Su et al. 2022 (A Contrastive Framework for Neural Text Generation, §4.2). Empty: 0.
     """

@@ -39,7 +39,7 @@ def resembling(remark: str) -> dict[Meant, float]:
 
 
 def near_to(remark: str) -> Wish:
-    """What a remark is so near to that it may well be what is meant."""
+    """The features that a remark is similar enough to that they may be meant."""
     near = sorted(resembling(remark).items(), key=lambda one: one[1])
     return {name: more for (name, more), similarity in near if similarity >= NEAR}
 

@@ -73,7 +73,7 @@ class Head:
     def predict(self, features: ArrayLike) -> tuple[Floats, Floats]:
         """Mean ``[m]`` and variance ``[m]`` of the expected rating of answers with ``features [m, d]``.
 
-        The variance is that of the mean: how unsure the head is, without the noise of a single tap.
+        The variance is that of the mean: how uncertain the head is, without the noise of a single rating.
         """
         x = self._standardise(features)
         along = x @ self.basis.T  # [m, k]
@@ -188,7 +188,7 @@ def _trust(hat: Floats, ratings: Floats, left_out: Floats, seed: int) -> Trust:
     """A permutation test of the leave-one-out correlation: exact, and two matrix products long.
 
     Predictions that were left out lean *against* their own rating by construction, so zero is no fair opponent for
-    the correlation; the same ratings dealt at random to the same answers are.
+    the correlation; random permutations of the ratings over the same answers are.
     """
     if len(ratings) < 4 or np.ptp(ratings) == 0:
         why = "fewer than 4 ratings" if len(ratings) < 4 else "all ratings are the same"

@@ -35,7 +35,7 @@ WRONG_TAP = 0.12
 WRONG_REMARK = 0.05
 """δ: probability of a remark about something that is not part of the taste, or not missing."""
 LITERAL = 20.0
-"""A priori odds against any one literal of manner being part of a taste."""
+"""A priori odds against any one style literal being part of a taste."""
 TOKEN = 6.0
 """Further odds against a token."""
 STATISTIC = 8.0
@@ -43,7 +43,7 @@ STATISTIC = 8.0
 OTHER = 10.0
 """Further odds against a rule that is no conjunction."""
 NOISE = 4 * WRONG_TAP * (1 - WRONG_TAP)
-"""Variance of one tap about what its person likes."""
+"""Variance of one rating about its person's taste."""
 RARE = 0.02
 """A conjunction that holds for fewer of the base's answers than this, or misses fewer, is no hypothesis: nothing could be said of it."""
 VARIES = 0.08
@@ -69,7 +69,7 @@ class Layout:
 
     @classmethod
     def manners_first(cls, manners: int, count: int) -> Layout:
-        """Manners, then tokens."""
+        """Style features, then tokens."""
         kinds = np.where(np.arange(count) < manners, MANNER, TOKEN_SIGN)
         return cls(kinds, np.full(count, -1, dtype=np.int64))
 
@@ -85,7 +85,7 @@ class Space:
 
     @classmethod
     def of(cls, signs: ArrayLike, layout: int | Layout) -> Space:
-        """From the signs ``[S, m]`` of answers of the base. ``layout``: what they are; a number says that the first so many are of manner and
+        """From the signs ``[S, m]`` of answers of the base. ``layout``: what they are; a number says that the first so many are style features and
         the others tokens."""
         seen = np.asarray(signs, dtype=bool)
         if not len(seen):
@@ -207,7 +207,7 @@ def fit(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | No
 
 
 def evidence(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> float:
-    """Natural logarithm of the Bayes factor of *some conjunction is wanted* against *each tap is a coin's toss*, the coin's bias unknown.
+    """Natural logarithm of the Bayes factor of *some conjunction is wanted* against *each rating is a coin toss*, the coin's bias unknown.
 
     That of the coin is ∫ p^k (1 - p)^(n - k) dp = B(k + 1, n - k + 1) for k good ones of n. It holds however it was chosen what was rated
     (the likelihood principle). 0 where nothing varies. After ``remarks [h]`` it is that of the rules that they left likely.
@@ -216,7 +216,7 @@ def evidence(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats
 
 
 def evidences(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> Floats:
-    """``[b]`` the same of ``ratings [n, b]``, each column a rating of all answers: ratings dealt anew cost one matrix product."""
+    """``[b]`` the same of ``ratings [n, b]``, each column a rating of all answers: permuted ratings cost one matrix product."""
     dealt = np.asarray(ratings, dtype=np.float64)
     if not len(space.literals):
         return np.zeros(dealt.shape[1])

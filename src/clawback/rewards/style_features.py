@@ -104,7 +104,7 @@ NAMES = (*SIGNS, *COUNTS)
 
 
 def manner(texts: Sequence[str]) -> Floats:
-    """``[S, len(NAMES)]``: signs as 0 or 1, then counts."""
+    """``[S, len(NAMES)]`` style features of texts: signs as 0 or 1, then counts."""
     rows = [_row(text) for text in texts]
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(NAMES))
 

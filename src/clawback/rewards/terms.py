@@ -53,7 +53,7 @@ class Terms:
 
     @property
     def shares(self) -> dict[str, float]:
-        """λ of each part that an answer has, adding up to 1; ``feedback`` first, 0 where it has no say."""
+        """The normalised λ of the parts that an answer has; ``feedback`` first, 0 where it does not count."""
         lambdas = asdict(self.weights)
         if not self.verifiers:
             del lambdas["critic"]
@@ -61,7 +61,7 @@ class Terms:
         return {name: w / total for name, w in lambdas.items() if w or name == "feedback"}
 
     def measured(self, prompt: str, response: str, tokens: int) -> dict[str, float]:
-        """The parts beside feedback, each in [0, 1]; what has no weight is not asked."""
+        """The parts beside feedback, each in [0, 1]; parts without a weight are not computed."""
         make = {
             "critic": lambda: composite.critic([one(prompt, response) for one in self.verifiers]),
             "coherence": lambda: composite.coherence(response),
@@ -71,9 +71,9 @@ class Terms:
         return {name: make[name]() for name in self.shares if name in make}
 
     def of(self, sample: Sample, tokens: int) -> Sample:
-        """The sample with the reward that adds up, and from what; one that was not rated as it is.
+        """The sample with its composite reward and the terms of it; one that was not rated stays as it is.
 
-        Raises ``UsageError`` where a verifier gives what is no number from 0 to 1.
+        Raises ``UsageError`` where a verifier returns anything but a number from 0 to 1.
         """
         if not sample.rated:
             return sample

@@ -161,7 +161,7 @@ print("\\n{sign}")
 class ExitCode:
     """1 where a program of your own ends with 0. The response is its standard input, the prompt ``$CLAWBACK_PROMPT``.
 
-    The program is yours and runs with your rights; what it does with the response is its own care.
+    The program is yours and runs with your rights; it has to treat the response as untrusted itself.
     """
 
     name: ClassVar[str] = "exit-code"

@@ -60,7 +60,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Viewed:
-    """``n`` answers through all views: view → ``[n, d]``, and ``signs [n, m]``."""
+    """``n`` answers in all views: view → ``[n, d]``, and ``signs [n, m]``."""
 
     views: Mapping[str, Floats]
     signs: Bools
@@ -87,7 +87,7 @@ class Standard:
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """How answers are looked at, learned from answers of the base."""
+    """The views of answers, standardised on answers of the base."""
 
     features: Features
     asked: tuple[str, ...]
@@ -126,7 +126,7 @@ class Views:
         return {name: self.standards[name](values) for name, values in self._raw(answers).items()}
 
     def view(self, answers: Answers) -> Viewed:
-        """Both."""
+        """The views and the signs of answers."""
         return Viewed(self(answers), self.signs(answers))
 
     def signs(self, answers: Answers) -> Bools:
@@ -138,7 +138,7 @@ class Views:
         return np.hstack(parts)
 
     def told(self, ids: Sequence[int], text: str) -> Bools:
-        """``[m]`` signs of one answer whose prompt does not matter, since remarks are about answers."""
+        """``[m]`` signs of one answer without its prompt, because remarks are about answers."""
         own = self.features.signs([ids], [text])[0]
         counted = text_statistics([text])[0]
         of_text = self.cut_of < len(STATISTICS)

@@ -79,7 +79,7 @@ class CloudDemo:
         self.cloud.__exit__(*error)
 
     def collect(self, count: int = RATINGS, on_progress: OnProgress | None = None) -> int:
-        """The agent asks, the person taps on the answers: one time in ten wrongly, and now and then with a word. How many were good."""
+        """The agent asks, the person rates the answers: one time in ten wrongly, and now and then with a remark. Returns how many were good."""
         tell = on_progress or (lambda _: None)
         more = round(count * (1 + UNRATED))
         todo, self.asked = self.asked[:more], self.asked[more:]

@@ -113,7 +113,7 @@ class ModelsAPI:
     def _read(
         self, dialect: Dialect, raw: bytes, headers: Mapping[str, str]
     ) -> tuple[dict[str, Any], Asked, str, Version]:
-        """On the reader's thread: the body, what it asks, its session, and the version that is to answer."""
+        """On the parsing thread: the body, what it asks, its session, and the version that is to answer."""
         body = wire.parsed(raw, headers.get("content-encoding", "").strip().lower())
         asked = dialect.read(body)
         if no := dialect.refuses(body):

@@ -53,14 +53,14 @@ ALLOWED: dict[tuple[str, str], frozenset[Who]] = {
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whose token a request showed. ``name`` is "" for the token of the home."""
+    """The person whose token a request carries. ``name`` is "" for the token of the home."""
 
     role: Who
     name: str = ""
 
     @property
     def source(self) -> str:
-        """Of what they say; "" where they may name one."""
+        """The source of their feedback; "" where they may name one."""
         return PREFIX + self.name if self.name else ""
 
     @property
@@ -73,7 +73,7 @@ ROOT = Person("owner")
 
 
 def person(scope: Any) -> Person:
-    """As ``guard`` found."""
+    """The person that ``guard`` identified."""
     found = scope.get("clawback.person", ROOT)
     assert isinstance(found, Person)
     return found
@@ -89,7 +89,7 @@ def admitted(routes: Iterable[Any]) -> list[Any]:
 
 
 def said_by(whom: Person, named: str) -> str:
-    """The source of what a request says. Raises ``UsageError`` where it speaks for somebody else."""
+    """The source of a request's feedback. Raises ``UsageError`` where it speaks for somebody else."""
     if whom.source:
         return whom.source
     if named.startswith(PREFIX):

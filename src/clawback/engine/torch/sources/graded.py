@@ -62,7 +62,7 @@ class Graded:
     encoded: Encoded
     reward: float
     whole: bool
-    """It says something, ends (as far as the base's own answers do), and does not go round in circles."""
+    """It says something, ends (as far as the base's own answers do), and does not repeat itself."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class GradingSettings:
     shares: tuple[float, float, float] = SHARES
     """Of style, tokens and hidden states in what the ridge looks at."""
     cut_off: float = 2.0
-    """Taken off the reward of an answer that did not end, or goes round in circles: as far as bad is from good."""
+    """Taken off the reward of an answer that did not end, or repeats itself: the distance from bad to good."""
 
     @classmethod
     def of(cls, recipe: Recipe) -> GradingSettings:
