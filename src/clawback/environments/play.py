@@ -149,7 +149,7 @@ async def play(
 
 
 async def let_go(environments: EnvironmentSet) -> None:
-    """A set that shares something among its episodes (a browser) closes it in ``aclose``."""
+    """Release what a set shares among its episodes (a browser), by its ``aclose``."""
     if callable(end := getattr(environments, "aclose", None)):
         await end()
 

@@ -70,7 +70,7 @@ class Play:
 
 
 class Drawer(Protocol):
-    """Who draws the replies: the engine in this process (``Conversations``), or a server (``hosted/vllm.py``)."""
+    """The sampler of the replies: the engine in this process (``Conversations``), or a server (``hosted/vllm.py``)."""
 
     def draw(self, turns: Sequence[Turn]) -> list[Sampled]: ...
 
@@ -179,7 +179,7 @@ class Rollouts:
         return done
 
     def close(self) -> None:
-        """Let every world go. Episodes under way are lost; what is over was told."""
+        """Close every environment. Unfinished episodes are lost; finished ones have been returned."""
         for live in self._live:
             live.answer.cancel()
             self._let_go(live)

@@ -35,7 +35,7 @@ NEITHER = 0.125
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """A judge beside its person. ``good`` and ``bad``: (votes that agree, common turns) by what the person said."""
+    """A judge's agreement with its person. ``good`` and ``bad``: (votes that agree, common turns) by what the person said."""
 
     source: str
     votes: int
@@ -81,7 +81,7 @@ def reliability(own: Mapping[int, float], votes: Iterable[Feedback]) -> dict[str
 
 
 def person(source: str) -> str:
-    """Whose hand a source is: ``slack:U012`` and the like name somebody; the terminal, the page and the agents are all the owner's."""
+    """The person behind a source: ``slack:U012`` and the like name somebody; the terminal, the page and the agents are all the owner's."""
     return source if ":" in source else ""
 
 

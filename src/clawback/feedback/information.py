@@ -35,7 +35,7 @@ QUADRATURE = 32
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What is expected of ratings: ``mean [n]`` and ``covariance [n, n]`` of the candidates, ``noise``: variance of one."""
+    """The belief about expected ratings: ``mean [n]`` and ``covariance [n, n]`` of the candidates, ``noise``: variance of one rating."""
 
     mean: Floats
     covariance: Floats
@@ -57,7 +57,7 @@ def newest(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def best_turns(belief: Belief, count: int, measure: Measure = "variance") -> list[tuple[int, float]]:
-    """(place, gain) of the turns to ask about, greedily; each as if those before had been answered."""
+    """(place, gain) of the turns to ask about, chosen greedily; each as if those before had been answered."""
     import numpy as np
 
     mean, k = belief.mean, np.array(belief.covariance, dtype=np.float64)

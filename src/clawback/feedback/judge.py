@@ -164,7 +164,7 @@ def _unclear(store: Store, source: str) -> dict[str, float | None]:
 
 
 def remember(store: Store, source: str, turns: dict[int, Any]) -> None:
-    """These turns were asked about, and nothing is to be entered for them."""
+    """Mark these turns as judged, without feedback for them."""
     with store.together():
         known = _unclear(store, source) | {str(n): value for n, value in turns.items()}
         newest = sorted(known, key=int)[-REMEMBERED:]
@@ -172,6 +172,6 @@ def remember(store: Store, source: str, turns: dict[int, Any]) -> None:
 
 
 def remember_failed(store: Store, source: str, turns: Sequence[int]) -> None:
-    """These brought nothing: next time they come last."""
+    """Mark these turns as failed: next time they come last."""
     if turns:
         store.set(f"failed:{source}", sorted({*store.get(f"failed:{source}", []), *turns})[-REMEMBERED:])

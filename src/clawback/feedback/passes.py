@@ -59,7 +59,7 @@ def readings(
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How going over turns came out. ``failed``: the turns that brought nothing; ``stopped``: why it ended early, or ""."""
+    """The outcome of going over turns. ``failed``: turns without a result; ``stopped``: why it ended early, or ""."""
 
     done: int
     failed: tuple[int, ...]

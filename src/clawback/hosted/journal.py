@@ -25,7 +25,7 @@ class Cap:
     prices: Prices = field(default_factory=Prices)
 
     def refuses(self, spent: Spent) -> str:
-        """Why so much is too much, or ""."""
+        """Why this amount would exceed the cap, or ""."""
         if self.tokens and spent.tokens > self.tokens:
             return f"{spent.tokens:,} tokens, and [hosted] max_tokens is {self.tokens:,}"
         money = spent.money(self.prices)
@@ -49,7 +49,7 @@ class Journal:
         self._read()
 
     def number(self, name: str, cost: Spent) -> int:
-        """The number of a request; new, paid for and on the disk where it was not asked for before. Raises ``CapReached``."""
+        """The number of a request; a new request is also charged and written to disk. Raises ``CapReached``."""
         if name in self.numbers:
             return self.numbers[name]
         would = self.spent + cost
@@ -67,7 +67,7 @@ class Journal:
         self.write()
 
     def forget(self) -> None:
-        """The trainer does not know the model any more: what was asked of it has no numbers now. What was paid stays paid."""
+        """The trainer does not know the model any more: its requests lose their numbers. What was paid stays counted."""
         self.numbers = {}
         kept = ("gap", "export", "paid:probe", "sample:probe")
         self.facts = {name: self.facts[name] for name in kept if name in self.facts}

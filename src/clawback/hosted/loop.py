@@ -44,7 +44,7 @@ PROBE_TOKENS = 24
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The trainer, and what it may cost."""
+    """The trainer, and its cost limits."""
 
     url: str
     key: str = ""

@@ -77,7 +77,7 @@ class RemotePolicy:
 
 @dataclass
 class RemoteScorer:
-    """Log-probs by the trainer's forward pass. Each call has a name, the same in a run that goes on: where in the run it is, and the how-manieth there."""
+    """Log-probs by the trainer's forward pass. Each call has a name that is the same in a resumed run: its place in the run, and a counter there."""
 
     trainer: Trainer
     known: dict[str, list[torch.Tensor]]
@@ -86,7 +86,7 @@ class RemoteScorer:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"), init=False)
 
     def at(self, place: str) -> None:
-        """What is asked from now on belongs to this place of the run."""
+        """Calls from now on belong to this place of the run."""
         if place != self.place:
             self.place, self.asked = place, 0
 

@@ -91,7 +91,7 @@ class VllmConversations:
             self.name = ""
 
     def forget(self, key: Hashable) -> None:
-        """vLLM's own prefix cache lets go of what is not asked for."""
+        """Nothing to do: vLLM's own prefix cache evicts what is not requested."""
 
     def close(self) -> None:
         """Unload what was loaded."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be played, and how. It is kept with the run."""
+    """What is to be played, and how. It is stored with the run."""
 
     task: str
     agent: str | None = None

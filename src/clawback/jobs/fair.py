@@ -18,14 +18,14 @@ HALVED = 86_400.0
 
 
 class Waiting:
-    """``folder``: where it is kept."""
+    """The queue. ``folder``: where it is kept."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ledger = folder / "had.json"
 
     def ask(self, name: str) -> None:
-        """Whoever asks while waiting keeps their place."""
+        """Join the queue; somebody who asks again keeps their place."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.waits(name):
             # When they asked is written down: files' times come in ticks.
@@ -38,14 +38,14 @@ class Waiting:
         (self.folder / f"{name}.waits").unlink(missing_ok=True)
 
     def next(self, now: float | None = None) -> str | None:
-        """Who is to be served now; they wait until ``drop``."""
+        """The person to be served now; they stay in the queue until ``drop``."""
         had = self._had()
         asked = [(path.read_bytes().rjust(20), path.stem) for path in self.folder.glob("*.waits")]
         moment = time.time() if now is None else now
         return min(asked, key=lambda one: (_left(had.get(one[1]), moment), one), default=(b"", None))[1]
 
     def spent(self, name: str, seconds: float, now: float | None = None) -> None:
-        """A run of theirs took so long."""
+        """Record how long a run of theirs took."""
         had, moment = self._had(), time.time() if now is None else now
         had[name] = (_left(had.get(name), moment) + seconds, moment)
         # Less than a second is nothing that anybody would wait for.

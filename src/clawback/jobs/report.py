@@ -45,7 +45,7 @@ class Week:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that the report shows, as numbers."""
+    """All figures that the report shows."""
 
     turns: int
     ratings: int
@@ -147,7 +147,7 @@ def _raters(people: Raters) -> list[dict[str, Any]]:
 
 
 def page(found: Facts, title: str = "Clawback") -> str:
-    """The whole file."""
+    """The complete HTML file."""
     parts = [
         f"<p>{found.turns} turns, {found.ratings} ratings, {found.good:.0%} of them good.</p>",
         "<h2>Satisfaction over time</h2>",

@@ -54,7 +54,7 @@ class RunJob:
 
     @contextmanager
     def entered(self, run: Run) -> Iterator[None]:
-        """However the run ends within, it is in the store. Errors that are not ours become ``TrainingError``."""
+        """A context manager: however the run ends within it, the store records it. Errors that are not ours become ``TrainingError``."""
         try:
             yield
         except self.stopped_by + (Interrupted,) as error:  # noqa: RUF005

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a run: the version it made, what the gate said, and whether it is live now."""
+    """The result of a run: the version it made, the gate's verdict, and whether it is live now."""
 
     run: Run
     version: Version
@@ -80,8 +80,9 @@ def train_once(
 
 
 def judge_waiting(home: Home, *, on_progress: OnProgress | None = None) -> Report | None:
-    """Judge the version anew that the gate asked for more ratings about, if there are as many by now, and do as it says. None: there is none,
-    or too few. Raises ``Busy`` while another process trains."""
+    """Judge again the version for which the gate asked for more ratings, if there are as many by now, and act on
+    the verdict. None: there is none, or too few. Raises ``Busy`` while another process trains.
+    """
     from filelock import FileLock, Timeout
 
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be forgotten. ``feedback``: without its turns."""
+    """What is to be deleted. ``feedback``: feedback alone, without its turns."""
 
     turns: tuple[int, ...]
     feedback: tuple[int, ...] = ()
@@ -34,7 +34,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What is gone. ``versions`` learned from it; ``live`` is one of them, or not (None); ``also`` says what else went."""
+    """What was deleted. ``versions`` learned from it; ``live`` is one of them, or not (None); ``also`` lists what else was deleted."""
 
     turns: tuple[int, ...]
     feedback: tuple[int, ...]

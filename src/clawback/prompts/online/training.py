@@ -117,7 +117,7 @@ class TrainingLoop:
         return made
 
     def prefer(self, better: str, worse: str) -> None:
-        """One answer over another, both waiting. They are a group of two: nothing is said of how good either is. Raises ``NotFound``."""
+        """One answer over another, both waiting for a rating. They form a group of two: nothing is known about how good either is. Raises ``NotFound``."""
         found = []
         for id, said in ((better, 1.0), (worse, 0.0)):
             shown = self.flow.waiting.pop(id, None)
@@ -171,7 +171,7 @@ class TrainingLoop:
     def run_refinement(
         self, prune_duplicates: bool = True, min_fitness_threshold: float | None = None
     ) -> None:
-        """Phase 3: what means the same goes, and what does worse than the threshold; the best stays whatever it is."""
+        """Phase 3: removes prompts that are duplicates in meaning or score below the threshold; the best always stays."""
         self.phase = "refinement"
         population = self.flow.population
         if prune_duplicates:
