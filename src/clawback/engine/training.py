@@ -55,7 +55,7 @@ def train(
     """Train an adapter on what was said about these samples, all of them.
 
     Args:
-        policy: the base model, or a policy whose adapter is gone on with. It holds the result afterwards.
+        policy: the base model, or a policy whose adapter is trained further. It holds the result afterwards.
         samples: in the order in which they were rated; the same order gives the same bits.
         recipe: from ``engine.recipe``.
         seed: everything that is drawn at random follows from it.

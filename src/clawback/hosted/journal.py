@@ -35,7 +35,7 @@ class Cap:
 
 
 class Journal:
-    """One run's file. ``fingerprint``: what the run is made of; that of another run is not gone on with."""
+    """One run's file. ``fingerprint``: what the run is made of; another run's journal is not continued."""
 
     def __init__(self, path: Path, fingerprint: str, cap: Cap | None = None) -> None:
         self.path, self.fingerprint, self.cap = path, fingerprint, cap or Cap()

@@ -66,7 +66,7 @@ def learn(
     """Make a version from episodes, from what is live now.
 
     Args:
-        wish: what to play. A run of the very same that was interrupted is gone on with.
+        wish: what to play. An interrupted run of exactly this is resumed.
         overrides: recipe values by hand, and those of ``EpisodeSettings``.
         live: put it live if held-out tasks accept it.
         worlds: in place of what ``wish.task`` names.

@@ -321,7 +321,7 @@ class Search:
         replace(self.home.prompts / SEARCH, json.dumps(kept).encode(), mode=0o600)
 
     def _kept(self, standing: set[int]) -> dict[str, Any] | None:
-        """What an interrupted search began with; None where there is none, or it can no longer be gone on with."""
+        """What an interrupted search began with; None where there is none, or it can no longer be resumed."""
         path = Path(self.home.prompts / SEARCH)
         kept = None
         with suppress(FileNotFoundError, ValueError, UnicodeDecodeError):

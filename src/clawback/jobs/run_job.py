@@ -82,8 +82,9 @@ class RunJob:
         shutil.rmtree(self.folder(run), ignore_errors=True)
 
     def sweep(self, run: Run) -> None:
-        """As ``run`` begins: away with the checkpoints of runs that nobody can go on with any more. A run on feedback can be gone on with until
-        the next one begins, one on episodes for as long as it is stopped."""
+        """Remove, as ``run`` begins, the checkpoints of runs that can no longer be resumed. A run on feedback
+        can be resumed until the next one begins, one on episodes for as long as it is stopped.
+        """
         for left in self.home.runs.glob("*"):
             if left.name == str(run.id):
                 continue

@@ -145,11 +145,11 @@ class _Job(RunJob):
         )
 
     def interrupted(self) -> Run | None:
-        """The run that a dead process left behind, if it can be gone on with."""
+        """The run that a dead process left behind, if it can be resumed."""
         run = self.db.active_run()
         if run is None:
             return None
-        if plays(run):  # it is gone on with by `clawback gym`
+        if plays(run):  # `clawback gym` resumes it
             self.db.update_run(run.id, status="stopped")
             return None
         standing = {f.id for f in self.db.feedback(ids=run.train_ids)}

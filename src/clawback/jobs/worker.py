@@ -85,7 +85,7 @@ def enough_to_train(home: Home) -> bool:
     """Whether there is enough for a run; if not, a version that waits may still be judged."""
     threshold = config.load(home.config).training.threshold
     with store.connect(home.database) as db:
-        # A run that was interrupted is gone on with, whatever has been said since.
+        # An interrupted run is resumed, whatever feedback there has been since.
         return db.active_run() is not None or db.count_fresh(threshold) >= threshold
 
 

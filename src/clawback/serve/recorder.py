@@ -185,7 +185,7 @@ class Recorder:
 def placed(
     store: Any, messages: Sequence[Message], headers: Mapping[str, str], body: Mapping[str, Any]
 ) -> tuple[str, tuple[int, list[Message]] | None]:
-    """The session that is named or gone on with (a new one otherwise), and the turn before with what came back to it."""
+    """The session that is named or continued (a new one otherwise), and the previous turn with what came back to it."""
     known = conversations.places(messages)
     found = store.at_place([place for _, place in known])
     named = conversations.session_of(headers, body)

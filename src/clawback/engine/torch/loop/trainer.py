@@ -60,7 +60,7 @@ class Settings:
     checkpoint: Path | None = None
     """The file to keep checkpoints in, and to go on from where it exists."""
     fingerprint: str = ""
-    """What the run is made of. A checkpoint of another run is not gone on with."""
+    """What the run is made of. A checkpoint of another run is not resumed."""
     checkpoint_seconds: float = field(default_factory=lambda: CHECKPOINT_SECONDS)
 
 
@@ -99,7 +99,7 @@ def fit(
             for callback in callbacks:
                 callback({"phase": "train", "step": loop.step, "steps": source.steps, **figures})
         except Stopped:
-            loop.keep(now=True)  # it is gone on with from here
+            loop.keep(now=True)  # the run resumes from here
             raise
         loop.keep()
     loop.finish()
