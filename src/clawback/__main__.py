@@ -1,4 +1,4 @@
-"""``python -m clawback`` is ``clawback``."""
+"""Run the command line as ``python -m clawback``."""
 
 import sys
 

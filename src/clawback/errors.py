@@ -1,4 +1,4 @@
-"""One tree of errors. Each message says what happened, to what, and what to do about it.
+"""The tree of Clawback's errors. Each message says what happened, to what, and what to do about it.
 
 Only the CLI and the HTTP layer turn these into exit codes and statuses.
 """
@@ -41,12 +41,12 @@ class DoesNotFit(TrainingError):
 
 
 class Interrupted(TrainingError):
-    """A run could not go on, for no reason of its own: a trainer elsewhere is gone, a process died, a limit was reached. Its checkpoint is
-    kept, and it can be gone on with."""
+    """A run could not continue, for an external reason: a hosted trainer is gone, a process died, a limit was reached. Its checkpoint is
+    kept, and it can be resumed."""
 
 
 class Stopped(ClawbackError):
-    """A run ended because a person asked it to. Its checkpoint is kept, and it can be gone on with."""
+    """A run ended because a person asked it to. Its checkpoint is kept, and it can be resumed."""
 
 
 class JudgeError(ClawbackError):

@@ -1,7 +1,8 @@
-"""Many people on one server: a home for each under one root, and a token that says whose it is.
+"""Several people on one server: each has a home under a common root, and a token that identifies it.
 
-``ROOT/people/NAME`` is a home like any other: `CLAWBACK_HOME=ROOT/people/ada clawback status` looks into it. A token is ``NAME.SECRET``, so that whom
-it belongs to is read from itself and proven by that home alone: no table of tokens, however many people there are.
+``ROOT/people/NAME`` is a home like any other: `CLAWBACK_HOME=ROOT/people/ada clawback status` shows it. A
+token is ``NAME.SECRET``, so that its owner is read from the token itself and checked against that home alone:
+there is no table of tokens, however many people there are.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,38}")
 
 
 def name_of(home: Home) -> str:
-    """Whose home this is on a server of many people; "" for a home of its own."""
+    """The person whose home this is on a server of many people; "" for a home of its own."""
     if home.root.parent.name != "people":
         return ""
     try:
@@ -53,7 +54,7 @@ class People(NamedTuple):
         return sorted(path.name for path in self.folder.glob("*") if (path / "token").is_file())
 
     def add(self, name: str) -> str:
-        """A home with the house's settings; its token. Raises ``UsageError`` where there is one already."""
+        """Create a home with the server's settings; returns its token. Raises ``UsageError`` where there is one already."""
         home = self.home(name)
         if (home.root / "token").exists():
             raise UsageError(f"There is a {name} already. A new token: `clawback people token {name}`.")
@@ -64,7 +65,7 @@ class People(NamedTuple):
         return self.renew(name)
 
     def renew(self, name: str) -> str:
-        """A new token; the old one is good for nothing any more. Raises ``UsageError``, ``NotFound``."""
+        """A new token; the old one becomes invalid. Raises ``UsageError``, ``NotFound``."""
         home = self.home(name)
         if not home.root.is_dir():
             raise NotFound(f"There is no {name} here. `clawback people list` shows who there is.")
@@ -77,7 +78,7 @@ class People(NamedTuple):
         return bool(NAME.fullmatch(name)) and (self.folder / name / "token").is_file()
 
     def whose(self, token: str) -> str | None:
-        """The name that a token proves; None for any other text."""
+        """The name that a token proves; None for an invalid token."""
         name, dot, _ = token.partition(".")
         if not dot or not NAME.fullmatch(name):
             return None

@@ -1,7 +1,8 @@
-"""How far something is: what ``on_progress`` is told, with the time that is left, in words.
+"""Formats progress: what ``on_progress`` is told, in words, with the remaining time.
 
-A mapping ``{"phase", "step", "steps", …}`` is told before and after each step. A phase without steps has only its name. Some
-mappings announce something instead (the estimate, the algorithm, an alert): they are no phases.
+A mapping ``{"phase", "step", "steps", …}`` is reported before and after each step. A phase without steps has
+only its name. Some mappings announce something instead (the estimate, the algorithm, an alert): they are no
+phases.
 """
 
 from __future__ import annotations

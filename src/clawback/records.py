@@ -1,4 +1,4 @@
-"""The nouns that flow through every room: plain frozen records, no I/O, nothing imported of ours."""
+"""The records that all packages share: plain frozen dataclasses, no I/O, nothing of ours imported."""
 
 from __future__ import annotations
 

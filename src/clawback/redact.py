@@ -1,15 +1,15 @@
-"""Secrets are taken out before anything is stored. ``store`` calls this for every text that it writes.
+"""Removes secrets from text before it is stored. ``store`` calls this for every text that it writes.
 
 Three kinds of rule, from certain to likely:
 
-* tokens that a known prefix gives away (``_PREFIXES``), private keys, webhooks, and what stands where only a secret stands:
+* tokens with a known prefix (``_PREFIXES``), private keys, webhooks, and anything in a place for secrets:
   after ``Authorization:``, in an address, in a cookie;
 * values that are *assigned* to a name such as ``api_key`` or ``client_secret`` and look random. A name alone is not enough:
-  ``password = getpass()`` must stay, for a model would learn the torn code;
+  ``password = getpass()`` must stay, because a model would learn the broken code;
 * nothing else. A random-looking word without a name may be a commit.
 
 Hooks start on every prompt, so a rule is compiled when its marker is first seen in a text, and most texts hold none. Every pattern
-is linear: a literal comes first, what repeats is bounded or cannot begin anew inside itself (``tests/test_linear.py``).
+is linear: a literal comes first, and repetitions are bounded or cannot begin anew inside themselves (``tests/test_linear.py``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What settings there are: keys, types, defaults, values and meanings, all read from ``config.py``; and what a person types as a value.
+"""The settings' keys, types, defaults, limits and descriptions, all read from ``config.py``; and the parsing of values that a person types.
 
-A key is ``section.name`` (``training.threshold``). Tables of values have keys of their own: ``training.overrides.steps``.
+A key is ``section.name`` (``training.threshold``). Tables of values have keys of their own:
+``training.overrides.steps``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a learned prompt stands in a conversation. One place for all who answer or learn: the proxy, the embedded engine, training, the gate."""
+"""Puts a learned prompt into a conversation, in the same way for all who answer or learn: proxy, embedded engine, training, gate."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Turns come in: from agents' hooks, from files."""
+"""Capture of turns: from agents' hooks and from files."""

@@ -1,6 +1,7 @@
-"""What an agent needs to be one of ours: to be set up, to be taken out again, and its events read.
+"""The interface of an agent integration: install Clawback's hooks, remove them, and parse the agent's events.
 
-A new agent is one file with a class like this, found under the entry point ``clawback.agents``; docs/agents.md shows one whole.
+A new agent is one file with such a class, registered under the entry point ``clawback.agents``;
+docs/agents.md shows a complete example.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BUILT_IN = {
 
 
 class State(NamedTuple):
-    """Whether we are in an agent's settings, and what is wrong there ("" when nothing is)."""
+    """Whether Clawback is in an agent's settings, and what is wrong there ("" when nothing is)."""
 
     installed: bool
     settings: Path
@@ -34,7 +35,7 @@ class State(NamedTuple):
 
 
 class Agent(Protocol):
-    """Every path can be named (``settings``) in place of the agent's usual one."""
+    """An agent integration. Every path can be given (``settings``) in place of the agent's usual one."""
 
     name: str
     title: str
@@ -47,32 +48,32 @@ class Agent(Protocol):
         ...
 
     def plan(self, home: Home, settings: Path | None = None) -> Sequence[str]:
-        """What ``install`` will change, a line a file, for a person to read first."""
+        """The changes that ``install`` will make, one line per file, for a person to read first."""
         ...
 
     def install(self, home: Home, settings: Path | None = None) -> list[Path]:
-        """Put our part in, keeping all that is there; the files that changed. Again changes nothing.
+        """Install our part, keeping everything else in the files; returns the files that changed. Repeating it changes nothing.
 
-        Raises ``ConfigError`` for settings that cannot be understood, and leaves those alone.
+        Raises ``ConfigError`` for settings that cannot be parsed, and leaves those alone.
         """
         ...
 
     def uninstall(self, home: Home, settings: Path | None = None) -> list[Path]:
-        """Take out exactly what was put in; the files that changed. Files that nobody else touched are then as they were."""
+        """Remove exactly what was installed; returns the files that changed. Files that nobody else touched are then as they were."""
         ...
 
     def status(self, home: Home, settings: Path | None = None) -> State: ...
 
     def parse(self, event: Mapping[str, Any]) -> Event | None:
-        """An event as the agent sends it → ours; None for one that does not matter. Raises ``Unusable``."""
+        """Translate an agent's event into ours; None for one that is not needed. Raises ``Unusable``."""
         ...
 
     def reply(self, sentence: str) -> dict[str, Any]:
-        """What the agent must read to show the sentence and ask no model."""
+        """The hook output that makes the agent show the sentence instead of asking a model."""
         ...
 
     def ask(self, home: Home, event: Event) -> dict[str, Any] | None:
-        """What the agent may read after any other event, such as a line that invites to rate."""
+        """Optional hook output after any other event, such as a line that invites the person to rate."""
         ...
 
 
@@ -99,7 +100,7 @@ def find(name: str) -> Agent:
 
 
 def troubles(home: Home) -> list[str]:
-    """What is wrong with the agents that were set up, a sentence each."""
+    """What is wrong with the agents that were set up, one sentence each."""
     from clawback.errors import ClawbackError
 
     found = []

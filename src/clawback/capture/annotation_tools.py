@@ -1,15 +1,18 @@
-"""Turns with what raters said, for Argilla and for Label Studio, and what was annotated there back again.
+"""Export of rated turns to Argilla and Label Studio, and import of the annotations made there.
 
-Both are JSON files in the tool's own documented form: Argilla's is a list of records as ``Record.to_dict`` writes them (fields, metadata, responses by question and
-user), Label Studio's a list of tasks (data, annotations, results by control tag). Three questions: ``score`` from 1 to 10, ``edit`` (how the answer should
+Both use the tool's own documented JSON format: Argilla's is a list of records as ``Record.to_dict`` writes
+them (fields, metadata, responses by question and user), Label Studio's a list of tasks (data, annotations,
+results by control tag). There are three questions: ``score`` from 1 to 10, ``edit`` (how the answer should
 read), ``remark`` (what was wrong).
 
-**Who said it.** Argilla knows people by UUIDs: ours are made of the source's name, so that they come back to it. A Label Studio result holds the source in its
-``meta.text``; what was annotated there has no such mark, and its ``completed_by`` names who it was. Somebody who is not known here becomes
-``argilla:UUID`` or ``label-studio:WHO``, a person of their own.
+**Sources.** Argilla identifies people by UUIDs: ours are derived from the source's name, so that they map
+back to it. A Label Studio result carries the source in its ``meta.text``; annotations made there lack it, and
+their ``completed_by`` names the annotator. An annotator who is not known here becomes ``argilla:UUID`` or
+``label-studio:WHO``, a source of their own.
 
-**Which version answered is not told**, nor who wrote what: annotators are blind as raters are here. A score holds ten steps: a rating in between comes back as
-the nearest of them, and is then no new one.
+**Annotators are blind**, as raters are here: the export names neither the version that answered nor who said
+what. A score has ten steps, so a rating in between comes back as the nearest of them, and then does not count
+as new.
 """
 
 from __future__ import annotations
@@ -73,9 +76,9 @@ def export(store: Store, path: Path, tool: Tool, *, everything: bool = False, bl
 
 
 def import_file(store: Store, path: Path, tool: Tool) -> Report:
-    """What was annotated there; turns of this home are known by their number and answer, others come in as new ones.
+    """Import annotations; turns of this home are matched by number and answer, others are added as new ones.
 
-    Raises ``NotFound`` and ``UsageError`` for a file that is not there, or is not what the tool exports.
+    Raises ``NotFound`` and ``UsageError`` for a file that does not exist, or is not an export of the tool.
     """
     report = Report()
     known = _sources(store)

@@ -1,4 +1,4 @@
-"""Claude Code (terminal and desktop share the settings): hooks, the ``/rl`` command, the status line."""
+"""The Claude Code integration (terminal and desktop share the settings): hooks, the ``/rl`` command, the status line."""
 
 from __future__ import annotations
 

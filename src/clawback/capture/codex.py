@@ -1,7 +1,8 @@
-"""Codex (command line and desktop app share ``$CODEX_HOME``): hooks where the person trusts them, ``notify`` where not.
+"""The Codex integration (command line and desktop app share ``$CODEX_HOME``): hooks where the user trusts them, else ``notify``.
 
-Codex skips hooks that its person has not reviewed, silently. The trust is theirs to give, in Codex itself; we write no
-mark of it. ``notify`` needs none: it tells of answers, but cannot answer ``rl: good`` in the model's place.
+Codex silently skips hooks that its user has not reviewed. Only the user can mark hooks as trusted, in Codex
+itself; Clawback does not edit that. ``notify`` needs no trust: it reports answers, but cannot answer ``rl:
+good`` in the model's place.
 """
 
 from __future__ import annotations

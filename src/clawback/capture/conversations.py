@@ -1,8 +1,8 @@
-"""Which conversation a request goes on with, and whether it is the person's own or an agent's errand.
+"""Which conversation a request continues, and whether it is the user's own or an agent's background request.
 
-A conversation *stands* somewhere after each of its responses: at the hash of everything said so far. A request whose
-messages begin with a known place goes on from there, whoever sent it, however often it is sent again. System messages
-do not count, for agents put the date into them; nor does how a text is cut into blocks.
+After each of its responses a conversation has a *place*: the hash of everything said so far. A request whose
+messages begin with a known place continues from there, whoever sent it and however often it is sent. System
+messages do not count, because agents put the date into them; nor does how a text is cut into blocks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ one request and not in the next, so that it is no part of the conversation."""
 
 
 def said(message: Message) -> str:
-    """A message's text without what OpenClaw puts around it."""
+    """A message's text without OpenClaw's additions."""
     text = text_of(message.get("content"))
     if message.get("role") == "user":
         for wrap in _OPENCLAW:
@@ -59,7 +59,7 @@ def _without_runtime(text: str) -> str:
 
 
 def spoken(messages: Sequence[Message]) -> list[Message]:
-    """The messages as they are kept: a person's words alone where OpenClaw added to them, and none that are all its own."""
+    """The messages as they are stored: without OpenClaw's additions to a user's messages, and without messages that are wholly its own."""
     kept: list[Message] = []
     for message in messages:
         whole = text_of(message.get("content")).strip() if message.get("role") == "user" else ""
@@ -72,7 +72,7 @@ def spoken(messages: Sequence[Message]) -> list[Message]:
 
 
 def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
-    """Where the conversation stood after each response in ``messages``: (index of the response, place), oldest first."""
+    """The conversation's place after each response in ``messages``: (index of the response, place), oldest first."""
     state, found = b"", []
     for index, message in enumerate(messages):
         if message.get("role") in _SILENT:
@@ -84,7 +84,7 @@ def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:
 
 
 def place_after(messages: Sequence[Message], response: str, calls: Iterable[Mapping[str, Any]]) -> bytes:
-    """Where it stands once ``response`` has been said."""
+    """The conversation's place after ``response``."""
     state = b""
     answer: Message = {
         "role": "assistant",
@@ -156,7 +156,7 @@ def kind_of(
 
 
 def human(messages: Sequence[Message]) -> list[Message]:
-    """What person and model said to each other: without system messages, tools, and the reminders that agents put in."""
+    """The conversation between person and model: without system messages, tools, and the reminders that agents insert."""
     kept: list[Message] = []
     for message in messages:
         if message.get("role") not in ("user", "assistant"):
@@ -168,7 +168,7 @@ def human(messages: Sequence[Message]) -> list[Message]:
 
 
 def session_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
-    """The session that the agent itself names, or ""."""
+    """The session id that the agent itself sends, or ""."""
     for name in ("x-session-id", "x-claude-code-session-id", "session-id", "x-session-affinity"):
         if value := headers.get(name, "").strip():
             return value[:200]

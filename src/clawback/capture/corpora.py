@@ -1,7 +1,8 @@
-"""Prompt corpora: prompts from a file, from your own turns or from Wikipedia, near-duplicates out, split, with where each came from.
+"""Prompt corpora: prompts from a file, from your own turns or from Wikipedia, deduplicated, split, with the source of each.
 
-Wikipedia is asked politely: one request at a time, with a pause, a name to complain to, and what it says about waiting is done. Each summary is
-kept as it comes (``OUTPUT.fetched.jsonl``), so that the same command goes on where it was stopped and asks for nothing twice.
+Wikipedia is queried politely: one request at a time, with a pause, a contact address, and respecting what it
+says about waiting. Each summary is stored as it arrives (``OUTPUT.fetched.jsonl``), so that an interrupted
+command continues where it stopped and requests nothing twice.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
 
 
 def of_turns(store: Store, newest: int = 10_000) -> Iterator[Prompt]:
-    """What was asked in your own turns, newest first; nothing that its people did not agree to."""
+    """Prompts of your own turns, newest first, except those without consent."""
     for turn in store.turns(limit=newest):
         if turn.trainable and turn.prompt and turn.agent != "baseline":
             yield Prompt(turn.prompt[:LONGEST], f"turn:{turn.id}", turn.licence)

@@ -1,4 +1,4 @@
-"""What agents ask a model for on their own account: told by how the prompt begins, whatever the model made of it."""
+"""Recognises what agents ask a model on their own account (titles, summaries), by how the prompt begins; the answer is not looked at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemini CLI: hooks in its ``settings.json``. An agent added by one file: docs/agents.md goes through it."""
+"""The Gemini CLI integration: hooks in its ``settings.json``. An example of an agent added by one file: docs/agents.md explains it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GeminiCli(HookedAgent):
         return {"decision": "deny", "reason": sentence}
 
     def parse(self, event: Mapping[str, Any]) -> Event | None:
-        """Events do not name the prompt that they are about; ``AfterAgent`` brings prompt and answer together."""
+        """Events do not name their prompt; ``AfterAgent`` brings prompt and answer together."""
         session, asked = text(event, "session_id", 200), text(event, "prompt")
         if not session:
             raise Unusable("no session_id")

@@ -1,7 +1,8 @@
-"""The door for agents' hooks: ``clawback-hook AGENT`` reads one event from stdin.
+"""The entry point of agents' hooks: ``clawback-hook AGENT`` reads one event from stdin.
 
-An agent is never held up or broken by us: whatever happens the exit code is 0, with one line in ``logs/hooks.log``
-when something was wrong. It runs on every prompt and answer, so only what one row needs is imported.
+Hooks never block or break the agent: whatever happens the exit code is 0, with one line in ``logs/hooks.log``
+when something was wrong. A hook runs on every prompt and answer, so only what storing one row needs is
+imported.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ORDER_SECONDS = 8.0
 
 
 def main() -> None:
-    """Read one event, act on it, leave with 0."""
+    """Read one event, act on it, and exit with code 0."""
     here = home()
     try:
         arguments = sys.argv[1:]
@@ -57,9 +58,9 @@ def main() -> None:
 
 
 def handle(here: Home, agent: str, payload: bytes) -> dict[str, Any] | None:
-    """Act on one event of an agent. What is returned is for the agent to read.
+    """Act on one event of an agent. The return value is output for the agent.
 
-    Raises ``Unusable`` for an event that does not say what it should, ``UsageError`` for an agent that nobody knows.
+    Raises ``Unusable`` for an incomplete event, ``UsageError`` for an unknown agent.
     """
     from clawback.capture import adapter
 
@@ -71,7 +72,7 @@ def handle(here: Home, agent: str, payload: bytes) -> dict[str, Any] | None:
 
 
 def _ordered(here: Home, agent: str, said: str) -> str:
-    """What became of ``/rl train``, ``rollback`` or ``reset``; "" for anything else. Done by the room that may: it is above this one."""
+    """What became of ``/rl train``, ``rollback`` or ``reset``; "" for anything else. The module that does it is in a higher layer."""
     if said.lstrip()[:3].lower() not in ("/rl", "rl:", "/cl"):
         return ""
     from clawback.feedback import command
@@ -94,7 +95,7 @@ def _ordered(here: Home, agent: str, said: str) -> str:
 
 
 def act(here: Home, agent: Agent, event: Event | None) -> dict[str, Any] | None:
-    """What an agent's adapter made of an event is acted on; what is returned is for the agent to read."""
+    """Act on an event that an agent's adapter has parsed; the return value is output for the agent."""
     if event is None:
         return None
     said = take(here, agent.name, event)

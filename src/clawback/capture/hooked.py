@@ -1,4 +1,4 @@
-"""Agents whose hooks stand in a JSON file, in the shape that Claude Code gave them: ``{"hooks": {EVENT: [{"hooks": [ENTRY]}]}}``."""
+"""A base class for agents whose hooks are kept in a JSON file of Claude Code's shape: ``{"hooks": {EVENT: [{"hooks": [ENTRY]}]}}``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INVITATION = "Clawback: was that good? {usage}"
 
 
 class HookedAgent(ABC):
-    """Installs the hooks, takes them out, says how they are. An agent adds where its file is and how its events read."""
+    """Installs hooks, removes them, and reports their state. A subclass adds the settings file and how events are parsed."""
 
     name: str
     title: str
@@ -41,19 +41,19 @@ class HookedAgent(ABC):
         return {}
 
     def more(self, settings: dict[str, Any], home: Home) -> None:  # noqa: B027
-        """Further settings of ours, where nobody else has set them."""
+        """Change further settings, where nobody else has set them."""
 
     def without_more(self, settings: dict[str, Any]) -> None:  # noqa: B027
         """Take those out again."""
 
     def trouble(self, home: Home, path: Path) -> str:  # noqa: ARG002
-        """What only this agent can have wrong, or ""."""
+        """A problem that only this agent can have, or ""."""
         return ""
 
     # -------------------------------------------------------------------------------------- the agent's interface
 
     def settings(self, named: Path | None) -> Path:
-        """The file that is meant. Links are followed."""
+        """The path of the settings file, with links followed."""
         return (named or self.file()).expanduser().resolve()
 
     def found(self) -> bool:
@@ -115,7 +115,7 @@ class HookedAgent(ABC):
         return {"decision": "block", "reason": sentence}
 
     def ask(self, home: Home, event: Event) -> dict[str, Any] | None:
-        """After an answer a line that invites to rate, where the person wants one. It holds nothing up."""
+        """After an answer, a line that invites the person to rate, where they want one. It blocks nothing."""
         if not isinstance(event, Answer) or not _asking(home):
             return None
         return {"systemMessage": INVITATION.format(usage=self.usage)}

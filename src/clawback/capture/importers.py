@@ -1,7 +1,7 @@
-"""Turns from files and to files: JSONL with feedback, and the transcripts that Claude Code keeps.
+"""Import and export of turns: JSONL with feedback, and the transcripts that Claude Code keeps.
 
-A JSONL line is ``{"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit", "critique", …}``.
-Every line is named by a hash of what it says, so that the same file twice brings nothing twice.
+A JSONL line is ``{"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit", "critique",
+…}``. Every line is identified by a hash of its content, so that importing the same file twice adds nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_LINE = 20_000_000
 
 @dataclass(slots=True)
 class Report:
-    """What an import brought: new turns, new pieces of feedback, what was known, and what could not be read."""
+    """The result of an import: new turns, new feedback, what was known already, and what could not be read."""
 
     turns: int = 0
     feedback: int = 0
@@ -40,7 +40,7 @@ class Report:
 
 
 class BadLine(ClawbackError):
-    """One line of a file does not hold a turn; the message says why."""
+    """A line of a file that does not hold a turn; the message says why."""
 
 
 # ---------------------------------------------------------------------------------------------------- JSONL in

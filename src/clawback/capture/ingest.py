@@ -1,7 +1,8 @@
-"""The one door: what an agent tells becomes rows, and a command becomes a sentence. Every adapter's events come through here.
+"""Stores what agents report: events become rows, and a command is answered with a sentence. Every adapter's events come through here.
 
-A rating reaches the answer that it was meant for, or none. An answer is known by the places where it stands: the
-prompt that it answers, the message that shows it. What is said about a place before its answer is here waits for it.
+A rating is applied to the answer that it was meant for, or to none. An answer is identified by its places:
+the prompt that it answers, the message that shows it. Feedback on a place whose answer has not arrived yet
+waits for it.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ class Unusable(Exception):
 
 
 def take(here: Home, agent: str, event: Event) -> str | None:
-    """Act on one event. What is returned answers a command: it is to be shown to the person, and no model asked.
+    """Act on one event. If it is a command, returns its answer: it is shown to the person, and no model is asked.
 
-    Raises ``Unusable`` for an answer to nothing and a message of no answer, ``ClawbackError`` where the store cannot be used.
+    Raises ``Unusable`` for an answer without a prompt and a message without an answer, ``ClawbackError``
+    where the store cannot be used.
     """
     if isinstance(event, Prompt):
         return _prompt(here, agent, event)
@@ -102,13 +104,13 @@ def _answer(here: Home, agent: str, event: Answer) -> None:
 def record(
     here: Home, store: Store, agent: str, event: Answer, told: Exchange | None = None, *, alone: bool = False
 ) -> int | None:
-    """With its prompt an answer makes a turn; a server that recorded the same answer has made it already. None: it is nobody's.
+    """Store an answer together with its prompt as a turn, unless a server has recorded the same answer already. None: nobody asked (the agent itself did).
 
     Args:
         told: what the agent's own record says of it.
         alone: there is no such record, so that what was asked may have to be guessed.
 
-    Raises ``Unusable`` where nobody knows what was asked.
+    Raises ``Unusable`` if the prompt is unknown.
     """
     asked = _asked(store, agent, event, told, alone)
     if asked is None:
@@ -192,7 +194,7 @@ def asks(here: Home, turn: Turn, asked: Kept) -> bool:
 
 
 def plain(text: str) -> str:
-    """The words alone: how lines and blocks are cut differs from one side to the other."""
+    """The words alone, because line and block breaks differ between the two sources."""
     return " ".join(text.split())
 
 
@@ -347,13 +349,13 @@ def fingerprint(said: str) -> str:
 
 
 def train_if_due(here: Home, store: Store) -> str:
-    """Start a run where enough is fresh and none has been started, and say so; else ""."""
+    """Start a run if there are enough fresh ratings and none has been started, and say so; else ""."""
     from clawback.feedback import training_due
     from clawback.feedback.rating_balance import claim_start
 
     if not training_due(store, here) or not claim_start(store):
         return ""
-    # The room that starts processes is above this one: it is called as the command that a person would type.
+    # The module that starts processes is in a higher layer: it is called as the command that a person would type.
     import os
     import subprocess
     import sys

@@ -1,7 +1,8 @@
-"""OpenClaw: our plugin (``integrations/openclaw``) tells of answers, commands and reactions over HTTP; this sets it up and reads it.
+"""The OpenClaw integration: sets up our plugin (``integrations/openclaw``) and parses the events that it sends over HTTP.
 
-The plugin starts no program and reads no environment: where our server is and the token for it stand in OpenClaw's own settings, where
-we put them. Its events are already in our words.
+The plugin reports answers, commands and reactions. It starts no program and reads no environment: our
+server's address and its token are in OpenClaw's own settings, where we put them. Its events already have our
+format.
 """
 
 from __future__ import annotations

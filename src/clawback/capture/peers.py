@@ -1,11 +1,13 @@
-"""What people bring along from other programs: ReinforceClaw's database, and the record files of OpenClaw-RL's server.
+"""Import from other programs: ReinforceClaw's database, and the record files of OpenClaw-RL's server.
 
-**ReinforceClaw** (``~/.reinforceclaw/reinforceclaw.db``, 0.1.0): one row a rating, with prompt, response, the conversation before it as JSON
-(``rollout_context``), +1 or -1, and where it was given. Opened read-only; its adapters stay where they are.
+**ReinforceClaw** (``~/.reinforceclaw/reinforceclaw.db``, 0.1.0): one row per rating, with prompt, response,
+the conversation before it as JSON (``rollout_context``), +1 or -1, and where it was given. Opened read-only;
+its adapters stay where they are.
 
-**OpenClaw-RL** (``OPENCLAW_RECORD_FILE``, one JSON object a line: session, turn, messages, the answer as its chat template writes it, tool calls and what
-came next) and, beside it, the votes of its judge (``NAME_prm.jsonl``). A vote becomes a judge's feedback, which weighs what that judge earns beside you.
-Nothing else is made of it: the file has no word of a person's but what they wrote next.
+**OpenClaw-RL** (``OPENCLAW_RECORD_FILE``, one JSON object per line: session, turn, messages, the answer as
+its chat template writes it, tool calls and what came next) and, beside it, the votes of its judge
+(``NAME_prm.jsonl``). A vote becomes a judge's feedback, weighted by how far that judge agrees with you.
+Nothing else is inferred: the only words of a person in the file are what they wrote next.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How our server proves itself to who must not trust a port: bots and OpenClaw's plugin, before they say a word or a token.
+"""How the server proves its identity to clients that must not trust a port: bots and OpenClaw's plugin, before they send anything.
 
-They ask with a random word, and the server answers with what only a holder of the hooks' token can make of it. The port stands in it,
-too: who took the port of a server that is gone cannot have another server of ours answer for it.
-(Agents' hooks, which are shell, compare a word instead: see ``script``.)
+They ask with a random word, and the server answers with what only a holder of the hooks' token can derive
+from it. The port is part of the answer, so that a program which took the port of a stopped server cannot have
+another of our servers answer for it. (Agents' hooks, which are shell, compare a word instead: see
+``script``.)
 """
 
 from __future__ import annotations

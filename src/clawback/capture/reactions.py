@@ -1,4 +1,4 @@
-"""A reaction on a message rates the answer that the message shows; one that is taken away takes the rating back."""
+"""Emoji reactions as ratings: a reaction rates the answer that the message shows; removing it takes the rating back."""
 
 from __future__ import annotations
 

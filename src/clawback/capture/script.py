@@ -1,9 +1,10 @@
 """``$CLAWBACK_HOME/clawback-hook``: the small program that agents run on each event.
 
-Where our server runs the event goes there, which takes some milliseconds; else a Python of its own is started. A server that
-has died without a word is noticed by its refusal, one that hangs by its silence of a quarter of a second (it is then not asked for a
-minute), and Python takes over: the event is never lost in between, and what a server that wakes up does with it once more changes
-nothing. Where Clawback itself is gone, the agent goes on, and its person is told once a day.
+If our server runs, the event goes there, which takes a few milliseconds; otherwise the program starts a
+Python of its own. It notices a server that has died by the refused connection, and one that hangs by a
+quarter of a second without an answer (it is then not asked for a minute); Python then takes over. So no event
+is lost, and if the server wakes up and handles it once more, nothing changes. Where Clawback itself has been
+removed, the agent goes on, and its user is told once a day.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def path(home: Home) -> Path:
 
 
 def announce(home: Home, port: int) -> None:
-    """Leave word of a server that has started, for its owner alone."""
+    """Write down the address of a server that has started, readable by its owner alone."""
     import secrets
 
     words = (str(port), secrets.token_urlsafe(24), secrets.token_urlsafe(24))
@@ -144,9 +145,9 @@ def announced(home: Home) -> tuple[int, str, str] | None:
 
 
 def write(home: Home) -> Path:
-    """Make the program, and the header that lets it in at the server: good for bringing events, and for nothing else.
+    """Write the program, and the header that it authenticates with: it is valid for sending events, and for nothing else.
 
-    ``-I``: the agent runs in any folder, and a file of that folder (``json.py``) must not be imported by us.
+    ``-I``: the agent may run in any folder, and we must not import a file of that folder (``json.py``).
     """
     import shlex
     import shutil

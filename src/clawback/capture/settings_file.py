@@ -1,7 +1,7 @@
-"""Other programs' settings: changed in one rename, and given back byte for byte as they were found.
+"""Changes to other programs' settings files: written in one rename, and restored byte for byte.
 
-What a file held before is kept under ``$CLAWBACK_HOME/installed/``. Untouched since, it is put back as it was; changed since,
-whoever changed it must take out only what is ours.
+The previous content of a file is kept under ``$CLAWBACK_HOME/installed/``. If nobody else has changed the
+file since, it is restored as it was; otherwise the caller must take out only what is ours.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def change(home: Home, agent: str, path: Path, after: bytes) -> bool:
 
 
 def put_back(home: Home, agent: str, path: Path) -> bool:
-    """As it was before us, folders that we made included. False: somebody has changed it since."""
+    """Restore the file as it was before us, and remove folders that we made. False: somebody has changed it since."""
     record = _read_record(home, agent, path)
     if record is None or not path.exists() or record["after"] != _sha(path.read_bytes()):
         return False
@@ -72,7 +72,7 @@ def forget(home: Home, agent: str, path: Path) -> None:
 
 
 def known(home: Home, agent: str) -> list[Path]:
-    """Every file of that agent that we changed and have not given back."""
+    """Every file of that agent that we changed and have not restored."""
     records = sorted((home.root / "installed").glob(f"{agent}-*.json"))
     return [Path(json.loads(r.read_bytes())["settings"]) for r in records]
 
@@ -86,7 +86,7 @@ def add_file(path: Path, content: bytes) -> bool:
 
 
 def remove_file(path: Path, content: bytes) -> bool:
-    """Take it away if it is still ours, and its folder if that is then empty."""
+    """Remove it if it is still ours, and its folder if that is then empty."""
     if not path.exists() or path.read_bytes() != content:
         return False
     path.unlink()

@@ -1,4 +1,4 @@
-"""One line for an agent's status bar: which version answers, and how far it is to the next run."""
+"""One line for an agent's status bar: the version that answers, and the number of ratings until the next run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from clawback.paths import Home
 
 
 def text(home: Home) -> str:
-    """Such as ``clawback v3 · 12/32 ratings``. Never raises: a status bar is no place for trouble."""
+    """A line such as ``clawback v3 · 12/32 ratings``. Never raises: errors do not belong in a status bar."""
     try:
         with store.connect(home.database, busy_seconds=0.2) as db:
             threshold = config.load(home.config).training.threshold

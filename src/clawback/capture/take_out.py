@@ -1,6 +1,7 @@
-"""Take Clawback's hooks out of agents' settings: ``python3 remove-hooks.py HOME``.
+"""Remove Clawback's hooks from agents' settings: ``python3 remove-hooks.py HOME``.
 
-A copy of this file is beside the program that the hooks run, for the day when Clawback itself is gone: it imports nothing of ours.
+A copy of this file is kept beside the program that the hooks run, in case Clawback itself has been removed:
+it imports nothing of ours.
 """
 
 import json
@@ -18,7 +19,7 @@ def is_ours(entry: Any) -> bool:
 
 
 def without_hooks(settings: dict[str, Any]) -> dict[str, Any]:
-    """The same settings, our hooks left out, and with them the groups and events that held nothing else."""
+    """The same settings without our hooks, and without the groups and events that contained only them."""
     hooks = settings.get("hooks", {})
     for event in list(hooks) if isinstance(hooks, dict) else []:
         if not isinstance(hooks[event], list):
@@ -68,7 +69,7 @@ def _rest(path: Path, now: bytes) -> bytes:
 
 
 def main(home: Path) -> int:
-    """Files that nobody else has changed since are put back as they were; of others ours alone is taken out."""
+    """Restore the files that nobody else has changed; from others remove only our part."""
     import hashlib  # brings OpenSSL along, and hooks import this file for the rest of it
 
     problems = 0

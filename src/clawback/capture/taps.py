@@ -1,7 +1,8 @@
-"""``/rl …`` where the answer appears: which answer is meant, and what becomes of a rating whose answer does not come.
+"""``/rl …`` commands: which answer is meant, and what happens to a rating whose answer does not arrive.
 
-The last answer that the person saw is meant. Where it is on its way the rating waits for it; where it was cut short, what there is of it
-is recorded and rated; where there is nothing of it, that is said. A rating that waited in vain is told of at the next command.
+The last answer that the person saw is meant. If it has not arrived yet, the rating waits for it; if it was
+cut short, the part that exists is recorded and rated; if there is nothing, the person is told. A rating that
+waited in vain is reported at the next command.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NOT_KNOWN = "That message is no answer that is known here. Reply to the answer t
 
 
 class Meant(NamedTuple):
-    """The turn that a command is about; or the place where its answer is to come; or why there is neither."""
+    """The turn that a command refers to; or the place where its answer is expected; or why there is neither."""
 
     turn: int | None = None
     place: str = ""
@@ -45,7 +46,7 @@ class Meant(NamedTuple):
 
 
 def obey(here: Home, agent: str, event: Prompt, words: list[str]) -> str:
-    """Do what the command says; what to tell the person. Raises nothing for what a person may type."""
+    """Execute the command; returns what to tell the person. Raises nothing, whatever a person types."""
     from clawback.errors import ClawbackError
     from clawback.feedback import command
 
@@ -96,7 +97,7 @@ def told_of(lost: Early) -> str:
 
 
 def settle(here: Home, store: Store, agent: str, event: Prompt, waiting: list[str]) -> None:
-    """Another prompt has come, so that no answer to earlier ones does: what waits for those finds what there is, or waits in vain."""
+    """Another prompt has come, so earlier ones get no further answer: ratings waiting for those are applied to the part that exists, or lost."""
     start = len(of_prompt(agent, event.session, ""))
     told = _told(agent, event.transcript)
     for place in waiting:
@@ -230,7 +231,7 @@ def _heard(here: Home, store: Store, session: str, kept: Kept | None) -> str | N
 
 
 def complete(here: Home, store: Store, agent: str, session: str, told: list[Exchange]) -> None:
-    """An event brings the last block of an answer; all of them are in the agent's record a moment later."""
+    """Complete an answer: an event brings only its last block; all blocks are in the agent's record a moment later."""
     for exchange in told[-RECENT:]:
         if len(exchange.blocks) < 2:
             continue

@@ -1,7 +1,8 @@
-"""What an agent's own record of a session says: what was asked, in which words, what was answered, and how it ended.
+"""Reads an agent's own record of a session: what was asked, in which words, what was answered, and how it ended.
 
-Hooks tell less: an interrupted answer has no event, of several text blocks they bring the last, and a message that was queued while the
-agent was at work has no event of its own. Claude Code's last message is often not in its record yet when ``Stop`` fires.
+Hooks report less: there is no event for an interrupted answer, only the last of several text blocks, and no
+event for a message that was queued while the agent was at work. Claude Code's last message is often not in
+its record yet when ``Stop`` fires.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NOTICE = "<task-notification>"
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and the work that it led to."""
+    """A request and the answers and tool calls that followed it."""
 
     ids: list[str] = field(default_factory=list)
     """The agent's names for the prompts that it answers."""
@@ -55,9 +56,9 @@ class Exchange:
 
 
 def recent(agent: str, path: str, prompt_id: str = "") -> list[Exchange]:
-    """The newest exchanges of a session, oldest first, and at least the one of that prompt where the record has it.
+    """The newest exchanges of a session, oldest first, including that of the given prompt if the record has it.
 
-    Empty for an agent whose records are not known, and for a record that is not there. Raises nothing.
+    Empty for an agent whose records are not supported, and for a missing record. Raises nothing.
     """
     read = READERS.get(agent)
     if read is None or not path:

@@ -1,6 +1,7 @@
-"""Bots of our own for Slack, Discord and Telegram, and the tools that MCP clients see.
+"""Chat bots for Slack, Discord and Telegram, and the tools that MCP clients see.
 
-A bot asks the running server, which records the turn, and hands what people say about an answer to the one door.
+A bot asks the running server, which records the turn, and passes what people say about an answer to
+``capture.ingest``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NAMES = ("slack", "discord", "telegram")
 
 
 class Platform(Protocol):
-    """What a platform's file gives."""
+    """The interface that a platform's module provides."""
 
     LIBRARY: str
     """The module without which it cannot run; the extra has the platform's name."""
@@ -44,7 +45,7 @@ def settings_of(home: Home, name: str) -> config.Channel:
 
 
 def missing(home: Home, name: str) -> list[str]:
-    """What must be done before the bot can run, a sentence each. Tokens are looked at, never shown."""
+    """What must be done before the bot can run, one sentence each. Tokens are checked, never shown."""
     from importlib.util import find_spec
 
     platform, settings = find(name), settings_of(home, name)
@@ -64,5 +65,5 @@ def missing(home: Home, name: str) -> list[str]:
 
 
 def take_tokens(settings: config.Channel, platform: Platform) -> dict[str, str]:
-    """The tokens, out of the environment: processes that are started from here do not get them."""
+    """Take the tokens out of the environment, so that processes started from here do not inherit them."""
     return {key: os.environ.pop(getattr(settings, key), "") for key in platform.TOKENS}

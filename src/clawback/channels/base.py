@@ -1,8 +1,8 @@
-"""What every channel does with what it hears. A platform's file speaks the platform's protocol and nothing else.
+"""What all chat channels have in common. A platform's own file only speaks the platform's protocol.
 
-Who is who: **owners** may ask and rate everywhere, and give the orders that the settings allow; who is **allowed** may ask,
-and rate in direct messages; everybody else is not answered. The state is in the store: a bot that is started again knows
-every answer that it gave.
+**Owners** may ask and rate everywhere, and give the commands that the settings allow; people who are
+**allowed** may ask, and rate in direct messages; nobody else is answered. The state is in the store: after a
+restart a bot still knows every answer that it gave.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Send = Callable[[str], Awaitable[str]]
 
 
 class Desk:
-    """Between one platform and the rest of us. ``hear`` and ``react`` raise nothing: a bot goes on."""
+    """Connects one platform to Clawback. ``hear`` and ``react`` raise nothing: a bot keeps running."""
 
     def __init__(self, home: Home, name: str, settings: config.Channel, limit: int) -> None:
         self.home, self.name, self.settings, self.limit = home, name, settings, limit
@@ -98,7 +98,7 @@ class Desk:
         return by in self.owners or (direct and by in self.known)
 
     async def hear(self, heard: Heard, send: Send) -> None:
-        """Act on a message: a command is obeyed, a question answered, anything else let be."""
+        """Handle a message: execute a command, answer a question, ignore anything else."""
         words = command.parse(heard.text)
         if not (words or heard.direct or heard.mentioned) or not heard.text.strip():
             return
@@ -138,7 +138,7 @@ class Desk:
             await self._try(ingest.take, self.home, self.name, event)
 
     async def close(self) -> None:
-        """Questions that are being answered are given up."""
+        """Cancel the questions that are being answered."""
         mine = [task for task in self.working if task is not asyncio.current_task()]
         for task in mine:
             task.cancel()
@@ -147,7 +147,7 @@ class Desk:
     # ------------------------------------------------------------------------------------------------ commands
 
     def obey(self, heard: Heard, words: list[str]) -> str:
-        """What the person is told. Blocking, and quick."""
+        """Execute a command and return the reply. Blocking, and quick."""
         try:
             with ingest.connect(self.home) as store:
                 # A rating twice is one rating; these would do their work twice.
@@ -293,7 +293,7 @@ class Desk:
 
 
 def address(home: Home) -> tuple[str, dict[str, str]]:
-    """Where our server listens, and the header that it wants."""
+    """The server's address, and the header that it requires."""
     serve = config.load(home.config).serve
     host, port = serve.host, serve.port
     if announced := script.announced(home):
@@ -315,9 +315,9 @@ def sign_of(reaction: str) -> int:
 
 
 def cut(text: str, limit: int) -> list[str]:
-    """Pieces of at most ``limit`` UTF-16 units, which is how platforms count; between paragraphs, lines or words if it can be.
+    """Split a text into pieces of at most ``limit`` UTF-16 units, which is how platforms count; between paragraphs, lines or words if possible.
 
-    White space at a cut is left out, and so are pieces of nothing else; all other characters are kept in order.
+    White space at a cut is dropped, and so are pieces of nothing else; all other characters are kept in order.
     """
     pieces = []
     rest = text.strip()
@@ -332,7 +332,7 @@ def cut(text: str, limit: int) -> list[str]:
 
 
 def most(text: str, limit: int) -> int:
-    """How many characters of it fit into ``limit`` UTF-16 units."""
+    """The number of characters of it that fit into ``limit`` UTF-16 units."""
     units = 0
     for count, character in enumerate(text):
         units += 2 if ord(character) > 0xFFFF else 1

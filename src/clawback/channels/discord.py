@@ -1,7 +1,7 @@
-"""Discord, by discord.py: events come over its gateway, so no port is opened.
+"""The Discord bot, by discord.py: events come over its gateway, so no port is opened.
 
-Without the privileged "message content" intent the bot reads direct messages and messages that mention it (a reply to one of
-its messages does), and nothing else.
+Without the privileged "message content" intent the bot reads direct messages and messages that mention it (a
+reply to one of its messages does), and nothing else.
 """
 
 from __future__ import annotations

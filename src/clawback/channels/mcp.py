@@ -1,4 +1,4 @@
-"""What MCP clients see: rate an answer, take that back, find out what is worth rating. The protocol is the official package's."""
+"""The tools that MCP clients see: rate an answer, take that back, list what is worth rating. Uses the official ``mcp`` package."""
 
 from __future__ import annotations
 

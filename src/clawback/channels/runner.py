@@ -1,4 +1,4 @@
-"""One bot in the foreground, until it is told to stop."""
+"""Runs one bot in the foreground until it is told to stop."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from clawback.paths import Home
 
 
 def run(home: Home, name: str) -> None:
-    """Returns never: Ctrl-C (or the service manager's SIGTERM) raises ``KeyboardInterrupt`` when all is closed.
+    """Run the bot; never returns. Ctrl-C (or the service manager's SIGTERM) raises ``KeyboardInterrupt`` when everything is closed.
 
-    Raises ``UsageError`` for what is missing, ``ClawbackError`` where the platform does not let us in.
+    Raises ``UsageError`` for missing settings, ``ClawbackError`` where the platform refuses access.
     """
     if wrong := channels.missing(home, name):
         raise UsageError(" ".join(wrong))
@@ -33,7 +33,7 @@ def run(home: Home, name: str) -> None:
 
 
 def server_answers(home: Home) -> bool:
-    """Whether `clawback serve` is there to ask."""
+    """Whether `clawback serve` is running and reachable."""
     url, _ = address(home)
     # No proxy of the environment's is asked for what is on this machine.
     connection, asked = http.client.HTTPConnection(url.removeprefix("http://"), timeout=3), proof.nonce()

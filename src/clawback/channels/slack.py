@@ -1,6 +1,7 @@
-"""Slack, by Bolt in Socket Mode: events come over a connection that the bot opens, so no port is opened here.
+"""The Slack bot, by Bolt in Socket Mode: events come over a connection that the bot opens, so no port is opened here.
 
-In a channel the bot answers in the thread of the message that mentions it; a thread is a conversation of its own.
+In a channel the bot answers in the thread of the message that mentions it; a thread is a conversation of its
+own.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def why(error: Exception) -> str:
 
 
 class Ears:
-    """What Bolt calls. It looks at the names of the arguments."""
+    """The handlers that Bolt calls. Bolt inspects the names of their arguments."""
 
     def __init__(self, desk: Desk, web: Any, me: str) -> None:
         self.desk, self.web, self.me = desk, web, me

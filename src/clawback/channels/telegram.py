@@ -1,6 +1,6 @@
-"""Telegram, by python-telegram-bot: messages and reactions are fetched (long polling), so no port is opened.
+"""The Telegram bot, by python-telegram-bot: messages and reactions are fetched (long polling), so no port is opened.
 
-A group's reactions come only to a bot that is an administrator of it.
+Reactions in a group reach only a bot that is an administrator of it.
 """
 
 from __future__ import annotations

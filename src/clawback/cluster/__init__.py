@@ -1,1 +1,1 @@
-"""Other machines draw, this one learns. What is handed out and what becomes of it when somebody dies (``dispatch.py``), by Ray (``ray_crew.py``)."""
+"""Sampling on other machines while this one trains: work distribution and recovery (``dispatch.py``), on Ray (``ray_crew.py``)."""

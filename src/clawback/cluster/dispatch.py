@@ -1,7 +1,8 @@
-"""Work handed out to workers that may die at any instant. Nothing of Ray is known here.
+"""Distributes work to workers that may die at any moment. Independent of Ray.
 
-A unit of work is named by what it is made of, and doing it twice gives the same: so whatever a dead worker had goes to another, and an answer that
-comes a second time is let go. Nobody is given more than ``most`` units ahead of their answers. Where no worker is left, the caller does the work.
+A unit of work is named by its content, and repeating it gives the same result: so the units of a dead worker
+go to another one, and a result that arrives a second time is dropped. No worker holds more than ``most``
+unfinished units. Where no worker is left, the caller does the work.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Of one worker: a unit that is done, or that it has died."""
+    """A report about one worker: a finished unit, or its death."""
 
     worker: Hashable
     unit: str = ""
@@ -36,20 +37,20 @@ class News:
 
 
 class Crew(Protocol):
-    """Workers, however they are reached."""
+    """A group of workers, however they are reached."""
 
     def workers(self) -> Sequence[Hashable]:
-        """Those that can be given something now."""
+        """The workers that can be given a unit now."""
         ...
 
     def give(self, worker: Hashable, unit: Unit) -> None: ...
 
     def wait(self, seconds: float) -> Sequence[News]:
-        """What has happened since, at the latest after so many seconds."""
+        """Wait for reports, at most so many seconds."""
         ...
 
     def drop(self, worker: Hashable) -> None:
-        """Have done with a worker that gives no answer."""
+        """Remove a worker that does not answer."""
         ...
 
 
@@ -62,7 +63,7 @@ def dispatch(
     patience: float = PATIENCE,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """What came of each unit, by its name, each once. ``here``: do one without any worker."""
+    """The result of each unit, by its name, each once. ``here``: do a unit without any worker."""
     waiting = deque({unit.id: unit for unit in units}.values())
     given: dict[Hashable, dict[str, tuple[Unit, float]]] = {}
     done: dict[str, Any] = {}

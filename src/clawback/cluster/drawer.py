@@ -1,4 +1,4 @@
-"""What draws on another machine: the same base, the adapter that a unit names, the random numbers that it brings along."""
+"""The sampler on a worker machine: the same base, the adapter that a unit names, and the random numbers that come with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answers = list[list[tuple[tuple[int, ...], tuple[float, ...], bool]]]
 
 
 class Drawer:
-    """Holds a base and one adapter at a time. Asked twice, it answers the same: a unit brings everything that decides its answers."""
+    """Holds a base and one adapter at a time. The same request gets the same answer: a unit contains everything that decides its answers."""
 
     def __init__(self, about: dict[str, Any], threads: int) -> None:
         """``about``: from ``parallel.described``. Raises ``ModelError`` where this machine has another model under that name."""

@@ -1,7 +1,8 @@
-"""A crew of Ray actors: started, asked, and started again where they die.
+"""A group of Ray actors: started, given work, and replaced when they die.
 
-Ray's own messages are pickled and know no password: a cluster belongs on a network of one's own, and whoever can reach it runs code on it.
-Actors belong to the process that learns and end with it. They are not restarted by Ray: what they hold is a copy of what the learner has, so a new one is as good.
+Ray's own messages are pickled and use no password: run a cluster on a private network, because whoever can
+reach it can run code on it. Actors belong to the training process and end with it. Ray does not restart them:
+they only hold copies of what the learner has, so a new one is as good.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A ``Sampler`` that has answers drawn by a crew, and holds what comes back against the learner.
+"""A ``Sampler`` whose answers are drawn by Ray workers and checked against the learner.
 
-The learner draws the random numbers, so the answers are those that it would have drawn itself, up to rounding, however many machines there are and whichever
-of them die. Every answer of a round is drawn with the round's own weights: nothing is stale. Of each worker one answer a round is scored by the learner,
-and a gap in the log-probs ends the run.
+The learner draws the random numbers, so the answers are those that it would have drawn itself, up to
+rounding, however many machines there are and whichever of them die. Every answer of a round is drawn with the
+round's own weights: nothing is stale. The learner scores one answer of each worker in each round, and a
+difference in the log-probs ends the run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A cloud model that is played, for the demo without a network: what it answers depends on what its system prompt asks for, and it is never
-trained. And somebody who rates its answers.
+"""A simulated cloud model for the demo without a network, and a simulated person who rates its answers.
 
-The model knows a few dozen wordings of six wishes (be brief, a list, no emoji, …). Where its prompt has none of them it does as it likes, by the
-question's hash: longer or shorter, with or without. A wish is followed 19 times in 20, so no prompt is perfect.
+The model is never trained: its answers depend on what its system prompt asks for. It knows a few dozen
+wordings of six wishes (be brief, a list, no emoji, …). Where its prompt has none of them, the hash of the
+question decides: longer or shorter, with or without. A wish is followed 19 times in 20, so no prompt is
+perfect.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _EMOJI = ("🙂", "👍", "✨", "🎉")
 
 
 def wanted(system: str, rng: random.Random) -> dict[str, bool]:
-    """What an answer will be like under this system prompt."""
+    """The properties of an answer under this system prompt."""
     made = {}
     for name, (more, less) in _KNOWN.items():
         usual = rng.random() < _USUAL[name]

@@ -1,4 +1,4 @@
-"""What the demo looks like: bars, answers side by side, and what the gate said. Plain text where it is piped."""
+"""The demo's output: bars, answers side by side, and the gate's decision. Plain text where it is piped."""
 
 from __future__ import annotations
 

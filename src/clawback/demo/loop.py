@@ -1,7 +1,8 @@
-"""Answer, rate, train, judge, go live: through the same calls as everything else, with a person who has a hidden taste.
+"""The demo's loop: answer, rate, train, judge, go live, by the same calls as everything else.
 
-Nothing is simulated but the person: turns are captured in a real store, each tap is a row, the run is the one that
-``clawback train`` makes, the gate decides, and the live version answers the next round.
+Only the person, who has a hidden taste, is simulated: turns are captured in a real store, each rating is a
+row, the run is the one that ``clawback train`` makes, the gate decides, and the live version answers the next
+round.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ Rate = Callable[["Prompt", str], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a version answers prompts that nobody rated.
+    """Measurements of a version on prompts that nobody rated.
 
-    ``satisfaction`` is the share of answers that fit the whole taste (None where nobody but the person knows it),
-    ``facts`` the share of stated facts that are right (None where nobody can tell), ``kl`` the drift from the base in nats an answer, estimated on
-    the version's own answers, ``habits`` the share of answers that show each axis of style.
+    ``satisfaction`` is the share of answers that fit the whole taste (None where nobody but the person knows
+    it), ``facts`` the share of stated facts that are right (None where nobody can tell), ``kl`` the drift
+    from the base in nats per answer, estimated on the version's own answers, ``habits`` the share of answers
+    that show each axis of style.
     """
 
     version: int
@@ -107,13 +109,13 @@ class Demo:
         return version, release.load(self.home, version)
 
     def simulated(self, prompt: Prompt, answer: str) -> int:
-        """What the simulated person taps: now and then the wrong key."""
+        """The simulated person's ratings, sometimes wrong."""
         if self.taste is None:
             raise UsageError("Nobody is there to rate: name a taste, or rate yourself.")
         return self.taste.rate(prompt, answer, self.person, self.noise)
 
     def look(self, on_progress: OnProgress | None = None) -> Look:
-        """Ask the live version what nobody has rated answers to, with the same seed each time."""
+        """Sample the live version's answers to prompts without ratings, with the same seed each time."""
         if on_progress:
             on_progress({"phase": "held out"})
         version, policy = self.live()
@@ -139,7 +141,7 @@ class Demo:
     def round(
         self, ratings: int = RATINGS, rate: Rate | None = None, on_progress: OnProgress | None = None
     ) -> Round | None:
-        """Answer, be rated, train, be judged. None when the person gave no rating at all."""
+        """One round: answer, collect ratings, train, judge. None when the person gave no rating at all."""
         began, number = time.monotonic(), len(self.rounds) + 1
         given = self.collect(ratings, rate or self.simulated, on_progress)
         told = [value for value in given if value]
@@ -161,7 +163,7 @@ class Demo:
 
     def collect(self, ratings: int, rate: Rate, on_progress: OnProgress | None = None) -> list[int]:
         """The live version answers new prompts; each answer is captured as a turn, and some are rated: those that the inbox asks
-        about. The others' prompts are there to imagine answers to.
+        about. The others' prompts are for fresh answers.
 
         One value an answer in the order of asking, 0 where the person had no opinion; shorter when they had enough.
         """

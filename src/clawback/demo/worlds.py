@@ -1,5 +1,8 @@
-"""What the demo is played in: what is asked, and by whom. Facts and fourteen tastes for the embedded model; for any other, everyday
-questions of our own and a few tastes that can be seen in any text."""
+"""The questions and the simulated people of the demo.
+
+For the embedded model: facts and fourteen tastes. For any other model: everyday questions, and a few tastes
+that can be seen in any text.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class Person(Protocol):
 
 
 class World(Protocol):
-    """The questions, the people, and what can be measured of answers."""
+    """The questions, the people, and what can be measured about answers."""
 
     taste: str
     """Whom to play where nobody is named."""
@@ -59,12 +62,10 @@ class World(Protocol):
 
 
 class Embedded:
-    """A hundred animals, cities and foods, with tables to check against."""
+    """The embedded model's questions: a hundred animals, cities and foods, with tables to check facts against."""
 
     taste = "terse bullets, no apology"
-    captured = (
-        4.0  # nobody rates all that their agent says; the others' prompts are there to imagine answers to
-    )
+    captured = 4.0  # nobody rates all that their agent says; the others' prompts are for fresh answers
 
     @property
     def people(self) -> Mapping[str, Person]:
@@ -87,7 +88,7 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Likes what shows in the text alone, in an answer that is one: a few whole words at least."""
+    """A simulated person whose taste is visible in the text alone; an answer must have at least a few whole words."""
 
     name: str
     likes: Callable[[str], bool]
@@ -112,7 +113,7 @@ _READERS = {
 
 
 class Everyday:
-    """Sixty-four short questions. A quarter of them is never rated."""
+    """Sixty-four short everyday questions. A quarter of them is never rated."""
 
     taste = "at most 50 words"
     captured = 1.5

@@ -1,6 +1,6 @@
-"""Runs the maths on weights: models, batching, log-probs, generation, the training loop. Knows no SQL and no HTTP.
+"""The engine: models, batching, log-probs, generation, the training loop. It knows no SQL and no HTTP.
 
-Importing this costs nothing: torch is imported when a model is loaded.
+Importing this is cheap: torch is imported when a model is loaded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A run that fits the machine: what it will take, phase by phase, and how large it may be in the time there is.
+"""Predicts how long a run will take, phase by phase, and chooses the largest run that fits a time budget.
 
-Everything that a run does is one of three things: tokens that are drawn, tokens that are read, tokens that are trained on. How many of each a plan
-takes follows from its settings; how fast each goes is measured with this model on this machine, in a few seconds. From that follows the
-largest of a few ``SIZES`` that fits the budget. It is entered in the recipe (``Recipe.size``), so the same recipe gives the same version on any machine.
+Everything that a run does is one of three things: drawing tokens, reading tokens, training on tokens. How
+many of each a plan takes follows from its settings; the speed of each is measured with this model on this
+machine, in a few seconds. From that follows the largest of a few ``SIZES`` that fits the budget. It is stored
+in the recipe (``Recipe.size``), so the same recipe gives the same version on any machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Folders that were made of GGUF files, and what they were made of. No torch: ``torch/models/gguf.py`` makes them."""
+"""Keeps track of folders that were converted from GGUF files. No torch: ``torch/models/gguf.py`` does the conversion."""
 
 from __future__ import annotations
 

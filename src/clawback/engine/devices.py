@@ -1,4 +1,4 @@
-"""Where a model runs: which device there is, how much memory is free on it, and which products a CPU is quick at."""
+"""Where a model runs: which devices there are, how much memory is free on them, and which products a CPU computes fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole run on episodes: what plays is handed in, a PEFT folder comes out."""
+"""A whole training run on episodes: takes a function that collects episodes, writes a PEFT folder."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def train_episodes(
     """Train an adapter on episodes that ``collect`` brings round by round.
 
     Args:
-        policy: the base model, or a policy whose adapter is gone on with. It holds the result afterwards.
+        policy: the base model, or a policy whose adapter is trained further. It holds the result afterwards.
         collect: the number of a round → its episodes, played with the policy as it is at the call.
         recipe: from ``episode_recipe``.
         out: a folder for this run alone: its checkpoint, and in the end ``adapter/``. A run that was interrupted goes on from it.

@@ -1,6 +1,7 @@
-"""What a GGUF file says about itself: its header, read without its weights and without any library.
+"""Reads the header of a GGUF file, without its weights and without any library.
 
-The layout is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian.
+The layout is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3,
+little-endian.
 """
 
 from __future__ import annotations

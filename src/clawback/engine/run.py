@@ -1,4 +1,4 @@
-"""What a training run is: everything that decides its result, in one record."""
+"""``TrainingRun``: everything that decides the result of a training run, in one record."""
 
 from __future__ import annotations
 

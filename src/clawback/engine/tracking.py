@@ -1,4 +1,4 @@
-"""The figures of a run for trackers: they take what ``on_progress`` is told. (``clawback.progress`` is for people.)"""
+"""Sends a run's figures to trackers (TensorBoard, Weights & Biases, Trackio), from what ``on_progress`` reports."""
 
 from __future__ import annotations
 

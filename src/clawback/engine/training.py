@@ -1,4 +1,4 @@
-"""A whole run: samples in, a PEFT folder out."""
+"""A whole training run on feedback: samples in, a PEFT folder out."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def train(
     """Train an adapter on what was said about these samples, all of them.
 
     Args:
-        policy: the base model, or a policy whose adapter is gone on with. It holds the result afterwards.
+        policy: the base model, or a policy whose adapter is trained further. It holds the result afterwards.
         samples: in the order in which they were rated; the same order gives the same bits.
         recipe: from ``engine.recipe``.
         seed: everything that is drawn at random follows from it.
         out: a folder for this run alone: its checkpoint, and in the end ``adapter/``.
-        prompts: the person's own conversations up to their question, for algorithms that imagine answers.
+        prompts: the person's own conversations up to their question, for algorithms that draw fresh answers.
         on_progress: told ``{"phase", "step", "steps", …}`` before and after each step. Whatever it raises ends the run.
         resume: go on from the checkpoint in ``out``; else begin again.
         baseline: the moving average of ratings that the run before this one ended with.
-        grader: grades imagined answers in place of the head, for algorithms that imagine.
+        grader: grades fresh answers in place of the reward head, for algorithms that draw them.
         terms: what counts beside head or grader there; the samples' rewards have been made up with them (``Terms.of``).
         sampler: draws fresh answers in place of the policy's own engine (``clawback.cluster``).
 

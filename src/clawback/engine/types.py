@@ -1,4 +1,4 @@
-"""What goes in and out of the engine. Plain records, no torch."""
+"""The records that go in and out of the engine. No torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BUCKETS: tuple[tuple[float, Bucket], ...] = ((2e9, "tiny"), (8e9, "small"), (20
 
 
 class Grader(Protocol):
-    """What can stand in for the head when imagined answers are graded. ``name`` says which one, and changes when it does."""
+    """A grader of fresh answers that can replace the reward head. ``name`` identifies it, and changes when it does."""
 
     @property
     def name(self) -> str: ...

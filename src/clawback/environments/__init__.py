@@ -1,1 +1,1 @@
-"""What answers a policy's messages and rewards them: environments, their tasks, and episodes in them."""
+"""Environments: multi-turn tasks that reply to a policy's messages and reward them, and episodes in them."""

@@ -1,7 +1,8 @@
-"""``clawback.Agent``: three methods of yours around any environment, your own loop, and a policy that learns from it.
+"""``clawback.Agent``: a policy that learns from any environment, by your own loop and three methods that you write.
 
-The contract is LlamaGym's: a class with ``get_system_prompt``, ``format_observation`` and ``extract_action``; a loop of ``act``, ``env.step`` and
-``assign_reward``; ``terminate_episode`` at its end. What is different underneath is told in docs/coming-from/llamagym.md.
+The interface is LlamaGym's: a class with ``get_system_prompt``, ``format_observation`` and
+``extract_action``; a loop of ``act``, ``env.step`` and ``assign_reward``; ``terminate_episode`` at its end.
+docs/coming-from/llamagym.md explains what differs underneath.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is under ``clawback.Agent``: a policy, its replies token by token, and updates from whole episodes."""
+"""The learner behind ``clawback.Agent``: a policy, its replies token by token, and updates from whole episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LlamaGym's two dictionaries say, in our words. A key that means something which we do not do is refused, not ignored."""
+"""Translates LlamaGym's two dictionaries of settings into ours. A key for something unsupported is refused, not ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent's three methods around any Gym-like environment, as the environments that many episodes at once are played in."""
+"""An agent's three methods and a Gym-like environment as an environment set, so that many episodes can be played at once."""
 
 from __future__ import annotations
 

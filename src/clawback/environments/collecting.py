@@ -1,9 +1,10 @@
-"""From tasks to rounds of episodes: dealt from a seed, played in groups, handed to the learner no older than was agreed.
+"""Collects rounds of episodes: tasks are drawn by seed, played in groups, and passed to the learner within a staleness bound.
 
-Round r learns from ``groups`` whole groups, of ``size`` episodes each of one task and seed. With ``staleness`` 0 a round is played to its end with the
-weights of the moment. With b above 0 playing does not wait: up to b rounds' worth of further groups are begun meanwhile and go on under whatever
-weights there are, so that no place is empty while the longest episode of a round is finished. An episode of which any reply
-is older than b updates is left out and counted.
+Round r learns from ``groups`` whole groups, of ``size`` episodes each of one task and seed. With
+``staleness`` 0 a round is played to its end with the current weights. With b above 0 playing does not wait:
+up to b rounds' worth of further groups are begun meanwhile and continue under the then current weights, so
+that no slot is empty while the longest episode of a round is finished. An episode with any reply older than b
+updates is left out and counted.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Collector:
         return sorted((e for group in chosen for e in group), key=lambda e: e.number)
 
     def state(self) -> dict[str, Any]:
-        """Which groups have been dealt with: what was begun and is in no round yet is begun again, or comes from ``played``."""
+        """Which groups are finished: a group that was begun and is in no round yet is begun again, or comes from ``played``."""
         return {
             "used": sorted(self._used),
             "missed": self._missed,

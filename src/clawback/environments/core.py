@@ -1,7 +1,7 @@
-"""The one interface of environments: messages in, messages out, one instance an episode.
+"""The interface of all environments: messages in, messages out, one instance per episode.
 
-An *environment set* is what a plugin (entry point group ``clawback.environments``) gives: its tasks, and an
-instance for each episode. The instance is async so that many episodes wait for their worlds at once.
+An *environment set* is what a plugin (entry point group ``clawback.environments``) provides: its tasks, and an
+instance for each episode. The instance is async so that many episodes can wait for their environments at once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Tool = Mapping[str, Any]
 
 
 class EnvironmentFailure(ClawbackError):
-    """The world broke, not the policy: a server is gone, a process died, a time limit of ours passed.
+    """The environment failed, not the policy: a server is gone, a process died, a time limit of ours passed.
 
-    Such an episode has no reward at all. It is counted, tried again, and left out of training.
+    Such an episode has no reward at all. It is counted, tried again, and excluded from training.
     """
 
 
@@ -44,10 +44,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What came of one message of the policy.
+    """The result of one message of the policy.
 
-    ``reward`` is None where nothing was judged at this step. ``done`` ends the episode; ``info`` has what people
-    and metrics look at (``unparsable``: the reply could not be read; ``truncated``: a limit ended it, not the world).
+    ``reward`` is None if nothing was judged at this step. ``done`` ends the episode; ``info`` has data for
+    people and metrics (``unparsable``: the reply could not be parsed; ``truncated``: a limit ended the
+    episode, not the environment).
     """
 
     messages: tuple[Message, ...] = ()
@@ -57,7 +58,7 @@ class Step:
 
 
 class Environment(Protocol):
-    """One episode's world. Methods raise ``EnvironmentFailure`` for faults that are not the policy's."""
+    """The environment of one episode. Methods raise ``EnvironmentFailure`` for faults that are not the policy's."""
 
     async def reset(self, task: Task, seed: int) -> Observation:
         """Begin the task anew; the same task and seed open the same world."""
@@ -68,13 +69,13 @@ class Environment(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of what the episode holds (processes, folders, connections). May be called twice."""
+        """Release what the episode holds (processes, folders, connections). May be called twice."""
         ...
 
 
 @runtime_checkable
 class EnvironmentSet(Protocol):
-    """What a plugin gives under a name: tasks with stable identities, and an environment an episode."""
+    """What a plugin provides under a name: tasks with stable identities, and an environment for each episode."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""Before and after on held-out tasks, and what may be said about the difference."""
+"""Evaluation on held-out tasks before and after training, and how certain the difference is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEWEST = 16
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What held-out tasks say of a version that was trained on episodes. Stored with it, as the gate's report is."""
+    """The result of held-out tasks for a version that was trained on episodes. Stored with it, as the gate's report is."""
 
     version: int
     against: int
@@ -84,7 +84,7 @@ def evaluate(
 def compare(
     before: Sequence[Episode], after: Sequence[Episode], *, version: int, against: int, confidence: float
 ) -> Verdict:
-    """Task by task: P(the mean difference is above 0), by the normal law of a mean of many."""
+    """Task by task: the probability that the mean difference is above 0, by the normal approximation of a mean of many."""
     pairs = [(b, a) for b, a in zip(before, after, strict=True) if "failed" not in (b.status, a.status)]
     differences = [a.total - b.total for b, a in pairs]
     n = len(differences)

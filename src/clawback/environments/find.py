@@ -1,4 +1,4 @@
-"""An environment set by its name, or a Gymnasium id that an agent of yours puts into words."""
+"""Finds an environment set by its name, or builds one from a Gymnasium id and an agent of yours that puts it into words."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A policy plays tasks: no learning, only what it is worth. Many episodes at once in one event loop.
+"""Plays tasks with a policy to measure it, without learning. Many episodes run at once in one event loop.
 
-A broken world (``EnvironmentFailure``) is tried again, then counted apart: it is never a reward of 0.
+A broken environment (``EnvironmentFailure``) is tried again, then counted apart: it is never a reward of 0.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ async def play(
 
 
 async def let_go(environments: EnvironmentSet) -> None:
-    """A set that shares something among its episodes (a browser) closes it in ``aclose``."""
+    """Release what a set shares among its episodes (a browser), by its ``aclose``."""
     if callable(end := getattr(environments, "aclose", None)):
         await end()
 

@@ -1,4 +1,4 @@
-"""Who plays, for ``env run`` and ``env eval``: the known solution, a version of this home, a server, or a function of yours."""
+"""The players for ``env run`` and ``env eval``: the known solution, a version of this home, a server, or a function of yours."""
 
 from __future__ import annotations
 

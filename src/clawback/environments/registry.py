@@ -1,7 +1,8 @@
-"""From a name to an environment set.
+"""Resolves a name to an environment set.
 
-``gymnasium:FrozenLake-v1?is_slippery=false`` is a kind that comes with Clawback, what to take of it, and settings. A name
-may also be a plugin's (entry point group ``clawback.environments``), or ``module:Name`` and ``file.py:Name`` for your own.
+``gymnasium:FrozenLake-v1?is_slippery=false`` is a kind that comes with Clawback, a member of it, and
+settings. A name may also be a plugin's (entry point group ``clawback.environments``), or ``module:Name`` and
+``file.py:Name`` for your own.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Many episodes at once over one batched generator.
 
-Worlds live on an event loop in a thread of its own; the policy draws in the caller's. Each *wave* takes every episode whose world has answered one
-reply further, in one batch, with what was read before still in the cache. Worlds that answer within ``patience`` are waited for,
-so that with quick ones the waves, and with them the bits of every episode, follow from the seed alone; slow ones are left to join a later wave.
+Environments live on an event loop in a thread of its own; the policy samples in the caller's. Each *wave*
+takes every episode whose environment has answered one reply further, in one batch, with what was read before
+still in the cache. Environments that answer within ``patience`` are waited for, so that with fast ones the
+waves, and with them the bits of every episode, follow from the seed alone; slow ones join a later wave.
 
-A world that breaks is no fault of the policy: its episode begins again in a fresh world, at most ``retries`` times, and is then ``failed``, without a
-reward and out of training.
+A failing environment is no fault of the policy: its episode begins again in a fresh one, at most ``retries``
+times, and is then ``failed``, without a reward and excluded from training.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Play:
 
 
 class Drawer(Protocol):
-    """Who draws the replies: the engine in this process (``Conversations``), or a server (``hosted/vllm.py``)."""
+    """The sampler of the replies: the engine in this process (``Conversations``), or a server (``hosted/vllm.py``)."""
 
     def draw(self, turns: Sequence[Turn]) -> list[Sampled]: ...
 
@@ -178,7 +179,7 @@ class Rollouts:
         return done
 
     def close(self) -> None:
-        """Let every world go. Episodes under way are lost; what is over was told."""
+        """Close every environment. Unfinished episodes are lost; finished ones have been returned."""
         for live in self._live:
             live.answer.cancel()
             self._let_go(live)

@@ -1,7 +1,8 @@
-"""Is an environment sound? Found out without a model.
+"""Checks whether an environment is sound, without a model.
 
-Where solutions are known: the solution scores 1, twice alike, and saying nothing scores less. Where none is: an episode
-opens, takes replies and closes (twice), and the same task and seed open and answer alike.
+Where solutions are known: the solution scores 1, with the same result twice, and an empty reply scores less.
+Otherwise: an episode opens, takes replies and closes (twice), and the same task and seed open and answer
+alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""An environment as the verifier of a person's own turns: where a prompt is one of its tasks, its reward is the score of the answer.
+"""An environment as a verifier of a person's own turns: where a prompt is one of its tasks, its reward is the answer's score.
 
-``[[reward.verifiers]]`` with ``name = "environment"`` and ``task`` as ``clawback env list`` has them. What an environment cannot judge by one reply
-(a prompt that is none of its tasks, an episode that goes on, a world that breaks) has ``otherwise`` as its score, so that it neither helps nor hurts.
+``[[reward.verifiers]]`` with ``name = "environment"`` and ``task`` as ``clawback env list`` has them. What an
+environment cannot judge by one reply (a prompt that is none of its tasks, an episode that continues, an
+environment that fails) has ``otherwise`` as its score, so that it neither helps nor hurts.
 """
 
 from __future__ import annotations

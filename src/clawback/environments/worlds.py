@@ -1,4 +1,4 @@
-"""What adapters share: numbers for seeds, faults of a world told from faults of a policy, and an action read from a reply."""
+"""Helpers that adapters share: seeds, telling an environment's faults from a policy's, and parsing an action from a reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many updates become one: pure functions on arrays.
+"""Combines many clients' updates into one, by pure functions on arrays.
 
 An ``Update`` is, for each adapted layer, B [out, rank] and A [rank, in] with the scale s: ΔW = s·B·A.
 
@@ -74,14 +74,17 @@ def aggregate(
 
 
 def step_for(people: int, rule: str) -> float:
-    """How far a round is followed where nobody said it: updates that have little in common have a mean that is shorter by the root of their number.
-    Krum's result is one person's change, which no averaging has shortened."""
+    """The default step size of a round: updates that have little in common have a mean that is shorter by the
+    root of their number. Krum's result is one person's change, which no averaging has shortened.
+    """
     return 1.0 if rule == "krum" else math.sqrt(people)
 
 
 def followed(change: Arrays, step: float, usual: float) -> dict[str, Array]:
-    """``step`` times what was combined, but no longer than ``LONGEST`` times the ``usual`` norm of one person's update (their median; the clip where norms
-    are private): the rules' results differ in length, and neither a rule nor a liar is to make a round overshoot."""
+    """``step`` times the combined update, but no longer than ``LONGEST`` times the ``usual`` norm of one
+    person's update (their median; the clip where norms are private): the rules' results differ in length, and
+    neither a rule nor a malicious client may make a round overshoot.
+    """
     norm = float(np.linalg.norm(vector(change)))
     factor = min(step, LONGEST * usual / norm) if norm else step
     return {name: factor * value for name, value in change.items()}

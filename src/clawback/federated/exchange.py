@@ -1,4 +1,4 @@
-"""A folder that several people share (a synced folder, a repository, a stick): what is agreed, and a file a person and round.
+"""The shared folder of a federation (a synced folder, a repository, a USB stick): the agreed terms, and one file per person and round.
 
     federation.json                 base, its fingerprint, rank, alpha and seed of A, rule, clip, noise: the same for everybody
     round-0001/anna.safetensors     Anna's change of the factor that the round trains, and how many ratings it comes from

@@ -1,10 +1,12 @@
-"""What a round tells of each person: updates are clipped, noise is added to their mean, and what that is worth is reckoned.
+"""Differential privacy of a federated round: updates are clipped, noise is added to their mean, and ε is computed.
 
-The unit is a *person*: with or without all that one of n people ever said, what comes out is nearly as likely. Each update is scaled down to
-norm C at most, all weigh the same, and to their sum comes normal noise of standard deviation z·C a coordinate. Over T rounds in which
-everybody takes part that is T Gaussian mechanisms with multiplier z (add or remove one person): together exactly one with μ = √T / z, so that
-δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle & Wang 2018, arXiv:1805.06530, th. 8; Dong et al. 2022). No sampling, so no accountant is needed. Who adds the noise sees the updates: it is the one
-who combines them that has to be trusted.
+The unit is a *person*: with or without everything that one of n people ever said, the output is nearly as
+likely. Each update is scaled down to norm C at most, all have the same weight, and normal noise of standard
+deviation z·C per coordinate is added to their sum. Over T rounds in which everybody takes part that is T
+Gaussian mechanisms with multiplier z (add or remove one person): together exactly one with μ = √T / z, so
+that δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle & Wang 2018, arXiv:1805.06530, th. 8; Dong et al. 2022).
+No sampling, so no accountant is needed. Whoever adds the noise sees the updates: the participant who combines
+them has to be trusted.
 """
 
 from __future__ import annotations

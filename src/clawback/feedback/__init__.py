@@ -1,4 +1,7 @@
-"""What was said about a turn becomes a reward. Each name is imported when it is first used: hooks and taps need few of them."""
+"""Feedback on turns and how it becomes a reward.
+
+Each name is imported when it is first used: hooks and rating commands need few of them.
+"""
 
 from __future__ import annotations
 

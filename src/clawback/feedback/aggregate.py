@@ -1,4 +1,4 @@
-"""All that was said about a turn adds up to one reward in [-1, 1], and how it was made up is kept.
+"""Combines all feedback on a turn into one reward in [-1, 1]; the breakdown is stored.
 
 The reward is the weighted mean of the parts. A part's weight says how directly its kind speaks for the person:
 
@@ -11,12 +11,12 @@ The reward is the weighted mean of the parts. A part's weight says how directly 
   algorithms that read.
 - Where several people rate, what one of them says weighs as much as they agree with the others (calibrate.py), and where it stands alone it is
   worth no more than that: ``Σ w v / max(Σ w, min(1, Σ w₀))``, w₀ the weights of the table for what was said outright. One person alone has weight 1.
-- An implicit sign is a guess, and counts only where neither a person nor an environment has spoken.
-- Where only judges and implicit signs have spoken the reward is ``Σ w v / max(1, Σ w)``: each is worth no more than its weight, what the person
+- An implicit sign is a guess, and counts only where there is no feedback from a person or an environment.
+- Where there is only feedback from judges and implicit signs the reward is ``Σ w v / max(1, Σ w)``: each is worth no more than its weight, what the person
   would say of such a turn on average. A judge of weight 0 makes no sample at all.
 
-**Late ratings.** With a ``credit`` c, a turn that nothing was said about gets c times the reward of the next turn of its session, c² that of
-the one after, up to the first that something was said about: what somebody says at the end is also about how it came to that. Conversations of
+**Late ratings.** With a ``credit`` c, a turn without feedback gets c times the reward of the next turn of its session, c² that of
+the one after, up to the first turn with feedback: a rating at the end is also about the turns that led to it. Conversations of
 fewer than ``min_turns`` main turns are left as they are.
 """
 

@@ -1,4 +1,4 @@
-"""How far raters agree, and where a rater does not agree with themselves. Plain Python: there are hundreds of ratings, not millions.
+"""Agreement between raters, and a rater's own consistency. Plain Python: there are hundreds of ratings, not millions.
 
 Cohen's κ          1 − Σ w O / Σ w E over the table of two raters (Cohen 1960; weighted: Cohen 1968)
 Krippendorff's α   1 − (n − 1) Σ o_ck δ²_ck / Σ n_c n_k δ²_ck over the coincidences of all raters (Krippendorff 2011)

@@ -1,9 +1,11 @@
-"""Who is asked about which turn: the same turns by several people, so that it can be said how far they agree.
+"""Assigns turns to raters, several raters to the same turn, so that their agreement can be measured.
 
-Each turn goes to those raters who have least to do, and of these to those who share fewest turns with whoever has it already: so all pairs of raters come to
-have about the same number of turns in common, and κ of each pair rests on as much.
+Each turn goes to the raters who have the least to do, and among these to those who share the fewest turns
+with the raters whom it already has: so all pairs of raters come to have about the same number of turns in
+common, and the κ of each pair is equally precise.
 
-How well a κ is known: its standard error over n things is √(p₀ (1 − p₀) / n) / (1 − pₑ) (Cohen 1960, eq. 7), p₀ the agreement that was seen and pₑ that of chance.
+The standard error of κ over n items is √(p₀ (1 − p₀) / n) / (1 − pₑ) (Cohen 1960, eq. 7), with p₀ the
+observed agreement and pₑ that of chance.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How much a judge's vote is worth to *this* person, and a person's rating where several rate: from the turns that both have spoken about.
+"""Weights for judges' votes and for several people's ratings, from the turns that both have rated.
 
-**Judges.** A judge is as good as it is on the sign where it is worse. With ``n₊`` common turns that the person liked, of which the judge
+**Judges.** A judge's weight follows from the sign on which it does worse. With ``n₊`` common turns that the person liked, of which the judge
 voted +1 on ``a₊``, and the same for what they disliked, each rate has a Beta posterior (prior Beta(10, 6), mean 0.625):
 
     p± = (10 + a±) / (16 + n±)          mean of Beta(10 + a±, 6 + n± − a±)
@@ -35,7 +35,7 @@ NEITHER = 0.125
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """A judge beside its person. ``good`` and ``bad``: (votes that agree, common turns) by what the person said."""
+    """A judge's agreement with its person. ``good`` and ``bad``: (votes that agree, common turns) by what the person said."""
 
     source: str
     votes: int
@@ -81,7 +81,7 @@ def reliability(own: Mapping[int, float], votes: Iterable[Feedback]) -> dict[str
 
 
 def person(source: str) -> str:
-    """Whose hand a source is: ``slack:U012`` and the like name somebody; the terminal, the page and the agents are all the owner's."""
+    """The person behind a source: ``slack:U012`` and the like name somebody; the terminal, the page and the agents are all the owner's."""
     return source if ":" in source else ""
 
 

@@ -1,4 +1,4 @@
-"""``/rl good``: the small language in which people rate where the answer appears, the same in every agent and channel."""
+"""The ``/rl good`` command language: people rate where the answer appears, in the same way in every agent and channel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADMIN = ("train", "rollback", "reset")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to tell the person; ``rated``: there is something new to learn from."""
+    """What to tell the person; ``rated``: whether there is something new to learn from."""
 
     text: str
     rated: bool = False
@@ -41,11 +41,11 @@ def parse(said: str) -> list[str] | None:
 def run(
     store: Store, words: list[str], turn: int | None, *, place: str = "", source: str, event_id: str = ""
 ) -> Reply:
-    """Do what was said about a turn, and put it in one sentence. Raises nothing for what a person may type.
+    """Execute a command about a turn and describe the result in one sentence. Raises nothing, whatever a person types.
 
     Args:
-        words: from ``parse``; the text in them is stored as it is, so take secrets out before.
-        turn: None where its answer is not here yet. With a ``place`` the feedback waits for it.
+        words: from ``parse``; the text in them is stored as it is, so remove secrets before.
+        turn: None if its answer has not arrived yet. With a ``place`` the feedback waits for it.
     """
     try:
         return _run(store, words, turn, place, source, event_id)

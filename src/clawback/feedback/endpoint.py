@@ -1,7 +1,8 @@
-"""A judge model on the network, asked one thing at a time: OpenAI's or Anthropic's dialect, by the standard library alone.
+"""A judge model on the network, in OpenAI's or Anthropic's dialect, by the standard library alone.
 
-Every call counts against one ``Budget`` (calls, seconds, tokens), is bounded in time and size, and is repeated with growing
-pauses where repeating can help. Redirects are not followed: the key must not travel to an address that nobody named.
+Every call counts against one ``Budget`` (calls, seconds, tokens), is bounded in time and size, and is
+repeated with growing pauses where repeating can help. Redirects are not followed: the key must not go to an
+address that nobody configured.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ Ask = Callable[[str, str], Answer]
 
 
 class NoAnswer(JudgeError):
-    """This one call brought nothing that can be read; another may."""
+    """One call returned nothing that can be parsed; another may."""
 
 
 def unreadable(answer: Answer) -> NoAnswer:
-    """For an answer without a verdict."""
+    """The error for an answer without a verdict."""
     if not answer.whole:
         return NoAnswer("the judge's answer was cut off before its verdict (raise [judge] answer_tokens)")
     return NoAnswer("the judge's answer holds no verdict (a larger model may keep to the form)")
@@ -71,7 +72,7 @@ class Budget:
         self._lock = threading.Lock()
 
     def take(self, tokens: int) -> None:
-        """Before a call that may use up to ``tokens``. Raises ``Spent`` where that could go over what is allowed."""
+        """Reserve ``tokens`` before a call. Raises ``Spent`` if that could exceed the budget."""
         with self._lock:
             if self.stopped.is_set():
                 raise Spent("the pass was stopped")
@@ -85,7 +86,7 @@ class Budget:
             self._held += tokens
 
     def settle(self, held: int, used: int) -> None:
-        """After the call: what was held for it, and what it really used."""
+        """Replace a call's reservation by what it really used."""
         with self._lock:
             self._held -= held
             self.tokens += used

@@ -1,6 +1,7 @@
-"""The ways to say something about a turn. Each is one row, stored before the call returns.
+"""Functions to give feedback on a turn. Each stores one row before it returns.
 
-An ``event_id`` names the outside event behind it: the same event twice (a hook that fires again) counts once.
+An ``event_id`` identifies the outside event behind it: the same event twice (a hook that fires again) counts
+once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hints: what an answer would have needed to know, read from what came after it.
+"""Hints: what an answer should have taken into account, extracted from what came after it.
 
 Sources are the next state, the text that a person put in the answer's place, and critiques, which are hints as they are.
 A judge model is asked ``m`` times; each answer that ends in ``\\boxed{1}`` with a hint of more than ten characters is a

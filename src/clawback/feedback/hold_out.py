@@ -1,4 +1,4 @@
-"""Which feedback trains and which is kept for the gate."""
+"""Splits feedback into a part for training and a part held out for the gate."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What people say without saying it: who asks the same thing again was not helped.
+"""Implicit feedback: asking the same question again counts as a sign that the answer did not help.
 
-Silence says nothing: a conversation that ends, a turn that nobody rated, are no signs. Anything that takes reading (a correction, thanks) is
-for the judge.
+Silence is no sign: neither a conversation that ends nor a turn that nobody rated. Anything that has to be
+understood (a correction, thanks) is left to the judge.
 """
 
 from __future__ import annotations

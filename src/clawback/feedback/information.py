@@ -1,14 +1,14 @@
-"""What to ask about next: the turn, or the pair, whose rating tells most.
+"""Active learning: chooses the turn, or the pair, whose rating is the most informative.
 
-What is believed of the candidates' expected ratings is taken as a Gaussian with mean ``m [n]`` and covariance
-``K [n, n]`` (``rewards.acquisition``). A rating is that plus noise of variance ``σ²``. Two ways to count what an answer tells:
+The belief about the candidates' expected ratings is a Gaussian with mean ``m [n]`` and covariance
+``K [n, n]`` (``rewards.acquisition``). A rating is that plus noise of variance ``σ²``. Two measures of what a rating tells:
 
     variance      Σ_j K_ji² / (K_ii + σ²)          by how much a rating of i shrinks the variance of all (Cohn et al. 1996)
-    information   H[Φ(m/√(σ² + v))] − E_f H[Φ(f/σ)]   in bits, with f ~ N(m, v): what a tap good/bad tells of i
+    information   H[Φ(m/√(σ² + v))] − E_f H[Φ(f/σ)]   in bits, with f ~ N(m, v): what a rating good/bad tells of i
                                                   (BALD: Houlsby et al. 2011, eq. 2; the expectation by Gauss–Hermite quadrature)
 
 Turns are chosen by ``variance``, since a rating is asked for to learn about the others; pairs by ``information``, since the answer is a
-tap on the difference. In a batch each choice is made as if the ones before had been answered (K conditioned on them), so that near
+rating of the difference. In a batch each choice is made as if the ones before had been answered (K conditioned on them), so that near
 copies are not asked about twice. Where nothing is known yet: the newest unrated turns, one a conversation first, short ones last (``newest``).
 """
 
@@ -35,7 +35,7 @@ QUADRATURE = 32
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What is expected of ratings: ``mean [n]`` and ``covariance [n, n]`` of the candidates, ``noise``: variance of one."""
+    """The belief about expected ratings: ``mean [n]`` and ``covariance [n, n]`` of the candidates, ``noise``: variance of one rating."""
 
     mean: Floats
     covariance: Floats
@@ -57,7 +57,7 @@ def newest(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def best_turns(belief: Belief, count: int, measure: Measure = "variance") -> list[tuple[int, float]]:
-    """(place, gain) of the turns to ask about, greedily; each as if those before had been answered."""
+    """(place, gain) of the turns to ask about, chosen greedily; each as if those before had been answered."""
     import numpy as np
 
     mean, k = belief.mean, np.array(belief.covariance, dtype=np.float64)
@@ -77,7 +77,7 @@ def best_turns(belief: Belief, count: int, measure: Measure = "variance") -> lis
 
 
 def best_pairs(belief: Belief, pairs: Sequence[tuple[int, int]], count: int) -> list[tuple[int, float]]:
-    """(index into ``pairs``, bits) of the comparisons to ask for, greedily. A comparison is a tap on the difference of two
+    """(index into ``pairs``, bits) of the comparisons to ask for, greedily. A comparison is a rating of the difference of two
     ratings, with twice the noise of one."""
     import numpy as np
 
@@ -105,7 +105,7 @@ def condition(covariance: Floats, along: Floats, noise: float) -> Floats:
 
 
 def information(mean: ArrayLike, variance: ArrayLike, noise: float) -> Floats:
-    """Bits that a tap (good with probability Φ(f/√noise)) tells about ``f ~ N(mean, variance)``. [n], [n] → [n]"""
+    """Bits that a rating (good with probability Φ(f/√noise)) tells about ``f ~ N(mean, variance)``. [n], [n] → [n]"""
     import numpy as np
 
     m, v = np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64)

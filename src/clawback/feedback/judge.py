@@ -1,10 +1,12 @@
-"""The next-state judge: what came back after an answer says how the answer was taken.
+"""The next-state judge: what came back after an answer shows how the answer was received.
 
-A judge model reads (request, answer, next state) and votes +1, -1 or 0, ``m`` times; the majority is the turn's verdict, and a tie is 0. A verdict of ±1 becomes a row of feedback (``kind="judge"``, ``source="judge:MODEL"``) whose weight is what
-this judge has earned beside its person (calibrate.py). A 0 becomes none; the store only remembers that the turn was asked
-about, so that it is not paid for twice. Without a single vote that can be read nothing is remembered either: that is the
-judge's trouble (it may have been cut off), not the turn's. Each conversation that is over gives at least one sample: where all of its turns came
-out at 0, the one whose votes leaned most is entered with their mean.
+A judge model reads (request, answer, next state) and votes +1, -1 or 0, ``m`` times; the majority is the
+turn's verdict, and a tie is 0. A verdict of ±1 becomes a row of feedback (``kind="judge"``,
+``source="judge:MODEL"``), weighted by how far this judge agrees with its person (calibrate.py). A 0 becomes
+none; the store only remembers that the turn was judged, so that it is not paid for twice. If no vote can be
+parsed, nothing is remembered either: that is the judge's failure (it may have been cut off), not the turn's.
+Each finished conversation gives at least one sample: if the verdict on all of its turns is 0, the turn with
+the strongest mean vote is entered with that mean.
 """
 
 from __future__ import annotations
@@ -162,7 +164,7 @@ def _unclear(store: Store, source: str) -> dict[str, float | None]:
 
 
 def remember(store: Store, source: str, turns: dict[int, Any]) -> None:
-    """These turns were asked about, and nothing is to be entered for them."""
+    """Mark these turns as judged, without feedback for them."""
     with store.together():
         known = _unclear(store, source) | {str(n): value for n, value in turns.items()}
         newest = sorted(known, key=int)[-REMEMBERED:]
@@ -170,6 +172,6 @@ def remember(store: Store, source: str, turns: dict[int, Any]) -> None:
 
 
 def remember_failed(store: Store, source: str, turns: Sequence[int]) -> None:
-    """These brought nothing: next time they come last."""
+    """Mark these turns as failed: next time they come last."""
     if turns:
         store.set(f"failed:{source}", sorted({*store.get(f"failed:{source}", []), *turns})[-REMEMBERED:])

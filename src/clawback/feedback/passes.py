@@ -1,7 +1,7 @@
-"""Going over many turns with a slow model: several at a time, each kept as soon as it is there, ended at any moment.
+"""Goes over many turns with a slow model: several at a time, each result stored as soon as it is there, interruptible at any time.
 
-The store belongs to the calling thread; the others only ask. They are daemons, so that Ctrl-C need not wait for a call
-that is under way, and what had been answered by then is in the store.
+The store belongs to the calling thread; the others only call the model. They are daemons, so that Ctrl-C need
+not wait for a call in progress, and everything answered by then is in the store.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def readings(
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How going over turns came out. ``failed``: the turns that brought nothing; ``stopped``: why it ended early, or ""."""
+    """The outcome of going over turns. ``failed``: turns without a result; ``stopped``: why it ended early, or ""."""
 
     done: int
     failed: tuple[int, ...]

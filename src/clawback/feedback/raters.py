@@ -1,4 +1,4 @@
-"""Who rates (``feedback.source``), how much, how consistently, and how far they agree with each other."""
+"""Statistics of the raters (``feedback.source``): how much they rate, how consistently, and how far they agree."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def raters(store: Store) -> Raters:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A turn that people see differently. ``said``: (source, value, weight). ``reward``: what training takes it for."""
+    """A turn on which people disagree. ``said``: (source, value, weight). ``reward``: its reward in training."""
 
     turn_id: int
     prompt: str
@@ -76,7 +76,7 @@ class Disagreement:
 
 
 def disagreements(store: Store, weights: Mapping[str, float], most: int = 50) -> list[Disagreement]:
-    """Turns that some like and others do not, those first on which they are furthest apart."""
+    """Turns that some like and others do not, largest differences first."""
     by_turn: dict[int, list[Feedback]] = {}
     for given in store.feedback():
         by_turn.setdefault(given.turn_id, []).append(given)

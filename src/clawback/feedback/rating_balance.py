@@ -1,4 +1,4 @@
-"""Is there enough to learn from, and is it of both signs?"""
+"""Checks whether there are enough ratings to learn from, good and bad ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def balance(store: Store) -> Balance:
 
 
 def training_due(store: Store, home: Home) -> bool:
-    """Enough fresh ratings for a run that starts by itself, or to judge a version anew that waits for them? Cheap: a look and a count."""
+    """Whether there are enough fresh ratings for an automatic run, or for judging again a version that waits for them. Cheap: one read and one count."""
     from clawback import config  # msgspec takes 7 ms, which a prompt's hook has no use for
 
     settings = config.load(home.config).training
@@ -54,7 +54,7 @@ STARTS = 60.0
 
 
 def claim_start(store: Store) -> bool:
-    """Whether a run is to be started now, and by the caller alone: none is under way, and none has just been started."""
+    """Whether the caller, and nobody else, should start a run now: none is running, and none has just been started."""
     with store.together():
         run = store.active_run()
         if (run and _alive(run.pid)) or time.time() - store.get(STARTED, 0.0) < STARTS:

@@ -1,4 +1,4 @@
-"""What a judge is told and how its answer is read. A vote is +1, -1 or 0; whatever is not exactly that is no vote."""
+"""The judge's prompt and the parsing of its answer. A vote is +1, -1 or 0; anything else is discarded."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""How often a judge prefers one version's answers to another's: each pair in both orders, and length taken out.
+"""A judge's win rate of one version over another: each pair in both orders, corrected for length.
 
-**Order.** A judge that leans to what it reads first (or second) says the opposite when the two change places; such a pair is a tie. Which place it leans to is told.
+**Order.** A judge that favours the first (or second) position reverses its verdict when the two change places; such a
+pair is a tie. The favoured position is reported.
 
 **Length.** Judges like long answers. As in length-controlled AlpacaEval (Dubois et al. 2024, arXiv:2404.04475) the chance that A wins is modelled as
 
@@ -10,7 +11,7 @@ and the win rate at equal length is σ(θ). Theirs has a term for how hard each 
 from θ and is left out. φ has a normal prior (variance 1/λ, λ = 0.1 pairs), as a few pairs of which the longer always wins would else send it to infinity; θ
 has one a hundred times weaker.
 
-**Intervals** are those of drawing the prompts again.
+**Intervals** are from a bootstrap over prompts.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A trainer elsewhere: the verbs of Tinker's API over HTTP, a training run written on them, and our own engine behind the same verbs.
+"""Training on a hosted trainer: a client for Tinker's API, training runs over it, and a server that offers our own engine by it.
 
-Tinker's API is what hosted LoRA trainers agree on: one client reaches Tinker, SkyRL's server on GPUs of one's own, and those that are compatible.
-``stand_in`` is such a server on this machine, so that all of it can be used and tested without an account.
+Tinker's API is what hosted LoRA trainers have in common: one client reaches Tinker, SkyRL's server on GPUs of
+one's own, and compatible servers. ``stand_in`` is such a server on this machine, so that all of it can be
+used and tested without an account.
 """

@@ -1,7 +1,8 @@
-"""What a hosted run has asked for: written down before it is sent, so that whoever goes on asks for the same and pays nothing twice.
+"""The journal of a hosted run: every request is written down before it is sent, so that a resumed run pays nothing twice.
 
-A trainer does the requests of a model in the order of their numbers, and one that comes again under its number is not done again. So a number is given to
-a request by its name, once, and is on the disk before the request leaves. The file also holds the account.
+A trainer executes the requests of a model in the order of their numbers, and does not repeat a request whose
+number it has seen. So each request gets a number by its name, once, and the number is on disk before the
+request is sent. The file also holds the account.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Cap:
     prices: Prices = field(default_factory=Prices)
 
     def refuses(self, spent: Spent) -> str:
-        """Why so much is too much, or ""."""
+        """Why this amount would exceed the cap, or ""."""
         if self.tokens and spent.tokens > self.tokens:
             return f"{spent.tokens:,} tokens, and [hosted] max_tokens is {self.tokens:,}"
         money = spent.money(self.prices)
@@ -34,7 +35,7 @@ class Cap:
 
 
 class Journal:
-    """One run's file. ``fingerprint``: what the run is made of; that of another run is not gone on with."""
+    """One run's file. ``fingerprint``: what the run is made of; another run's journal is not continued."""
 
     def __init__(self, path: Path, fingerprint: str, cap: Cap | None = None) -> None:
         self.path, self.fingerprint, self.cap = path, fingerprint, cap or Cap()
@@ -48,7 +49,7 @@ class Journal:
         self._read()
 
     def number(self, name: str, cost: Spent) -> int:
-        """The number of a request; new, paid for and on the disk where it was not asked for before. Raises ``CapReached``."""
+        """The number of a request; a new request is also charged and written to disk. Raises ``CapReached``."""
         if name in self.numbers:
             return self.numbers[name]
         would = self.spent + cost
@@ -66,7 +67,7 @@ class Journal:
         self.write()
 
     def forget(self) -> None:
-        """The trainer does not know the model any more: what was asked of it has no numbers now. What was paid stays paid."""
+        """The trainer does not know the model any more: its requests lose their numbers. What was paid stays counted."""
         self.numbers = {}
         kept = ("gap", "export", "paid:probe", "sample:probe")
         self.facts = {name: self.facts[name] for name in kept if name in self.facts}

@@ -1,4 +1,4 @@
-"""The steps of a run on a hosted trainer, its guards, and how it is gone on with. ``training.py`` has the whole run."""
+"""The training steps of a run on a hosted trainer, its guards, and how it is resumed. ``training.py`` has the whole run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PROBE_TOKENS = 24
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The trainer, and what it may cost."""
+    """The trainer, and its cost limits."""
 
     url: str
     key: str = ""

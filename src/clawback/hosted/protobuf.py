@@ -1,7 +1,8 @@
-"""The three messages of Tinker's API that travel as Protocol Buffers (since its SDK 0.25), written and read with NumPy alone.
+"""Encoding and decoding, with NumPy alone, of the three messages that Tinker's API sends as Protocol Buffers (since its SDK 0.25).
 
-Field numbers are those of its public ``tinker_public.proto``. Only what we send and read is here; fields that we do not know are passed over, as the
-format has it. What is read came from the network: lengths are checked, and anything odd is a ``ValueError``.
+Field numbers are those of its public ``tinker_public.proto``. Only what we send and read is here; unknown
+fields are skipped, as the format requires. Input comes from the network: lengths are checked, and anything
+malformed is a ``ValueError``.
 """
 
 from __future__ import annotations

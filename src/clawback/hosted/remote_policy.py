@@ -1,7 +1,8 @@
-"""A policy whose weights are elsewhere: its tokenizer and chat template are here, its log-probs are asked for.
+"""A policy whose weights are elsewhere: tokenizer and chat template are local, log-probs come from the trainer.
 
-It has of ``engine``'s Policy what runs on ratings need, under the same names, so that samples, advantages, teachers and references are made by the same
-code (``sources/ratings.py``). The reference is the model before its first step: a fresh adapter changes nothing.
+It has the part of the engine's ``Policy`` that runs on ratings need, under the same names, so that samples,
+advantages, teachers and references are made by the same code (``sources/ratings.py``). The reference is the
+model before its first step: a fresh adapter changes nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class RemotePolicy:
 
 @dataclass
 class RemoteScorer:
-    """Log-probs by the trainer's forward pass. Each call has a name, the same in a run that goes on: where in the run it is, and the how-manieth there."""
+    """Log-probs by the trainer's forward pass. Each call has a name that is the same in a resumed run: its place in the run, and a counter there."""
 
     trainer: Trainer
     known: dict[str, list[torch.Tensor]]
@@ -85,7 +86,7 @@ class RemoteScorer:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"), init=False)
 
     def at(self, place: str) -> None:
-        """What is asked from now on belongs to this place of the run."""
+        """Calls from now on belong to this place of the run."""
         if place != self.place:
             self.place, self.asked = place, 0
 

@@ -1,8 +1,9 @@
-"""Tinker's API, spoken: sessions, models, requests with numbers, results that are fetched when they are done.
+"""A client of Tinker's API: sessions, models, numbered requests, and results that are polled until they are done.
 
-Wire facts (its SDK 0.38 and SkyRL's server, read 2026-11): ``forward_backward`` goes out as Protocol Buffers, and results of it and of sampling come back so
-where they are asked for; all else is JSON. Every verb answers at once with a ``request_id``, and ``retrieve_future`` waits for its result
-(408: not yet). A request that comes again under its ``seq_id`` is not done again.
+Wire facts (its SDK 0.38 and SkyRL's server, read 2026-11): ``forward_backward`` goes out as Protocol Buffers,
+and results of it and of sampling come back so if requested; all else is JSON. Every verb answers at once with
+a ``request_id``, and ``retrieve_future`` waits for its result (408: not yet). A request that is repeated
+under its ``seq_id`` is not executed again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """A training run on a hosted trainer: our losses, its gradients.
 
-A step, as ``forward_backward_custom`` has it: log-probs come from the trainer, the loss is computed here by the same code as for a model on this
-machine, and its gradient towards each log-prob goes back as the weights of a cross-entropy. So every algorithm that is a function of log-probs
-works, at the price of one more forward pass; what wants hidden states, entropies or the whole vocabulary does not, and is refused before anything is
-paid.
+A step works as in ``forward_backward_custom``: log-probs come from the trainer, the loss is computed here by
+the same code as for a model on this machine, and its gradient with respect to each log-prob goes back as the
+weights of a cross-entropy. So every algorithm that is a function of log-probs works, at the price of one more
+forward pass; one that needs hidden states, entropies or the whole vocabulary does not, and is refused before
+anything is paid.
 
-Who goes on after a kill does so from the last step that was done: requests carry numbers (``journal.py``), and what the trainer did already it gives out
-again. Where it has forgotten the model, the run goes on from the last state that was saved there (``save_every``).
+A run that was killed resumes after its last finished step: requests carry numbers (``journal.py``), and the
+trainer returns again the results that it already has. If it has forgotten the model, the run resumes from the
+last state that was saved there (``save_every``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes to a trainer and comes back, in Tinker's words, and the verbs that every such trainer has. Plain records, no HTTP, no torch."""
+"""The records that go to a trainer and come back, in Tinker's terms, and the verbs that every such trainer has. No HTTP, no torch."""
 
 from __future__ import annotations
 
@@ -124,8 +124,9 @@ class Spent:
 
 
 class Trainer(Protocol):
-    """One LoRA that is trained elsewhere. ``key`` names a request within its run: asked again under the same key, also by a later process,
-    it is the same request, and neither done nor paid twice."""
+    """One LoRA that is trained elsewhere. ``key`` names a request within its run: repeated under the same key,
+    also by a later process, it is the same request, and neither executed nor paid twice.
+    """
 
     def forward(self, key: str, data: Sequence[Datum]) -> Scores:
         """Log-probs, without gradients."""

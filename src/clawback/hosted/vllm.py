@@ -1,11 +1,14 @@
-"""Episodes drawn by vLLM: the same three calls as ``Conversations``, over HTTP.
+"""Sampling of episodes by a vLLM server: the interface of ``Conversations``, over HTTP.
 
-Each time the weights change, the adapter is written to a folder and loaded under a name made of its content: vLLM keys its prefix cache by name, refuses a name
-that it has, and with ``load_inplace`` would read the folder anew on every step, so a name is never used twice for different weights. What is
-under way holds a lease on its adapter; an older one is unloaded when nobody does. An adapter that vLLM has dropped to make room (404) is loaded again.
+Each time the weights change, the adapter is written to a folder and loaded under a name made of its content:
+vLLM keys its prefix cache by name, refuses a name that it has, and with ``load_inplace`` would read the
+folder anew on every step, so a name is never used twice for different weights. Requests in progress hold a
+lease on their adapter; an older one is unloaded when nobody holds it. An adapter that vLLM has dropped to
+make room (404) is loaded again.
 
-Token ids go out and come back, with the log-prob of each as vLLM drew it (``--logprobs-mode processed_logprobs``): what is learned from is what was said, and
-the learner holds the log-probs against its own (``sources/episodes.py``: the figure ``gap``, and the run stops where it opens).
+Token ids go out and come back, with the log-prob of each as vLLM sampled it (``--logprobs-mode
+processed_logprobs``): training uses the tokens that were sampled, and the learner compares the log-probs with
+its own (``sources/episodes.py``: the figure ``gap``; the run stops if it becomes too large).
 """
 
 from __future__ import annotations
@@ -88,7 +91,7 @@ class VllmConversations:
             self.name = ""
 
     def forget(self, key: Hashable) -> None:
-        """vLLM's own prefix cache lets go of what is not asked for."""
+        """Nothing to do: vLLM's own prefix cache evicts what is not requested."""
 
     def close(self) -> None:
         """Unload what was loaded."""

@@ -1,7 +1,8 @@
-"""HTTP to a hosted trainer, by the standard library: one request, repeated until it is answered or its time is up.
+"""HTTP to a hosted trainer, by the standard library: one request, retried until it is answered or its time is up.
 
-What can pass is waited for: 429 (too many requests, or no capacity), 425 (weights that are still being loaded), 408 (not done yet), 5xx, and connections
-that are refused or cut. Everything else is an answer. Redirects are followed for downloads alone, and without the key.
+Temporary failures are retried: 429 (too many requests, or no capacity), 425 (weights that are still being
+loaded), 408 (not done yet), 5xx, and connections that are refused or cut. Every other status counts as an
+answer. Redirects are followed for downloads alone, and without the key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When and where a run happens."""
+"""Jobs: when, where and how runs and other long tasks happen."""
 
 from clawback.jobs.background import begun, maybe_train, start
 from clawback.jobs.checks import startable

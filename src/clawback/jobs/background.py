@@ -1,4 +1,4 @@
-"""Runs that start by themselves: when they may, and as which process.
+"""Runs that start automatically in the background: when they may start, and the process that makes them.
 
 Nothing of torch is imported here: this is called after every rating.
 """

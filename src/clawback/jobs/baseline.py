@@ -1,4 +1,4 @@
-"""Teacher answers: a stronger model answers a file of prompts, each answer stored as it comes, none paid for twice."""
+"""Teacher answers: a stronger model answers a file of prompts. Each answer is stored as it arrives, and none is paid for twice."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Answers there are now, those asked for in this run, what they cost, and what went wrong (the prompt's number and why)."""
+    """The number of answers there are now and of those requested in this run, their cost, and errors (the prompt's number and why)."""
 
     answers: int
     asked: int
@@ -78,7 +78,7 @@ def environment(path: Path | None) -> dict[str, str]:
 
 
 def name_of(model: str, prompt: str) -> str:
-    """Of the event that an answer is: the same prompt to the same model is asked once."""
+    """The event id of an answer: the same prompt is sent to the same model once."""
     return f"{AGENT}:{model}:{hashlib.sha256(prompt.encode()).hexdigest()[:24]}"
 
 

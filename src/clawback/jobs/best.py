@@ -1,4 +1,4 @@
-"""Best of N: make more answers than are wanted, keep those that the reward model likes best."""
+"""Best-of-N sampling: draw more answers than are wanted and keep those that the reward model scores highest."""
 
 from __future__ import annotations
 

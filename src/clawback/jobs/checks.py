@@ -1,4 +1,4 @@
-"""What is wrong with a setting, or with what was rated, that only the rooms that use it can tell; said before anything is written or started."""
+"""Checks of settings and ratings before anything is written or started, for problems that only the code using them can detect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopping a run of this or another process, and finding the one that can be gone on with."""
+"""Stopping a run of this or another process, and finding the run that can be resumed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stop(home: Home, number: int | None = None) -> Run:
 
 
 def resumable(home: Home, number: int | None = None) -> Run:
-    """The run that ``resume`` goes on with: the newest, where it was stopped or its process died. Raises ``UsageError`` otherwise."""
+    """The run that ``resume`` continues: the newest, if it was stopped or its process died. Raises ``UsageError`` otherwise."""
     with store.connect(home.database) as db:
         newest = next(iter(db.runs(limit=1, ids=False)), None)
         run = newest if number is None else db.run(number)

@@ -1,4 +1,4 @@
-"""What is to be played, who draws the replies, and a look at a few episodes before anything is learned from them."""
+"""Which episodes to play, which sampler draws the replies, and a preview of a few episodes before training on any."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be played, and how. It is kept with the run."""
+    """What is to be played, and how. It is stored with the run."""
 
     task: str
     agent: str | None = None

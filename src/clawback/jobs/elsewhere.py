@@ -1,4 +1,4 @@
-"""Runs that are trained by a hosted trainer: what the settings say of it, and the run on it. Data and gate stay here."""
+"""Runs on a hosted trainer: what the settings say about it, and the run itself. Data and gate stay on this machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Whose training run is next, where many people share a machine: who has had the least of it lately, and of those the one who waits longest.
+"""Fair scheduling of training runs where many people share a machine: the next run goes to whoever has used the least lately.
 
-Who waits is a file each, so a restart forgets nobody and asking again changes nothing. What somebody has had is counted in seconds and halves
-with every day, so whoever rated much last week is not behind for ever.
+Ties go to whoever has waited longest. Each waiting person is a file, so a restart forgets nobody and asking
+again changes nothing. Use is counted in seconds and halves with every day, so whoever rated much last week is
+not at a disadvantage for ever.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ HALVED = 86_400.0
 
 
 class Waiting:
-    """``folder``: where it is kept."""
+    """The queue. ``folder``: where it is kept."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ledger = folder / "had.json"
 
     def ask(self, name: str) -> None:
-        """Whoever asks while waiting keeps their place."""
+        """Join the queue; somebody who asks again keeps their place."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.waits(name):
             # When they asked is written down: files' times come in ticks.
@@ -37,14 +38,14 @@ class Waiting:
         (self.folder / f"{name}.waits").unlink(missing_ok=True)
 
     def next(self, now: float | None = None) -> str | None:
-        """Who is to be served now; they wait until ``drop``."""
+        """The person to be served now; they stay in the queue until ``drop``."""
         had = self._had()
         asked = [(path.read_bytes().rjust(20), path.stem) for path in self.folder.glob("*.waits")]
         moment = time.time() if now is None else now
         return min(asked, key=lambda one: (_left(had.get(one[1]), moment), one), default=(b"", None))[1]
 
     def spent(self, name: str, seconds: float, now: float | None = None) -> None:
-        """A run of theirs took so long."""
+        """Record how long a run of theirs took."""
         had, moment = self._had(), time.time() if now is None else now
         had[name] = (_left(had.get(name), moment) + seconds, moment)
         # Less than a second is nothing that anybody would wait for.

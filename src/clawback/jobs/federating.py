@@ -1,4 +1,4 @@
-"""A round of a federation on this machine: learn B or A from one's own ratings, put the change into the shared folder, combine, take what came of it."""
+"""A federated round on this machine: train B or A on one's own ratings, share the change, combine, adopt the result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """What came of a round. ``epsilon``: paid so far by who took part in all rounds (None without noise); ``refused``: whose update, and why."""
+    """The result of a round. ``epsilon``: spent so far by a participant of all rounds (None without noise); ``refused``: whose update, and why."""
 
     round: int
     people: tuple[str, ...]
@@ -160,7 +160,7 @@ def combine(folder: Path, *, rule: str | None = None, least: int = 2) -> Combine
 
 
 def adopt(home: Home, folder: Path) -> Version:
-    """What the federation has learned as a candidate of this home; `clawback gate` judges it by one's own ratings. Raises ``UsageError``."""
+    """Enter what the federation has learned as a candidate of this home; `clawback gate` judges it by one's own ratings. Raises ``UsageError``."""
     from clawback import engine
     from clawback.engine.types import TrainResult
 
@@ -246,7 +246,7 @@ def _weights(policy: Policy, factor: str) -> dict[str, Array]:
 
 
 def cleared(folder: Path, number: int) -> None:
-    """Remove single updates of a round that is combined: who combines need not keep them."""
+    """Remove the single updates of a combined round: the combining side need not keep them."""
     for name in exchange.names(folder, number):
         (exchange.place(folder, number) / f"{name}.safetensors").unlink()
 

@@ -1,9 +1,10 @@
-"""Flower carries the rounds in place of a shared folder: who combines runs a SuperLink, everybody else a SuperNode.
+"""Federated rounds over Flower instead of a shared folder: the combining side runs a SuperLink, everybody else a SuperNode.
 
-Nothing is decided here. The server's state is the folder of ``exchange.py``; what comes over the wire is put into it as if its sender had, and
-``federating.combine`` checks, clips, combines and notes. A node writes what it is told into a folder of its own for the length of a round and calls
-``clawback federated contribute`` on it, with its own home. So an app cannot ask a node for anything but a change of weights, and the
-environment that Flower lives in needs neither torch nor the node's settings.
+Nothing is decided here. The server's state is the folder of ``exchange.py``; an update that arrives over the
+network is put into it as if its sender had put it there, and ``federating.combine`` checks, clips, combines
+and records. A node writes what it receives into a temporary folder of its own and calls ``clawback federated
+contribute`` on it, with its own home. So an app cannot ask a node for anything but a change of weights, and
+the environment that Flower runs in needs neither torch nor the node's settings.
 """
 
 from __future__ import annotations

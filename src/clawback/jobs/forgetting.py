@@ -1,6 +1,6 @@
-"""Forgetting as one piece of work: measure what the versions make of it, delete it, train without it, measure again.
+"""Forgetting as one job: measure how well versions remember the data, delete it, train without it, measure again.
 
-The words are in this process's memory alone while it lasts; what is left afterwards is figures.
+During the job the text is in this process's memory alone; only figures are left afterwards.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of it. ``why``: why no version was made."""
+    """The result. ``why``: why no version was made."""
 
     erased: Erased
     memory: Memory | None
@@ -66,9 +66,9 @@ def forget(
     seed: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Outcome:
-    """Delete it; with ``retrain`` go back to the newest version that had not learned from it, train anew from what is left, and measure.
+    """Delete the data; with ``retrain`` go back to the newest version that had not learned from it, train anew on what is left, and measure.
 
-    What is deleted stays deleted whatever becomes of the training. Raises ``Busy`` before anything was deleted.
+    What is deleted stays deleted even if training fails. Raises ``Busy`` before anything was deleted.
     """
     tell = on_progress or (lambda _: None)
     with store.connect(home.database) as db:

@@ -1,4 +1,4 @@
-"""What ``clawback doctor`` looks at: each check says whether it is well, what was seen, and how to mend it."""
+"""The checks of ``clawback doctor``: each reports whether all is well, what was found, and how to fix it."""
 
 from __future__ import annotations
 

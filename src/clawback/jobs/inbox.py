@@ -1,4 +1,4 @@
-"""Which turns are worth a rating, and what becomes of those that nobody rates."""
+"""Which turns are worth a rating, and what happens to those that nobody rates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEAR = 4
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A turn that is worth a rating. ``gain``: variance of all expected ratings that it would take away; 0: nobody can say."""
+    """A turn that is worth a rating. ``gain``: how much it would reduce the variance of all expected ratings; 0: unknown."""
 
     turn: Turn
     gain: float
@@ -41,7 +41,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two answers to the same prompt. ``bits``: what one would learn from hearing which is better; 0: nobody can say."""
+    """Two answers to the same prompt. ``bits``: the expected information from hearing which is better; 0: unknown."""
 
     first: Turn
     second: Turn
@@ -59,8 +59,9 @@ class _Said:
 
 
 class Inbox:
-    """The unrated turns that there are now and have not faded. Which of them to ask about follows from the ratings so far: after each, anew.
-    What is kept for the gate is not looked at: what is chosen with it would be no proof any more.
+    """The unrated turns that have not faded. Which of them to ask about follows from the ratings so far, and is
+    computed anew after each. Turns held out for the gate do not take part: chosen with their help, a rating
+    would no longer be independent evidence.
 
     Without numpy, which a light install does not have, the newest come first.
     """
@@ -97,7 +98,7 @@ class Inbox:
         return [Waiting(turn, gain, why, self.steps[turn.id]) for turn, gain in best]
 
     def pairs(self, limit: int = 1) -> list[Pair]:
-        """Two unrated answers to the same prompt, those first whose comparison tells most."""
+        """Two unrated answers to the same prompt, the most informative comparisons first."""
         said = self._said()
         rated, ratings = self._places(said), self._ratings(said)
         asked: dict[str, list[int]] = {}
@@ -163,7 +164,7 @@ def answers(turns: Sequence[Turn]) -> list[tuple[Turn, tuple[Turn, ...]]]:
 
 
 def is_step(turn: Turn) -> bool:
-    """Whether a turn is on the way to an answer: it calls tools and says nothing, or nobody but its tools replied to it."""
+    """Whether a turn is a step towards an answer: it calls tools and says nothing, or only its tools replied to it."""
     if not turn.calls:
         return False
     return not turn.response.strip() or bool(turn.next_state and not conversations.human(turn.next_state))
@@ -190,7 +191,7 @@ def waiting(home: Home, limit: int) -> list[Waiting]:
 
 
 def fade(home: Home, now: float | None = None) -> int:
-    """Let go of what nobody rated, where the settings say so; how many turns. Never counts as a rating."""
+    """Delete turns that nobody rated, if the settings say so; returns how many. Never counts as a rating."""
     capture = config.load(home.config).capture
     if capture.unrated == "keep":
         return 0

@@ -1,4 +1,4 @@
-"""What goes into a run: the settings of how it is made, the feedback that can be learned from now, the prompts, the model."""
+"""The inputs of a run: its settings, the feedback that can be learned from now, the prompts, the model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def policy(settings: Config, base: str, system: str = "") -> Policy:
 
 
 def making(settings: Config) -> dict[str, Any]:
-    """What the settings say of how a run is made, checked: recipe values by name. Those set by hand stand above them."""
+    """The settings of how a run is made, checked: recipe values by name. Values set by hand take precedence."""
     training, reward = settings.training, settings.reward
     adds_up: dict[str, Any] = {}
     if reward.weights or reward.verifiers:
@@ -57,15 +57,16 @@ def making(settings: Config) -> dict[str, Any]:
 
 
 def newest(db: Store, settings: Config) -> list[Feedback]:
-    """The newest feedback that stands, as much as the settings allow, oldest first."""
+    """The newest active feedback, up to the limit of the settings, oldest first."""
     # Votes apart: however many there are, they do not take the place of what was said outright.
     both = [db.feedback(newest=settings.training.newest, outright=outright) for outright in (True, False)]
     return sorted((f for part in both for f in part), key=lambda f: f.id)
 
 
 def settled(db: Store, settings: Config) -> list[Feedback]:
-    """What can be learned from now, the newest of it. With credit, all that is about a conversation which still goes on waits for the next run: what
-    is said at its end is about all that led to it."""
+    """The newest feedback that can be learned from now. With credit, feedback on open conversations waits for
+    the next run, because a rating at the end also credits the turns before it.
+    """
     said, training = newest(db, settings), settings.training
     going = db.going_on(time.time() - training.session_timeout) if training.credit > 0 else set()
     turns = {t for f in said for t in (f.turn_id, f.other_turn_id) if t is not None} if going else set()
@@ -98,6 +99,6 @@ def budget(settings: Config) -> float:
 
 
 def feedback_of(samples: Sequence[Sample], said: Sequence[Feedback]) -> tuple[int, ...]:
-    """All of it that is about these turns: also what a newer opinion has replaced, for it has been dealt with."""
+    """All feedback on these turns, including what a newer opinion has replaced, because that has been processed too."""
     turns = {s.turn_id for s in samples}
     return tuple(f.id for f in said if f.turn_id in turns)

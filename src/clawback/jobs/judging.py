@@ -1,6 +1,6 @@
-"""A pass of the judge: which model is asked, what it may cost, and one pass at a time.
+"""A pass of the judge: which model is used, what it may cost, and a lock so that only one pass runs at a time.
 
-Only here do the live policy and the judge meet: ``feedback`` asks a callable and knows no engine.
+Only here do the live policy and the judge meet: ``feedback`` calls a function and knows no engine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a pass did, and what it used."""
+    """The result of a pass, and what it used."""
 
     judged: judging.Tally
     hinted: hinting.Found | None
@@ -56,7 +56,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a pass would do at most: nothing has been asked."""
+    """What a pass would do at most, computed without asking anything."""
 
     model: str
     url: str
@@ -158,8 +158,9 @@ def asker(home: Home, db: store.Store, settings: config.Judge, budget: Budget) -
 
 
 class Local:
-    """The live policy as a judge of its own answers. Each call samples with the next seed, so that votes differ and a pass over
-    the same turns gives the same ones."""
+    """The live policy as a judge of its own answers. Each call samples with the next seed, so that votes differ
+    and a pass over the same turns gives the same votes.
+    """
 
     def __init__(self, policy: Policy, budget: Budget, answer_tokens: int) -> None:
         self.policy, self.budget = policy, budget

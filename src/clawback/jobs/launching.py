@@ -1,4 +1,4 @@
-"""How many processes a run is made by: as asked for, as accelerate's own file says, and what `accelerate launch` makes of it."""
+"""How many processes a run uses: by the settings, by accelerate's own file, or by `accelerate launch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which base a machine can train, how long a run would take there, and whether what somebody typed means a model at all. No torch."""
+"""Which base a machine can train, how long a run would take there, and whether a typed name means a model. No torch."""
 
 from __future__ import annotations
 

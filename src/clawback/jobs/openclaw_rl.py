@@ -1,7 +1,8 @@
-"""OpenClaw-RL's settings, read and answered for key by key: what becomes of each here, and why.
+"""Import of OpenClaw-RL's settings: what each key becomes here, and why.
 
-Both of its forms are read: the YAML of a training (``model``, ``training``, ``rollout``, ``evaluation``) and the JSON of sessions (``rollout_config``). A key
-sets a setting of ours, or is so here anyway, or has no counterpart; one that is known to nobody is said to be unknown.
+Both of its formats are read: the YAML of a training run (``model``, ``training``, ``rollout``,
+``evaluation``) and the JSON of sessions (``rollout_config``). A key changes a setting of ours, or holds here
+anyway, or has no counterpart; an unknown key is reported as unknown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Learning from an environment, and from ratings in the same steps where it is wished: held-out tasks before, rounds of episodes, held-out tasks after,
-a version with all that made it.
+"""A training run on an environment, optionally with ratings in the same steps.
 
-Every episode is in the store when it is over. A run that was killed is gone on with from its checkpoint, and what had been played since is
-not played again.
+Held-out tasks are played first, then rounds of training episodes, then the held-out tasks again; the result
+is a version with its full record.
+
+Every episode is in the store when it is over. A run that was killed resumes from its checkpoint, and episodes
+already played are not played again.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def learn(
     """Make a version from episodes, from what is live now.
 
     Args:
-        wish: what to play. A run of the very same that was interrupted is gone on with.
+        wish: what to play. An interrupted run of exactly this is resumed.
         overrides: recipe values by hand, and those of ``EpisodeSettings``.
         live: put it live if held-out tasks accept it.
         worlds: in place of what ``wish.task`` names.

@@ -1,8 +1,8 @@
-"""A draft of what was learned for an agent's own rules file (``CLAUDE.md``, ``AGENTS.md``): a block between marks, shown as a diff, written when the
-person says so.
+"""Drafts what was learned into an agent's own rules file (``CLAUDE.md``, ``AGENTS.md``): a marked block, shown as a diff.
 
-Only the block is ever changed: everything else in the file stays byte for byte, and a block that somebody has edited is taken as theirs (they are
-told). The file must lie in the folder that is named, whatever links say.
+It is written only when the user confirms. Only the block is ever changed: everything else in the file stays
+byte for byte, and a block that somebody has edited is treated as theirs (they are told). The file must be in
+the folder that is named, even after links are resolved.
 """
 
 from __future__ import annotations

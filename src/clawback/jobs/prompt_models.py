@@ -1,6 +1,7 @@
-"""Who answers while prompts are tried, and a meter on it: no call is made that a limit of the settings would be broken by.
+"""The model that answers while prompts are tried, with a meter: a call that would exceed a limit of the settings is not made.
 
-A search that was stopped has spent something already: its meter begins there, and the gate's answers that were paid for are kept like the search's.
+After a stop the meter continues from what the search has already spent, and the gate's paid answers are kept
+like the search's.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LOCAL = "local"
 
 
 class BudgetSpent(ClawbackError):
-    """A limit of ``[prompts]`` would be broken by one more call."""
+    """One more call would exceed a limit of ``[prompts]``."""
 
 
 class Meter:
@@ -67,7 +68,7 @@ class Meter:
 
 
 class Kept:
-    """A meter whose answers are kept as they come: asked again in the same order, as after a stop, they are not paid for twice."""
+    """A meter whose answers are stored as they arrive: repeated in the same order, as after a stop, they are not paid for twice."""
 
     def __init__(self, path: Path, meter: Meter) -> None:
         self.path, self.meter = path, meter
@@ -76,7 +77,7 @@ class Kept:
 
     @property
     def usage(self) -> Usage:
-        """Of all that is kept."""
+        """The usage of all stored answers."""
         from clawback.prompts.backends import NOTHING, Usage
 
         return sum((Usage(**one["usage"]) for one in self.known.values()), NOTHING)
@@ -107,7 +108,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def model_of(db: Store, settings: config.Prompts) -> str:
-    """The model that is asked: of the settings, or the one that answered last."""
+    """The model to ask: from the settings, or the one that answered last."""
     if settings.api == LOCAL:
         return LOCAL
     if settings.model:

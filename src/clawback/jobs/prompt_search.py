@@ -1,6 +1,6 @@
-"""One search for a prompt: what goes into it, the two seams of the library (try, propose) filled, and what is kept of it.
+"""One search for a prompt: its inputs, the library's two functions (evaluate, propose) filled in, and what is stored of it.
 
-All that goes in is decided before the first call and written down, so a search that was stopped sees the same when it is gone on with.
+All inputs are fixed before the first call and written down, so a resumed search sees the same ones.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ class Search:
         replace(self.home.prompts / SEARCH, json.dumps(kept).encode(), mode=0o600)
 
     def _kept(self, standing: set[int]) -> dict[str, Any] | None:
-        """What an interrupted search began with; None where there is none, or it can no longer be gone on with."""
+        """What an interrupted search began with; None where there is none, or it can no longer be resumed."""
         path = Path(self.home.prompts / SEARCH)
         kept = None
         with suppress(FileNotFoundError, ValueError, UnicodeDecodeError):

@@ -1,6 +1,7 @@
-"""The loop that refines a prompt by itself, where ``[prompts] automatic`` allows it: ``python -m clawback.jobs.prompt_worker HOME``.
+"""The background process that refines a prompt, where ``[prompts] automatic`` allows it: ``python -m clawback.jobs.prompt_worker HOME``.
 
-What is due follows from the store (``prompting.phase``), so the process may die at any time and another one goes on.
+What is due follows from the store (``prompting.phase``), so the process may die at any time and another one
+continues.
 """
 
 from __future__ import annotations

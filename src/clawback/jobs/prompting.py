@@ -1,10 +1,11 @@
-"""Prompts that learn, as a job: feedback → a search → a candidate version → the gate → live; one at a time.
+"""Prompt learning as a job: feedback → a search → a candidate version → the gate → live; one at a time.
 
-The three phases follow from the store alone, so a restart changes nothing: **initialisation**, until there are ratings enough for a first search;
-**online**, while the live prompt answers and is rated (with a trial, two of them are); **refinement**, once ``[prompts] every`` more ratings are there.
+The three phases follow from the store alone, so a restart changes nothing: **initialisation**, until there
+are enough ratings for a first search; **online**, while the live prompt answers and is rated (with a trial,
+two of them are); **refinement**, once ``[prompts] every`` more ratings are there.
 
-A search that is stopped anywhere is gone on with: its plan (which feedback, which prompt, which seed) is in ``$CLAWBACK_HOME/prompts/search.json``
-and every answer that was paid for in ``journal.jsonl`` beside it.
+An interrupted search is resumed: its plan (which feedback, which prompt, which seed) is in
+``$CLAWBACK_HOME/prompts/search.json`` and every answer that was paid for in ``journal.jsonl`` beside it.
 """
 
 from __future__ import annotations

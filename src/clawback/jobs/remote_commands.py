@@ -1,6 +1,7 @@
-"""``/rl train``, ``rollback``, ``reset`` from a chat: off, unless the settings name them.
+"""``/rl train``, ``rollback``, ``reset`` from a chat: disabled unless the settings list them.
 
-``python -m clawback.jobs.remote_commands HOME AGENT TEXT`` for a hook that finds no server: rooms that hooks live in know nothing of runs.
+``python -m clawback.jobs.remote_commands HOME AGENT TEXT`` is for a hook that finds no server: the modules
+that hooks import know nothing of runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""One HTML file that says how it goes: satisfaction over time and by version, the gate's verdicts, surveys, what was done with answers, A/B, win
-rates by a judge, what the reward model is worth, raters and where they disagree, where ratings lean.
+"""``clawback report``: one HTML file with satisfaction over time and by version, and all other figures.
 
-No script, nothing loaded from elsewhere; plots are SVG in the file. All that somebody wrote is escaped.
+These are the gate's verdicts, surveys, use of answers, A/B tests, win rates by a judge, the reward model's
+quality, raters and their disagreements, and biases of the ratings.
+
+No script, nothing loaded from elsewhere; plots are SVG in the file. All text from users is escaped.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class Week:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that the report shows, as numbers."""
+    """All figures that the report shows."""
 
     turns: int
     ratings: int
@@ -145,7 +147,7 @@ def _raters(people: Raters) -> list[dict[str, Any]]:
 
 
 def page(found: Facts, title: str = "Clawback") -> str:
-    """The whole file."""
+    """The complete HTML file."""
     parts = [
         f"<p>{found.turns} turns, {found.ratings} ratings, {found.good:.0%} of them good.</p>",
         "<h2>Satisfaction over time</h2>",

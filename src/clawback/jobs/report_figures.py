@@ -1,4 +1,4 @@
-"""The figures of ``clawback report`` beyond ratings: what was done with answers, A/B, win rates, surveys, what the reward model is worth."""
+"""The figures of ``clawback report`` beyond ratings: use of answers, A/B, win rates, surveys, the reward model's quality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run on feedback and a run on episodes share: its folder, how far it is, how it ends when it does not end well."""
+"""What runs on feedback and runs on episodes share: the run's folder, its progress, and how failures are recorded."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RunJob:
 
     @contextmanager
     def entered(self, run: Run) -> Iterator[None]:
-        """However the run ends within, it is in the store. Errors that are not ours become ``TrainingError``."""
+        """A context manager: however the run ends within it, the store records it. Errors that are not ours become ``TrainingError``."""
         try:
             yield
         except self.stopped_by + (Interrupted,) as error:  # noqa: RUF005
@@ -82,8 +82,9 @@ class RunJob:
         shutil.rmtree(self.folder(run), ignore_errors=True)
 
     def sweep(self, run: Run) -> None:
-        """As ``run`` begins: away with the checkpoints of runs that nobody can go on with any more. A run on feedback can be gone on with until
-        the next one begins, one on episodes for as long as it is stopped."""
+        """Remove, as ``run`` begins, the checkpoints of runs that can no longer be resumed. A run on feedback
+        can be resumed until the next one begins, one on episodes for as long as it is stopped.
+        """
         for left in self.home.runs.glob("*"):
             if left.name == str(run.id):
                 continue

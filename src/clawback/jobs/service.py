@@ -1,4 +1,4 @@
-"""Keeping ``clawback serve`` running: a systemd unit of the user's, or a launchd agent. The server trains on schedule by itself."""
+"""Keeps ``clawback serve`` running: a systemd user unit, or a launchd agent. The server starts training on schedule by itself."""
 
 from __future__ import annotations
 

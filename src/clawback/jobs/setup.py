@@ -1,4 +1,4 @@
-"""What ``clawback init`` does: look at the machine, propose, say what will change, change it, take it out again."""
+"""The work of ``clawback init``: inspect the machine, propose settings, show the changes, make them, and undo them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PRESETS = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is on this machine."""
+    """What was found on this machine."""
 
     agents: list[str]
     servers: dict[str, str]
@@ -105,9 +105,9 @@ def propose(
     keep_running: bool | None,
     home: Home,
 ) -> Proposal:
-    """What was named, else what the settings say already, else what fits what was seen.
+    """Proposed settings: named values first, then existing settings, then what fits the machine.
 
-    Raises ``ClawbackError`` for an agent or a model that nobody knows, and a model that cannot be trained.
+    Raises ``ClawbackError`` for an unknown agent or model, and a model that cannot be trained.
     """
     chosen = check_agents(agents) if agents else list(seen.agents)
     held = config.load(home.config)
@@ -139,9 +139,9 @@ def check_agents(names: Sequence[str]) -> list[str]:
 
 
 def check_model(typed: str, seen: Seen) -> tuple[str, str]:
-    """A model as it goes into the settings, by its name or its number in the list; and a sentence to read, or "".
+    """A model as it goes into the settings, by its name or its number in the list; and a warning, or "".
 
-    Raises ``ClawbackError`` for what is no model, or cannot be trained.
+    Raises ``ClawbackError`` for a name that is no model, or a model that cannot be trained.
     """
     number = int(typed) if typed.strip().isdecimal() else 0
     if 1 <= number <= len(seen.models):

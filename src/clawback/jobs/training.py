@@ -1,8 +1,8 @@
-"""The run itself: feedback → samples → train → candidate → gate → live, one at a time.
+"""A training run on feedback: feedback → samples → train → candidate → gate → live, one at a time.
 
-Every step is entered in the store before the next begins, so a run that was killed anywhere is taken up where it was:
-the lock is the operating system's and dies with its process, and whoever holds it knows that a run which is still marked as
-running has nobody working on it.
+Every step is recorded in the store before the next begins, so a run that was killed anywhere resumes where it
+was: the lock is the operating system's and is released when its process dies, and whoever holds it knows that
+a run which is still marked as running has no live process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a run: the version it made, what the gate said, and whether it is live now."""
+    """The result of a run: the version it made, the gate's verdict, and whether it is live now."""
 
     run: Run
     version: Version
@@ -80,8 +80,9 @@ def train_once(
 
 
 def judge_waiting(home: Home, *, on_progress: OnProgress | None = None) -> Report | None:
-    """Judge the version anew that the gate asked for more ratings about, if there are as many by now, and do as it says. None: there is none,
-    or too few. Raises ``Busy`` while another process trains."""
+    """Judge again the version for which the gate asked for more ratings, if there are as many by now, and act on
+    the verdict. None: there is none, or too few. Raises ``Busy`` while another process trains.
+    """
     from filelock import FileLock, Timeout
 
     try:
@@ -144,11 +145,11 @@ class _Job(RunJob):
         )
 
     def interrupted(self) -> Run | None:
-        """The run that a dead process left behind, if it can be gone on with."""
+        """The run that a dead process left behind, if it can be resumed."""
         run = self.db.active_run()
         if run is None:
             return None
-        if plays(run):  # it is gone on with by `clawback gym`
+        if plays(run):  # `clawback gym` resumes it
             self.db.update_run(run.id, status="stopped")
             return None
         standing = {f.id for f in self.db.feedback(ids=run.train_ids)}

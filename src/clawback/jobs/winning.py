@@ -1,6 +1,6 @@
-"""A judge compares two versions' answers prompt by prompt, in both orders; what it said is kept for the report.
+"""A judge compares two versions' answers prompt by prompt, in both orders; the results are kept for the report.
 
-Its word is a model's: it is no evidence for the gate and trains nothing.
+A model's verdict is no evidence for the gate and is not used in training.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The background process: ``python -m clawback.jobs.worker HOME [--if-due] [--seed=N] …`` trains once, politely, and logs what came of it.
+"""The background process: ``python -m clawback.jobs.worker HOME [--if-due] [--seed=N] …`` trains once, at low priority, and logs the result.
 
-With ``--if-due`` only where enough is fresh; where there is enough to judge a version that waits, but not for a run, it is judged.
+With ``--if-due`` it trains only if there is enough fresh feedback; if there is only enough to judge a version
+that waits, it judges that version.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main(arguments: list[str]) -> int:
 
 
 def judge_first(home: Home) -> None:
-    """Where a judge is set up: let it read what came back, within its limits. A run does not fail for its sake."""
+    """If a judge is configured, run a pass of it first, within its limits. A run does not fail because of it."""
     if config.load(home.config).judge.enabled:
         from clawback.jobs.judging import judge_once
 
@@ -68,7 +69,7 @@ def judge_first(home: Home) -> None:
 
 
 def asked(arguments: list[str]) -> dict[str, str]:
-    """``--name=value`` → what counts for this run instead of the settings."""
+    """Parse ``--name=value`` arguments: values that count for this run instead of the settings."""
     pairs = (a.removeprefix("--").partition("=") for a in arguments)
     return {name: value for name, equals, value in pairs if equals}
 
@@ -81,10 +82,10 @@ def waits(home: Home) -> str:
 
 
 def enough_to_train(home: Home) -> bool:
-    """Or only to judge what waits?"""
+    """Whether there is enough for a run; if not, a version that waits may still be judged."""
     threshold = config.load(home.config).training.threshold
     with store.connect(home.database) as db:
-        # A run that was interrupted is gone on with, whatever has been said since.
+        # An interrupted run is resumed, whatever feedback there has been since.
         return db.active_run() is not None or db.count_fresh(threshold) >= threshold
 
 

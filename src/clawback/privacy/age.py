@@ -1,4 +1,4 @@
-"""Files that leave the home, encrypted in the age format: to people's keys, or under a passphrase. Any ``age`` reads them."""
+"""Encryption, in the age format, of files that leave the home: to people's keys, or with a passphrase. Any ``age`` program reads them."""
 
 from __future__ import annotations
 

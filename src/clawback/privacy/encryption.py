@@ -1,8 +1,9 @@
-"""The database is encrypted, or decrypted, in place: written whole beside, checked, synced, and put in its place by one rename.
+"""Encrypts or decrypts the database in place: the new file is written completely, checked, synced, and renamed over the old one.
 
-While that lasts nobody else has the database open, and nobody can: an exclusive lock is held on the old file, and whoever waits for it sees
-afterwards that another file stands in its place (``store.schema``). Killed anywhere, the home holds the old database or the new one, whole.
-The key is on the disk before the first encrypted byte is.
+Meanwhile nobody else has the database open, and nobody can: an exclusive lock is held on the old file, and a
+process that waits for it notices afterwards that the file has been replaced (``store.schema``). If the
+process is killed at any point, the home holds the old database or the new one, whole. The key is on the disk
+before the first encrypted byte is.
 """
 
 from __future__ import annotations

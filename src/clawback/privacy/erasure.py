@@ -1,7 +1,8 @@
-"""Deleting what was said, everywhere in the home: the store, checkpoints, searches, the reward model, copies made before a migration.
+"""Deletes data everywhere in the home: the store, checkpoints, searches, the reward model, copies made before a migration.
 
-What is not reached, and said so: backups and exports that the person made, transcripts that agents keep themselves, and what a version learned.
-The last is what ``stale`` marks: `clawback forget --retrain` trains without it, `clawback prune --stale` deletes such versions.
+Not reached, and reported as such: backups and exports that the person made, transcripts that agents keep
+themselves, and what a version learned. Versions that learned from deleted data are marked ``stale``:
+`clawback forget --retrain` trains without it, `clawback prune --stale` deletes such versions.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be forgotten. ``feedback``: without its turns."""
+    """What is to be deleted. ``feedback``: feedback alone, without its turns."""
 
     turns: tuple[int, ...]
     feedback: tuple[int, ...] = ()
@@ -33,7 +34,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What is gone. ``versions`` learned from it; ``live`` is one of them, or not (None); ``also`` says what else went."""
+    """What was deleted. ``versions`` learned from it; ``live`` is one of them, or not (None); ``also`` lists what else was deleted."""
 
     turns: tuple[int, ...]
     feedback: tuple[int, ...]

@@ -1,6 +1,6 @@
-"""Prompts as policies: refined, evolved and chosen by the feedback that their answers get.
+"""Prompt learning: prompts are policies, refined, evolved and chosen by the feedback on their answers.
 
-Where the weights are not yours, what learns is the prompt::
+Where the weights are not yours, the prompt is trained instead::
 
     from clawback.prompts import Budget, Example, Prompt, optimize, reflector, evaluator
 

@@ -1,7 +1,8 @@
-"""What answers a prompt, and what proposes a new one: any ``messages -> str``, with every call, token and cent counted.
+"""LLM backends that answer a prompt or propose a new one: any ``messages -> str``, with calls, tokens and cost counted.
 
-A backend is called with messages and gives text. ``as_backend`` makes one of any callable, so a framework of your own needs no
-class. OpenAI's and Anthropic's dialects are spoken by the standard library alone; a version of your own is ``VersionBackend``.
+A backend is called with messages and returns text. ``as_backend`` makes one of any callable, so a framework
+of your own needs no class. OpenAI's and Anthropic's dialects are implemented with the standard library alone;
+``VersionBackend`` is a version of your own.
 """
 
 from __future__ import annotations

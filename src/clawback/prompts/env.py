@@ -1,7 +1,7 @@
-"""Refining a prompt as a Gymnasium environment: the observation is the prompt, the action a refinement, the reward what it is worth.
+"""Prompt refinement as a Gymnasium environment: the observation is the prompt, an action is a refinement, and the reward is its value.
 
-With gymnasium installed ``PromptRefinementEnv`` is a ``gymnasium.Env`` with text spaces, so that Clawback's own ``Agent`` or any other
-text agent can drive it; without it the same class works by itself.
+With gymnasium installed ``PromptRefinementEnv`` is a ``gymnasium.Env`` with text spaces, so that Clawback's
+own ``Agent`` or any other text agent can use it; without it the same class works by itself.
 """
 
 from __future__ import annotations

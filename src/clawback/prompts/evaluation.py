@@ -1,4 +1,4 @@
-"""Trying a prompt on an example: the model answers under it, and a judge says what the answer is worth."""
+"""Evaluates a prompt on an example: the model answers under it, and a judge scores the answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a person says about an answer, as numbers for prompts that learn; and a collector that waits for it.
+"""Converts a person's feedback on an answer to numbers for prompt learning; and a collector that waits for it.
 
-RLPrompt asks in a page of its own, before the answer exists. Here the answer comes first, is kept in Clawback's store, and is rated wherever the person is:
-``/rl`` in their agent, the page, ``clawback good``, a channel. The rating finds its answer by the turn's number.
+RLPrompt asks on a page of its own, before the answer exists. Here the answer comes first, is kept in
+Clawback's store, and is rated wherever the person is: ``/rl`` in their agent, the page, ``clawback good``, a
+channel. The rating finds its answer by the turn's number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a prompt must not do, however well it scores: beg, hide, cheat by heart, or obey somebody else than its person.
+"""Checks for what a prompt must not do, however well it scores: beg for ratings, hide, memorise answers, or obey somebody else.
 
-A search finds what its judge likes, and that is not always what the person likes. These are checks of the text alone, before anything is
-paid for it: a net for the known tricks, not a proof. What they let through still has to win on cases that it has never seen.
+A search finds what its judge likes, and that is not always what the person likes. These checks read the text
+alone, before anything is spent on it: they catch the known tricks and prove nothing. A prompt that passes
+them still has to win on unseen cases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A prompt as a policy: immutable, versioned, with its parent and where it came from; and the history of one."""
+"""A prompt as a policy: immutable, versioned, with its parent and origin; and the history of a prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plainest loop: refine a prompt again and again by a function of yours, and keep every version."""
+"""The simplest loop: refine a prompt repeatedly with a function of yours, and keep every version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a refinement is worth: one number, and the terms that it adds up from.
+"""Rewards for a prompt refinement: one number, and the terms that it is the sum of.
 
     R = λ1·feedback + λ2·critic + λ3·coherence + λ4·tokens + λ5·safety
 

@@ -1,4 +1,4 @@
-"""The rules of a prompt (its lines, by section): what was added, what went missing, what means the same, what two prompts have together."""
+"""Compares the rules of prompts (their lines, by section): added, missing, equal in meaning, in common."""
 
 from __future__ import annotations
 

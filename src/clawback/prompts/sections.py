@@ -1,4 +1,4 @@
-"""A prompt's text and its sections, both ways.
+"""Conversion between a prompt's text and its sections.
 
 The text is what a person edits and what is kept in a file; the sections are what a search changes one at a time::
 
@@ -25,7 +25,7 @@ ROLE = "role"
 NAMES = (ROLE, "tone", "constraints", "examples", "format")
 """The sections, in the order that they are put in where a prompt has none yet."""
 LONGEST_PROMPT = 100_000
-"""Characters. What is longer is no prompt, and costs its reader more than it can be worth."""
+"""Characters. A longer text is no prompt, and costs more tokens than it can be worth."""
 
 _HEADING = re.compile(rf"#{{1,3}} ?({'|'.join(NAMES)})( \(locked\))?:?[ \t]*", re.IGNORECASE)
 _ITEM = re.compile(r"(?:[-*•]|\d{1,3}[.)])[ \t]+")

@@ -1,7 +1,8 @@
-"""What a search over prompts works with: examples, what came of one, requests for a better prompt, and what was proposed.
+"""The types of a prompt search: examples, their outcomes, requests for a better prompt, and proposals.
 
-The seams of the room are two functions. ``Evaluate`` tries a prompt on an example; ``Propose`` makes a new prompt from what went
-wrong. Everything a search does is put together from these two, so that any model, judge or person stands behind them.
+Its interfaces are two functions. ``Evaluate`` tries a prompt on an example; ``Propose`` makes a new prompt
+from what went wrong. A search is built from these two alone, so that any model, judge or person can be behind
+them.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a prompt on an example. ``score``: higher is better, 1 is perfect (any range works; 0 to 1 is usual).
+    """The result of a prompt on an example. ``score``: higher is better, 1 is perfect (any range works; 0 to 1 is usual).
 
-    ``feedback`` says in words why it is no better; ``terms`` from what the score adds up. A failure is a low score with the
-    error as its feedback, not an exception.
+    ``feedback`` explains the score in words; ``terms`` are the parts of the score. A failure is a low score
+    with the error as its feedback, not an exception.
     """
 
     score: float
@@ -92,12 +93,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt that should get better, and what is known about it.
+    """A request for a better prompt, with what is known about the current one.
 
     Attributes:
         prompt: the one to change.
         cases: examples that it failed on, worst first, then some that it did well on.
-        remarks: what the person said that belongs to no one example, newest last.
+        remarks: the person's remarks that belong to no one example, newest last.
         other: a second prompt to merge with, where the request is for a merge.
         lost: the rules that earlier children of this prompt were tried with and lost by.
         number: counts the requests of a search; a proposer that draws at random takes its seed from it.

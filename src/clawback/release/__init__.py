@@ -1,4 +1,4 @@
-"""Versions: made, judged, put live, and taken back."""
+"""Versions: proposed, judged by the gate, put live, and rolled back."""
 
 from clawback.release import prompted, trial
 from clawback.release.gating import Report, gate

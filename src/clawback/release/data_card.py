@@ -1,7 +1,7 @@
-"""What a version learned from, and where opinions lean: the data card beside each version, and the figures of ``clawback report``.
+"""The data card of each version: what it was trained on, and which groups of ratings differ; also used by ``clawback report``.
 
 A group (a rater, a language, a length, an agent) *leans* where the 95 % Wilson interval of its share of good ratings leaves out the share of all
-others. That says that the ratings differ there, not whose fault it is: long answers may be worse, or one rater stricter.
+others. That shows that the ratings differ there, not why: long answers may be worse, or one rater stricter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the gate measures: fresh answers of both versions, by what the ratings say, and whether they are still of use."""
+"""The gate's measurements: fresh answers of both versions, graded by what the ratings say, and checks that they are still useful."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAST_KNOWN = 8
 MOST_LIKED = 48
 """Of the answers that were rated good, the newest are looked at;"""
 FEWEST_LIKED = 4
-"""and none where there are fewer: wrong taps are among them."""
+"""and none where there are fewer: some ratings are wrong."""
 
 Witness = Callable[[Sequence[Conversation], "Sequence[Completion]", "Sequence[Completion]"], None]
 """(prompts, the candidate's answers, the live version's)."""
@@ -51,9 +51,8 @@ def measure(
 ) -> Evidence:
     """Compare two versions.
 
-    The reader that grades fresh answers is fitted on *all* ratings, those kept out of training included: it knows more than
-    what the candidate was trained on, but it shares most of it. What is wholly independent of training is the shift on the
-    held-back turns.
+    The reward model that grades fresh answers is fitted on *all* ratings, those held out of training included: it has more data than
+    the candidate was trained on, but shares most of it. Only the shift on the held-out turns is wholly independent of training.
 
     Args:
         policy: the base model, or a policy on it; it is left with the candidate's adapter.
@@ -63,7 +62,7 @@ def measure(
         held: those kept out of training.
         prompts: conversations to answer; they are repeated up to ``count``.
         max_tokens: longest answer that is drawn; None goes by the rated ones (``Policy.room``).
-        witness: shown the prompts and both versions' answers. What it makes of them is no evidence.
+        witness: shown the prompts and both versions' answers. Its opinion is no evidence.
         systems: the learned prompts that the candidate and the live version answer under. The base answers under the candidate's, and so does
             whatever compares: a prompt that was folded into the weights is to be needed no more.
         folded: the candidate is to do without a prompt what the live version does with it. It is compared with the middle between the live version's
@@ -88,11 +87,11 @@ def weigh(
     seed: int = 0,
     folded: bool = False,
 ) -> Evidence:
-    """What was drawn, by what the ratings say; no model takes part.
+    """Weigh the sampled answers by what the ratings say; no language model takes part.
 
     Args:
-        rated: the answers of the samples, as the reader looks at them.
-        liked: how those of them are that were liked.
+        rated: the answers of the samples, as the reward model's input.
+        liked: statistics of those that were liked.
     """
     asked, ours, before, base = fresh.asked, fresh.ours, fresh.before, fresh.base
     longest = max(map(len, rated.ids), default=0)
@@ -155,7 +154,7 @@ def comparable(longest: int, *groups: Sequence[Completion]) -> list[int]:
 
 
 def seen(asked: Sequence[Conversation], made: Answers, places: Sequence[int]) -> views.Answers:
-    """As the reader looks at them."""
+    """The answers as the reward model's input."""
     from clawback.rewards.views import Answers
 
     chosen = [made.completions[i] for i in places]
@@ -177,7 +176,7 @@ def looked(policy: Policy, samples: Sequence[Sample], ids: Sequence[Sequence[int
 def read(
     base: views.Answers, rated: views.Answers, samples: Sequence[Sample], seed: int = 0
 ) -> RewardEnsemble:
-    """The reader of a run, fitted on all ratings and on what was said about the answers."""
+    """The reward model of a run, fitted on all ratings and remarks."""
     import numpy as np
 
     from clawback.rewards.features import SHARES
@@ -196,7 +195,7 @@ def read(
 def compare(
     ensemble: RewardEnsemble, ours: views.Answers, before: views.Answers, *, paired: bool = True
 ) -> Contrast:
-    """What the reader makes of two versions' answers; ``paired``: to the same prompts in the same order."""
+    """The reward model's comparison of two versions' answers; ``paired``: to the same prompts in the same order."""
     from clawback.rewards.reward_ensemble import RULES, Contrast
 
     if len(ours.texts) < LEAST_KNOWN:
@@ -210,7 +209,7 @@ def sampled(
     base: Sequence[float],
     elsewhere: Sequence[float] | None,
 ) -> Sampled:
-    """How answers are. ``base``: log-prob of each under the base model, given its own prompt; ``elsewhere``: given another."""
+    """Statistics of answers. ``base``: log-prob of each under the base model, given its own prompt; ``elsewhere``: given another."""
     from clawback.rewards import guards
 
     count = max(len(made), 1)

@@ -1,4 +1,4 @@
-"""Fresh answers of the versions that are compared, to the same prompts, and what the base model makes of them."""
+"""Samples fresh answers of the compared versions to the same prompts, and scores them under the base model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Conversation = Sequence[Message]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """One version's answers, and what the base model makes of them."""
+    """One version's answers, and the base model's scores of them."""
 
     completions: list[Completion]
     hidden: Floats  # [answers, hidden + 1] pooled states of the base
@@ -89,7 +89,7 @@ def draw(
 
 @contextmanager
 def speaking(policy: Policy, usual: str, system: str) -> Iterator[None]:
-    """Under another learned prompt for a while."""
+    """A context manager that sets another learned prompt for a while."""
     if system == usual:
         yield
         return
@@ -105,7 +105,7 @@ def answers(policy: Policy, asked: Sequence[Conversation], limits: dict[str, Any
 
 
 def understood(policy: Policy, asked: Sequence[Conversation], made: list[Completion]) -> Answers:
-    """What the base makes of answers, under the prompt that the policy has now, if any."""
+    """The base model's scores of answers, under the prompt that the policy has now, if any."""
     base = totals(policy, asked, made, base=True)
     # Of its own answers a version's log-probs were recorded when they were drawn.
     kl = sum(sum(one.logprobs) - total for one, total in zip(made, base, strict=True)) / len(made)

@@ -1,4 +1,4 @@
-"""The gate: is this version better than the live one? Measured, decided by a stated rule, and written down."""
+"""The gate: measures whether a version is better than the live one, decides by a stated rule, and records the decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version, ready to answer."""
+"""Loads a version, ready to answer."""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
 """The gate for a prompt: is the model better with it, by what the person's ratings say of its answers?
 
-The weights are elsewhere, so there are no log-probs and no drift to measure; everything else is as for an adapter (``release.gating``). Fresh answers are drawn with
-the candidate's prompt, with the live one's and with none, to prompts whose ratings neither has learned from; the reader reads all
-ratings; the rule (``release.rule``) decides, with the same guards of length, emptiness, repetition and sameness, and the same confidence.
+The weights are elsewhere, so there are no log-probs and no drift to measure; everything else is as for an
+adapter (``release.gating``). Fresh answers are drawn with the candidate's prompt, with the live one's and
+with none, to prompts whose ratings neither has learned from; the reward model is fitted on all ratings; the
+rule (``release.rule``) decides, with the same guards of length, emptiness, repetition and sameness, and the
+same confidence.
 
-Before a call is paid for, the text is screened (``release.screening``): a prompt that games is rejected. And passing is not all: sentences that the
-person has neither said nor seen keep a candidate waiting for their yes, however good it is.
+Before a call is paid for, the text is screened (``release.screening``): a prompt that games the ratings is
+rejected. And passing is not enough: if a candidate holds sentences that the person has neither said nor seen,
+it waits for their confirmation, however good it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Versions that bring a prompt: how one is entered, and the plain file that says what the live one is.
+"""Versions with a prompt: how one is created, and the plain file that shows the live one.
 
-A version is an adapter, a prompt, or both: a new prompt keeps the adapter of the version it was made from, and a new adapter keeps its prompt. So there is
-one history, one live version and one way back, whichever of the two was learned last.
+A version is an adapter, a prompt, or both: a new prompt keeps the adapter of the version it was made from,
+and a new adapter keeps its prompt. So there is one history, one live version and one rollback, whichever of
+the two was learned last.
 """
 
 from __future__ import annotations

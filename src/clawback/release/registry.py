@@ -1,6 +1,7 @@
-"""Versions on disk and in the store. The row is the truth: a folder without a row is no version.
+"""The registry of versions, on disk and in the store. The row is authoritative: a folder without a row is no version.
 
-A version is written beside, synced, renamed to its number, and only then entered. Going live is one transaction.
+A version is written to a temporary folder, synced, renamed to its number, and only then entered in the store.
+Going live is one transaction.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ def passed(version: Version) -> None:
 def rollback(store: Store, home: Home, number: int | None = None) -> Version:
     """Go back to a version (0: the base model), by default the one that was live when this one was made.
 
-    Not simply the next lower number: a version that was itself rolled back from does not return by the back door.
+    Not simply the next lower number: a version that was itself rolled back does not become live again this way.
     Damaged versions are passed over when none is named. Raises ``UsageError`` when there is nowhere to go.
     """
     live = store.live()

@@ -1,32 +1,32 @@
-"""The gate's rule: pure numbers in, a decision with its reasons out.
+"""The gate's decision rule: pure numbers in, a decision with its reasons out.
 
 **Guards first.** A candidate that drifted too far, repeats itself, falls silent, breaks off, rambles, says the same to everybody or no longer
-speaks of what was asked is rejected, however well it scores: what collapses can score well on anything, and a taste that is met by emptiness is not met.
-They compare with the base model's answers *and* with the answers that were liked: whoever likes short ones gets short ones, but no stubs.
+answers the question is rejected, however well it scores: a collapsed model can score well on anything, and empty answers do not satisfy a taste.
+The guards compare with the base model's answers *and* with the answers that were liked: whoever likes short ones gets short ones, but no stubs.
 
 **Then one number, the probability that the candidate is better**, from two questions:
 
-1. *Do the ratings say anything that holds beyond the answers they were given for?* The reader of the run (``rewards.reward_ensemble``: Gaussian processes
-   on several views of an answer, Bayes over rules of what is seen in it) explains them better than noise by some Bayes factor; ratings dealt anew to the
-   same answers say how often chance reaches that. That p-value gives ``z_read``, and with z ~ N(0, 1) for ratings that say
-   nothing and N(1.7, 1.1²) for those of a person with a taste there is a likelihood ratio. Then the turns that were kept out of training: what
+1. *Do the ratings generalise beyond the answers they were given for?* The reward model of the run (``rewards.reward_ensemble``: Gaussian processes
+   on several views of an answer, Bayes over rules of its features) explains them better than noise by some Bayes factor; permutations of the ratings
+   over the same answers show how often chance reaches that. That p-value gives ``z_read``, and with z ~ N(0, 1) for ratings that say
+   nothing and N(1.7, 1.1²) for those of a person with a taste there is a likelihood ratio. Then the turns that were held out of training: what
    was liked should have become likelier than what was disliked, by the rank sum of the log-prob shifts, ``z_held``. It is added to ``z_read`` with weights
    ``1 : w = √(held back / all)`` (Stouffer; Lipták 1958), allowing for the ratings that they share,
-   ``z = (z_read + w z_held) / √(1 + w² + 2ρw)``. With four persons in five taken to have a taste, that gives the probability ``s`` that the ratings say
-   something.
-2. *Does the candidate do better by what they say?* Each of the reader's models has a probability that more is expected of the candidate's fresh answers
-   than of the live version's, and a weight, by how well it explains the ratings: ``b`` is the mean. A run learns from what is likeliest, and with few good
-   ratings that is now and then something else; the models that say so have their weight in ``b``.
+   ``z = (z_read + w z_held) / √(1 + w² + 2ρw)``. With the prior that four persons in five have a taste, that gives the probability ``s`` that the ratings
+   say something.
+2. *Does the candidate do better by what they say?* Each of the reward model's members has a probability that the candidate's fresh answers are rated higher
+   than the live version's, and a weight, by how well it explains the ratings: ``b`` is the weighted mean. A run learns from the likeliest explanation, and with
+   few good ratings that is now and then wrong; the members with other explanations have their weight in ``b``.
 
-``P(better) = s b + (1 - s) / 2``: if the ratings say nothing, it is a coin's toss. The candidate is accepted when that is at
+``P(better) = s b + (1 - s) / 2``: if the ratings say nothing, it is a coin toss. The candidate is accepted when that is at
 least ``confidence``. With ratings of one sign nothing is ever accepted.
 
-**A prompt that was folded into the weights** is to be needed no more, and nobody expects answers that are better than with it. So its gain is measured from half way
-between the base model alone and the live version under the prompt: what is asked for is that more than half of what the prompt gives is there without it.
+**A prompt that was folded into the weights** should no longer be needed, and the answers need not be better than with it. So the gain is measured from half way
+between the base model alone and the live version under the prompt: more than half of the prompt's effect must remain without it.
 Its drift may be as large as the prompt's own.
 
-**Or more ratings are asked for.** 32 taps cannot tell a taste that is hard to see from tosses of a coin; 16 more can, since the candidate has learned from none
-of them: all of them are kept-out ratings. So a candidate that is neither good enough nor hopeless waits, and is judged again after 16 and after 32 more.
+**Or more ratings are asked for.** 32 ratings cannot tell a taste that is hard to detect from coin tosses; 16 more can, since the candidate has learned from none
+of them: all of them are held-out ratings. So a candidate that is neither good enough nor hopeless waits, and is judged again after 16 and after 32 more.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from clawback.config import Gate
 
 NORMAL = NormalDist()
 LARGEST_Z = 3.5
-"""No single piece of evidence from a few dozen taps is surer than this."""
+"""No single piece of evidence from a few dozen ratings is more certain than this."""
 HAVE_A_TASTE = 0.8
 """Share of people whose ratings are taken to say something, before anything is known about them."""
 WITH_A_TASTE = NormalDist(1.7, 1.1)
 """Where ``z`` lies for 32 ratings, one in ten wrong, of simulated people with tastes of one to three parts (docs/gate.md)."""
 SHARED = 0.4
-"""Correlation of ``z_read`` and ``z_held`` where ratings say nothing: the reader has seen the held-back ones, too."""
+"""Correlation of ``z_read`` and ``z_held`` where ratings say nothing: the reward model has seen the held-out ones, too."""
 EXACT_UP_TO = 20_000
 """Arrangements that are counted one by one; more are approximated by the normal law."""
 
@@ -168,7 +168,7 @@ def decide(evidence: Evidence, settings: Gate, looks: int = MOST_LOOKS) -> Decis
 
 
 def says_something(evidence: Evidence) -> tuple[float, tuple[str, ...]]:
-    """The probability that the ratings say anything beyond the answers they were given for, and a sentence for each test."""
+    """The probability that the ratings generalise beyond the answers they were given for, and a sentence for each test."""
     held = len(evidence.liked) + len(evidence.disliked)
     weight = math.sqrt(held / max(evidence.good + evidence.bad, 1))
     said = [
@@ -192,13 +192,13 @@ def says_something(evidence: Evidence) -> tuple[float, tuple[str, ...]]:
 
 
 def likelihood(z: float) -> float:
-    """Of ``z`` for a person with a taste, over that for ratings that say nothing."""
+    """The likelihood ratio of ``z``: a person with a taste against ratings that say nothing."""
     z = within(z)
     return WITH_A_TASTE.pdf(z) / NORMAL.pdf(z)
 
 
 def guards(evidence: Evidence, settings: Gate) -> tuple[str, ...]:
-    """What is wrong with the candidate's answers, whatever they score."""
+    """What is wrong with the candidate's answers, whatever their score."""
     ours, base, liked = evidence.candidate, evidence.base, evidence.enjoyed or evidence.base
     # Longer answers have more room to repeat themselves and run into the limit more often: what is allowed grows with them.
     longer = max(1.0, ours.length / max(base.length, 1.0))
@@ -301,7 +301,7 @@ def mid_ranks(values: Sequence[float]) -> list[float]:
 
 
 def shown(probability: float) -> str:
-    """Two digits, and never a certainty."""
+    """Two digits, and never 0 or 1."""
     return "over 0.99" if probability > 0.99 else "under 0.01" if probability < 0.01 else f"{probability:.2f}"
 
 

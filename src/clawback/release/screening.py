@@ -1,14 +1,14 @@
-"""What a learned prompt must never say, and what must not go live before the person has seen it (docs/decisions/0006).
+"""Screens learned prompts: what they must never say, and what the person must see before it goes live (docs/decisions/0006).
 
 Two different questions, both about the text alone, both asked of each sentence:
 
-1. **Does it game?** A prompt that asks for ratings, hides what it says, speaks of who judges it, or holds answers instead of advice scores well
-   and teaches nothing. ``alarms`` names each such sentence; the gate refuses the prompt, however its answers are graded.
-2. **Who wrote it?** A prompt is learned from turns, and turns hold text of strangers: a web page, a tool, a message in a group. Whatever
-   reads them may be told what to write. So a sentence is *known* only if it is one of our own templates, or what the person said in
-   their own words about an answer, or was live before, or was accepted. ``unknown`` lists the others: the person sees them and says yes, or they stay out.
+1. **Does it game the ratings?** A prompt that asks for ratings, hides what it says, mentions who judges it, or holds answers instead of advice scores
+   well and teaches nothing. ``alarms`` names each such sentence; the gate refuses the prompt, however its answers are graded.
+2. **Who wrote it?** A prompt is learned from turns, and turns hold text of strangers: a web page, a tool, a message in a group. A model
+   that reads them may be told what to write (prompt injection). So a sentence is *known* only if it is one of our own templates, or what the person said in
+   their own words about an answer, or was live before, or was accepted. ``unknown`` lists the others: they go live only if the person sees and accepts them.
 
-No list of patterns finds every trick (the second question is the wall, the first a fence): where a pattern and a wish are hard to tell apart
+No list of patterns finds every trick, so the second question is the one to rely on. Where a trick and a legitimate wish are hard to tell apart
 the prompt is refused, and a person can still put it live by hand.
 """
 

@@ -1,7 +1,8 @@
-"""What a person likes, read from the text of answers alone: for models whose weights, hidden states and tokenizer are elsewhere.
+"""A reward model on the text of answers alone, for models whose weights, hidden states and tokenizer are elsewhere.
 
-The same two readers as for a model of one's own (``rewards.reward_ensemble``), looking at style, words and
-layout. Words stand for tokens, the length for hidden states. It is closed form and takes milliseconds; torch is not needed.
+The same two models as for local weights (``rewards.reward_ensemble``), on style, words and layout. Words take
+the place of tokens, the length that of hidden states. The fit is closed form and takes milliseconds; torch is
+not needed.
 """
 
 from __future__ import annotations

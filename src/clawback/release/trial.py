@@ -1,10 +1,10 @@
-"""A/B in real use: a share of sessions is answered by a candidate, until what people say of both decides.
+"""A/B tests in real use: a candidate answers a share of the sessions, until the feedback on both versions decides.
 
-**One side a session.** Which version answers follows from a hash of the session's name, so it is the same each time it is asked,
-after a restart too, and one conversation is never two versions'.
+**One version per session.** Which version answers follows from a hash of the session's name, so it is the same for each request,
+also after a restart, and no conversation is answered by two versions.
 
 **An always-valid test.** People look at the figures whenever they like, and the trial ends the moment it can, so an ordinary test
-would cry wolf. Two players bet against "the candidate is not better" and "the live version is not better" (testing by
+would give false alarms. Two players bet against "the candidate is not better" and "the live version is not better" (testing by
 betting; Shafer 2021, Waudby-Smith & Ramdas 2024). Each session of the candidate is set against the mean of the
 live version's sessions since the one before, and the wealth of the first player is
 

@@ -1,6 +1,6 @@
-"""What a person's ratings and remarks say about answers that nobody rated.
+"""Rewards and reward models: predictions, from a person's ratings and remarks, for answers that nobody rated.
 
-Imported when first used: ``composite`` and ``verifiers`` need no NumPy, which the others do.
+Imported when first used: ``composite`` and ``verifiers`` need no NumPy, the others do.
 """
 
 from __future__ import annotations

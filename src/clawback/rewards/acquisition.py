@@ -1,10 +1,12 @@
-"""Which answer to ask about next, after every rating anew.
+"""Active learning: chooses which answer to ask about next, updated after every rating.
 
-What a person may want is read out of their ratings so far (``rewards.rule_posterior``), and the answer is asked about that tells most about all others
-(``feedback.information``). Of four times as many captured answers, 16 chosen like this are worth 24 that were not, and 24 are worth 48
-(docs/studies/0002-more-from-the-same-taps.md).
+A posterior over what the person may want is computed from their ratings so far (``rewards.rule_posterior``),
+and the next question is the answer whose rating is most informative about all others
+(``feedback.information``). From four times as many captured answers, 16 ratings chosen like this are worth 24
+that were not, and 24 are worth 48 (docs/studies/0002-more-from-the-same-taps.md).
 
-Only what the answers say is looked at, words in place of a model's tokens: it takes no model, and milliseconds.
+Only the text of the answers is used, with words in place of a model's tokens: it needs no model, and takes
+milliseconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Rewards that add up: ``R = λ₁·feedback + λ₂·critic + λ₃·coherence + λ₄·tokens + λ₅·safety``.
+"""Composite rewards: ``R = λ₁·feedback + λ₂·critic + λ₃·coherence + λ₄·tokens + λ₅·safety``.
 
-Every part is in [0, 1]; the λ are shared out among the parts that are there, so R is in [0, 1] too (``scale`` brings it to
-[0, 10] or [-1, 1]). A part that nobody gave (no rating, no critic) is left out, not counted as zero.
+Every part is in [0, 1]; the λ are normalised over the parts that are present, so R is in [0, 1] too
+(``scale`` maps it to [0, 10] or [-1, 1]). A missing part (no rating, no critic) is left out, not counted as
+zero.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def critic(scores: Sequence[float], pessimism: float = 0.0) -> float:
 
 
 def coherence(response: str) -> float:
-    """Π_{n=2..4} (share of different word n-grams): 1 where nothing is said twice, towards 0 where it goes round in circles.
+    """Π_{n=2..4} (share of different word n-grams): 1 where nothing is said twice, towards 0 for repetitive text.
 
     The diversity measure of Su et al. 2022 (A Contrastive Framework for Neural Text Generation, §4.2). Empty: 0.
     """

@@ -1,16 +1,16 @@
-"""What an answer looks like: how it is put, which everyday tokens it uses, and what the base model makes of it.
+"""Features of an answer: its style, the everyday tokens it uses, and the base model's hidden states for it.
 
 Three kinds of features, standardised over answers that the base itself gives to the person's prompts:
 
-* **Manner.** Length, lists, tone, units and the like, by name (``rewards.manner``): what most tastes are about.
+* **Style.** Length, lists, tone, units and the like, by name (``rewards.style_features``): what most tastes are about.
 * **Tokens.** Whether a token occurs at all, for tokens that occur in at least a tenth of those answers and are missing in
-  at least a tenth. How things are said is in there (a word, a mark); what is said is not, for the words
-  of one topic are rare over all. So the head cannot come to like or dislike a fact.
-* **Hidden states.** The mean of the base's last hidden states over the response, and the log of its length: what lists
-  of words miss. The *base*'s, with the adapter off, so that features mean the same in
+  at least a tenth. They capture how things are said (a word, a punctuation mark), not what is said, because the words
+  of one topic are rare over all. So the head cannot learn to prefer or reject a fact.
+* **Hidden states.** The mean of the base's last hidden states over the response, and the log of its length: what the
+  other two miss. The *base*'s, with the adapter off, so that features mean the same in
   every version and ratings of old and new answers can be learned from together.
 
-Their shares (``SHARES``) say where a taste is looked for first: a few dozen ratings cannot find a direction among hundreds of hidden
+Their shares (``SHARES``) are a prior on where a taste shows: a few dozen ratings cannot find a direction among hundreds of hidden
 units, most of which speak of the topic. Other layers, poolings and spaces: docs/studies.
 """
 
@@ -30,24 +30,24 @@ Floats = NDArray[np.float64]
 EVERYDAY = 0.1
 """A token counts when it occurs in at least this share of the base's answers, and is missing in as many."""
 SHARES = (0.5, 0.3, 0.2)
-"""Of manner, tokens and hidden states in the squared length of an average answer."""
+"""Shares of style, tokens and hidden states in the squared length of an average answer's features."""
 CUTS = (1 / 3, 1 / 2, 2 / 3)
 """Quantiles of a count among the base's answers: "more than that" is a sign."""
 _LEAST_SPREAD = 0.05
-"""A manner that varies less than this is left out."""
+"""A style feature that varies less than this is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the head sees answers through, standardised."""
+    """The features of answers that the reward head uses, standardised."""
 
     tokens: NDArray[np.int64]  # [k] ids of the everyday tokens
     share: Floats  # [k] of the base's answers that hold them
     mean: Floats  # [h] of the hidden features
     spread: Floats  # [h]
-    usual: Floats  # [m] means of the manners
+    usual: Floats  # [m] means of the style features
     varies: Floats  # [m] their standard deviations; 0 for one that is left out
-    cuts: Floats  # [counts, cuts] of the manners that are counts
+    cuts: Floats  # [counts, cuts] of the style features that are counts
     phrases: tuple[str, ...] = ()  # texts that somebody spoke of, in lower case
     shares: tuple[float, float, float] = SHARES
 
@@ -92,11 +92,11 @@ class Features:
 
     @property
     def manners(self) -> int:
-        """How many of the signs are of manner or phrases; the others are tokens."""
+        """How many of the signs are style features or phrases; the others are tokens."""
         return len(style_features.SIGNS) + self.cuts.size + len(self.phrases)
 
     def signs(self, answers: Sequence[Sequence[int]], texts: Sequence[str]) -> NDArray[np.bool_]:
-        """``[S, manners + k]``: manners that are there, counts above their cuts, phrases, tokens that occur."""
+        """``[S, manners + k]`` binary features: style features that are present, counts above their cuts, phrases, tokens that occur."""
         how = style_features.manner(texts)
         there, counted = how[:, : len(style_features.SIGNS)] > 0, how[:, len(style_features.SIGNS) :]
         above = (counted[:, :, None] > self.cuts).reshape(len(how), self.cuts.size)
@@ -104,8 +104,9 @@ class Features:
         return np.hstack([there, above, says.reshape(len(how), -1), self._there(answers) > 0])
 
     def columns(self, name: str) -> list[int]:
-        """Where a manner of this name, or a phrase, is among the signs: one place, or one for each cut of a count. None for a phrase that
-        is not looked for."""
+        """The columns of a style feature, or a phrase, among the signs: one, or one for each cut of a count.
+        None for a phrase that is not tracked.
+        """
         signs = len(style_features.SIGNS)
         if name.startswith(SAYS):
             phrase = name.removeprefix(SAYS)

@@ -1,7 +1,8 @@
-"""A judge model as a reward model: it reads a request and an answer and gives 1 to 10.
+"""A judge model as a reward model: it reads a request and an answer and grades the answer from 1 to 10.
 
-It asks what ``feedback.judge`` asks, an endpoint or the local model (any ``Ask``), within the same budget and behind the same
-fences, but without a next state: for answers that nobody has seen yet. Its word is a proxy like any other, and no evidence.
+It uses the same model as ``feedback.judge``, an endpoint or the local model (any ``Ask``), within the same
+budget and with the same delimiters around untrusted text, but without a next state: for answers that nobody
+has seen yet. Its grade is a proxy like any other, and no evidence.
 """
 
 from __future__ import annotations

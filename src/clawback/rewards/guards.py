@@ -1,9 +1,9 @@
-"""Against over-optimisation: a policy that is pushed towards a reward model finds what the model likes and people do not.
+"""Guards against reward over-optimisation: a policy trained on a reward model exploits its errors.
 
-The proxy's reward goes on rising while what people say turns down (Gao, Schulman & Hilton 2022, Scaling laws for reward
-model overoptimization). Guards that are mere arithmetic: less where the ensemble disagrees, no more KL than was granted, a
-stop when the proxy and the people part, and nothing for an answer that goes round in circles, breaks off, repeats what was asked or is said
-to everybody.
+The proxy's reward goes on rising while people's ratings fall (Gao, Schulman & Hilton 2022, Scaling laws for reward
+model overoptimization). The guards are plain arithmetic: a lower reward where the ensemble disagrees, a KL budget, a stop
+when proxy and ratings diverge, and no reward for an answer that repeats itself, breaks off, repeats the question or is the same for
+every prompt.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """``opened``: number of the check at which to stop, None where there is no reason; ``best``: the check to go back to."""
+    """``opened``: number of the check at which to stop, None where there is no reason; ``best``: the check to return to."""
 
     opened: int | None
     best: int
@@ -85,15 +85,15 @@ class Gap:
 
 
 def gap(checks: Sequence[Check], tolerance: float = TOLERANCE) -> Gap:
-    """Whether the proxy has left the people behind.
+    """Whether the proxy's reward has diverged from people's ratings.
 
     With gap ``g_t = (proxy_t − human_t) − (proxy_0 − human_0)`` (how far the proxy was off at the start is calibration, not
     over-optimisation) and its standard error ``e_t = √(spread_0²/n_0 + spread_t²/n_t)``, the rule is to stop at the first t where
 
         g_t − 1.645 e_t > tolerance    and    human_t < max human_s + tolerance, s < t
 
-    that is: the gap is surely larger than what is tolerated, and people did not gain as much themselves. The check to go
-    back to is the one that people liked best before that.
+    that is: the gap is significantly larger than the tolerance, and people's ratings did not rise as much themselves. The check to
+    return to is the one that people rated best before that.
     """
     if not checks:
         return Gap(None, 0, ())
@@ -112,7 +112,7 @@ def gap(checks: Sequence[Check], tolerance: float = TOLERANCE) -> Gap:
 
 
 def check(proxy: ArrayLike, human: ArrayLike) -> Check:
-    """A look at answers ``[n]`` of one policy. Raises ``UsageError`` for none."""
+    """A check of answers ``[n]`` of one policy. Raises ``UsageError`` for none."""
     p, h = np.asarray(proxy, dtype=np.float64), np.asarray(human, dtype=np.float64)
     if not len(p):
         raise UsageError("A check needs at least one rated answer.")
@@ -122,11 +122,12 @@ def check(proxy: ArrayLike, human: ArrayLike) -> Check:
 
 
 def repeats(text: str) -> bool:
-    """Whether an answer goes round in circles: a word thrice in a row with nothing but spaces between, a line or sentence of two words or more
-    twice in a row (one of a single word thrice), or most of its four-word runs more than once.
+    """Whether an answer is repetitive: a word three times in a row with nothing but spaces between, a line or
+    sentence of two words or more twice in a row (one of a single word three times), or most of its four-word
+    runs more than once.
 
-    Code and rows of tables are left out: what is repeated there mostly has to be. So are single letters, numbers ("0, 0, 0") and words said
-    thrice for emphasis ("practice, practice, practice").
+    Code and rows of tables are left out: repetition there is mostly necessary. So are single letters, numbers
+    ("0, 0, 0") and words repeated three times for emphasis ("practice, practice, practice").
     """
     prose = _CODE.sub("\n", text.lower())
     prose = "\n".join(line for line in prose.split("\n") if not line.lstrip().startswith("|"))
@@ -145,9 +146,10 @@ def repeats(text: str) -> bool:
 
 
 def ends_whole(text: str) -> bool:
-    """Whether an answer ends where something ends: a sentence, a bracket or quotation, an emoji, an item of a list, a row of a table, code.
+    """Whether an answer ends completely: with a sentence, a bracket or quotation, an emoji, an item of a list, a row of a table, code.
 
-    What ends in a letter or a digit elsewhere, in a comma or colon, in a heading, or within code that was not closed, breaks off.
+    An answer that ends in a letter or a digit elsewhere, in a comma or colon, in a heading, or within code
+    that was not closed, breaks off.
     """
     if text.count("```") % 2:
         return False
@@ -166,7 +168,7 @@ def ends_whole(text: str) -> bool:
 
 
 def copies(prompt: str, answer: str) -> bool:
-    """Whether an answer says little but what was asked."""
+    """Whether an answer says little more than its question."""
     asked, said = (re.findall(r"\w+", text.lower()) for text in (prompt, answer))
     if len(said) < _RUN:
         return bool(said) and said == asked
@@ -179,7 +181,7 @@ def copies(prompt: str, answer: str) -> bool:
 
 
 def canned(prompts: Sequence[str], answers: Sequence[str]) -> float:
-    """Share of the answers that were given to another prompt word for word, too."""
+    """Share of the answers that were also given, word for word, to another prompt."""
     asked: dict[tuple[str, ...], set[str]] = {}
     said = [tuple(re.findall(r"\w+", answer.lower())) for answer in answers]
     for prompt, words in zip(prompts, said, strict=True):

@@ -1,12 +1,12 @@
-"""A taste said in words: what ratings and remarks are believed to ask for, as sentences that a model can follow.
+"""A taste in words: turns what ratings and remarks ask for into sentences that a model can follow.
 
-A model that follows instructions knows already how to be brief or to use a list; it has to be told, not taught. So what the reward ensemble
-believes is turned into a few candidate sentences, and answers drawn under each show which of them helps (``sources.instructed``):
+A model that follows instructions knows already how to be brief or to use a list; it has to be told, not trained. So what the reward ensemble
+has learned is turned into a few candidate sentences, and answers drawn under each show which of them helps (``sources.instructed``):
 
 1. Each style feature, and each text statistic that can be asked for, has a sentence for more of it and one for less. A feature counts by how much better the ensemble likes those of the base's
    own answers that have it than those that do not.
 2. Remarks are sentences already: the person's own words.
-3. The two or three strongest are also said together.
+3. The two or three strongest are also combined.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ratings read through several views of an answer at once, each view weighed by how well it explains this person's ratings.
+"""An ensemble of Gaussian processes on several views of an answer, each weighted by how well it explains this person's ratings.
 
 A view is a kernel: how alike two answers are in style, in their statistics, in the words they use, in a model's hidden states, in how they stand to
 their question. Which of them a taste is about is not known beforehand. So every view alone, every two together and all of them are models of
@@ -9,7 +9,7 @@ averaging: Hoeting et al. 1999; kernels: Rasmussen & Williams 2006, ch. 2 and 5)
     evidence   −(n−1)/2 · log(ŝ λ) − ½ Σ log((eᵢ + λ)/λ)                   less that of K = 0: the Bayes factor against noise alone
     mean       k(x)ᵀ α + ȳ,   α = U (e + λ)⁻¹ Uᵀ y
 
-One eigendecomposition a model serves every λ and every permutation of the ratings.
+One eigendecomposition per model serves every λ and every permutation of the ratings.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class KernelEnsemble:
     log_bayes: float
 
     def predict(self, views: Mapping[str, Floats]) -> tuple[Floats, Floats]:
-        """Mean ``[m]`` and standard deviation ``[m]`` of what is expected of answers seen as ``views``."""
+        """Mean ``[m]`` and standard deviation ``[m]`` of the expected rating of answers given as ``views``."""
         between = np.array([k(views, self.rated) for k in self.kernels])  # [kernels, m, n]
         among = np.array([k(self.rated, self.rated) for k in self.kernels])
         own = np.array([_diagonal(k, views) for k in self.kernels])  # [kernels, m]
@@ -151,7 +151,7 @@ class KernelEnsemble:
         return weights / weights.sum(), means, variances
 
     def shares(self) -> dict[str, float]:
-        """How much each kernel counts, largest first: what this person's ratings seem to be about."""
+        """The weight of each kernel, largest first: what this person's ratings seem to depend on."""
         shares = self.weights.sum(1) @ self.mixes
         named = {" × ".join(k.views) + (" (rbf)" if k.kind == "rbf" else ""): float(s) for k, s in zip(self.kernels, shares, strict=True)}  # fmt: skip
         return dict(sorted(named.items(), key=lambda one: -one[1]))
@@ -159,7 +159,7 @@ class KernelEnsemble:
 
 @dataclass(frozen=True, slots=True)
 class Spectra:
-    """The models on some rated answers, before any rating was looked at."""
+    """The models' eigendecompositions on some rated answers, independent of the ratings."""
 
     kernels: tuple[Kernel, ...]
     mixes: Floats
@@ -196,7 +196,7 @@ class Spectra:
         return np.stack(parts, 1)
 
     def fit(self, ratings: ArrayLike) -> KernelEnsemble:
-        """What ``ratings [n]`` in [-1, 1] say."""
+        """Fit the ensemble to ``ratings [n]`` in [-1, 1]."""
         y = np.asarray(ratings, dtype=np.float64)
         log = self.evidence(y[:, None])[..., 0]  # [models, λ]
         weights = np.exp(log - log.max())

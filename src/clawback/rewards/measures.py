@@ -1,6 +1,6 @@
-"""How good a reward model is: Spearman's ρ with its interval, error, calibration. NumPy alone.
+"""Quality measures for reward models: Spearman's ρ with its interval, error, calibration. NumPy alone.
 
-Rows that share a prompt hang together, so whatever is drawn again is drawn by prompt (cluster bootstrap).
+Rows that share a prompt are not independent, so every resampling is by prompt (cluster bootstrap).
 """
 
 from __future__ import annotations

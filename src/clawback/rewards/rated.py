@@ -1,4 +1,4 @@
-"""Answers that somebody scored, made ready for a reward model: read, and dealt out so that no prompt is on both sides."""
+"""Loads scored answers for a reward model, and splits them so that no prompt is on both sides."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Rated:
 def read(path: Path, how: str = "auto") -> list[Rated]:
     """Every line of a JSONL file in the import format that has a rating or a score.
 
-    ``how`` says what a score means: ``1-10``, ``0-1``, or ``auto``. Raises ``NotFound`` without a file, ``UsageError`` for a line
-    that cannot be read: a model trained on half of a file would not show it.
+    ``how`` says what a score means: ``1-10``, ``0-1``, or ``auto``. Raises ``NotFound`` without a file,
+    ``UsageError`` for a line that cannot be read: skipping it would train on part of the file without notice.
     """
     found = []
     for number, messages, response, reward in scored_lines(path, how):
@@ -61,7 +61,7 @@ def of_samples(samples: Iterable[Sample], versions: dict[int, int | None] | None
 
 
 def mark(prompt: str) -> str:
-    """A short hash by which a prompt is known again without being written down."""
+    """A short hash that identifies a prompt without revealing it."""
     return hashlib.sha256(" ".join(prompt.split()).lower().encode()).hexdigest()[:16]
 
 

@@ -1,6 +1,6 @@
-"""What a remark asks for: "too long", "no emoji, please", "be formal" → what should be there more, or less (``style_features.NAMES``).
+"""Parses remarks: "too long", "no emoji, please", "be formal" → which features should increase or decrease (``style_features.NAMES``).
 
-A remark says outright what a rating leaves to be guessed. These are the ones that people make most; English only. Any other is left
+A remark states what a rating leaves to be inferred. The most common remarks are covered, in English only. Any other is left
 to the algorithms that read hints with the model itself (``opd``, ``combined``).
 """
 
@@ -14,7 +14,7 @@ READ = 2000
 """Characters of a remark that are read; what is longer is text that somebody put in."""
 
 Wish = dict[str, bool]
-"""Manner, or ``SAYS`` and a text → whether there should be (more of) it. Any one of them may be what is meant."""
+"""Style feature, or ``SAYS`` and a text → whether there should be (more of) it. Any one of them may be what is meant."""
 
 SAYS = "says "
 """What stands before a text that somebody quotes: Stop saying "Great question"."""
@@ -53,10 +53,10 @@ _PIECES = re.compile(r"[.!?;\n]++\s*+|,?(?<!\s)\s++(?:but|and)\s++|,\s++")
 
 
 def wishes(text: str) -> list[Wish]:
-    """What each piece of a remark wishes for, those without anything known left out.
+    """What each part of a remark asks for; parts without anything known are left out.
 
-    "Too long, and no apologies!" → less of the words; no apology. A piece with a *no* or *too* before what it names wishes the opposite.
-    A text in quotation marks, or an emoji, is meant as it stands.
+    "Too long, and no apologies!" → fewer words; no apology. A part with a *no* or *too* before what it names
+    asks for the opposite. A text in quotation marks, or an emoji, is taken literally.
     """
     text = text[:READ]
     found: list[Wish] = []

@@ -1,9 +1,9 @@
-"""Which of the things that can be measured a remark resembles: "use simpler words" is near to "Use short, simple words.".
+"""Matches a remark to the features that it resembles: "use simpler words" is near to "Use short, simple words.".
 
-Patterns know the remarks that people make most (``rewards.remarks``). Any other is compared with the sentences that each feature has
+Patterns cover the most common remarks (``rewards.remarks``). Any other is compared with the sentences that each feature has
 (``rewards.instructions``): cosine of tf-idf weights over the beginnings of words, the vector space model (Salton, Wong & Yang 1975). That is too coarse to
-take for what somebody said, "do not quote" is nearer to "Quote words that matter." than to its opposite, so it never counts as evidence: it says where to look
-first, and ratings say what is meant.
+be trusted ("do not quote" is nearer to "Quote words that matter." than to its opposite), so it never counts as evidence: it only sets which features are tried
+first, and the ratings decide what is meant.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def resembling(remark: str) -> dict[Meant, float]:
 
 
 def near_to(remark: str) -> Wish:
-    """What a remark is so near to that it may well be what is meant."""
+    """The features that a remark is similar enough to that they may be meant."""
     near = sorted(resembling(remark).items(), key=lambda one: one[1])
     return {name: more for (name, more), similarity in near if similarity >= NEAR}
 

@@ -1,9 +1,9 @@
-"""What a person likes, as two readers take it from their ratings and remarks.
+"""The reward ensemble: two kinds of models that predict a person's ratings from their ratings and remarks so far.
 
-Gaussian processes on several views of an answer (``rewards.kernel_ensemble``), and Bayes over rules of what is seen in it (``rewards.rule_posterior``).
-The first find what adds up and what has no name; the second what has to come together, and it understands remarks. Each counts by how well it
-explains the ratings, its Bayes factor against noise; the same factor, against that of the ratings dealt at random, says whether anything can be
-read from them at all (docs/studies/0004-reading-real-answers.md).
+They are Gaussian processes on several views of an answer (``rewards.kernel_ensemble``), and a posterior over rules about its features (``rewards.rule_posterior``).
+The first find additive and unnamed preferences; the second finds conjunctions, and it understands remarks. Each is weighted by how well it
+explains the ratings, its Bayes factor against noise; a permutation test of the same factor decides whether anything can be
+learned from them at all (docs/studies/0004-reading-real-answers.md).
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ Remark = tuple[Sequence[int], str, str]
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """By how much some answers are expected to be rated higher than others: mean and standard deviation of ``gain``, and the probability that
-    they are rated higher at all, ``better``: the models' own, each by its weight."""
+    """How much higher some answers are expected to be rated than others: mean and standard deviation of
+    ``gain``, and the probability ``better`` that they are rated higher at all: the members' own, by weight.
+    """
 
     gain: float
     sd: float
@@ -55,8 +56,10 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class RewardEnsemble:
-    """Both, and the views that they look through. ``heard``: how many remarks were understood and say something here; ``rules_bayes``: log Bayes
-    factor of the rules against noise, after the remarks; ``trust``: whether the ratings say anything."""
+    """Both kinds of models, and the views that they use. ``heard``: how many remarks were understood and matter
+    here; ``rules_bayes``: log Bayes factor of the rules against noise, after the remarks; ``trust``: whether
+    the ratings generalise.
+    """
 
     views: Views
     kernels: KernelEnsemble
@@ -66,16 +69,16 @@ class RewardEnsemble:
     trust: Trust
 
     def reward(self, answers: Answers, share: float, pessimism: float) -> Floats:
-        """``[n]`` what is expected of the answers, in units of a rating.
+        """``[n]`` expected reward of the answers, in units of a rating.
 
         Args:
-            share: a priori, of the rules; the rest is the kernels'.
-            pessimism: standard deviations that each takes off its prediction.
+            share: prior weight of the rules; the rest is the kernels'.
+            pessimism: standard deviations that each subtracts from its prediction.
         """
         return self.score(self.views.view(answers), share, pessimism)
 
     def score(self, seen: Viewed, share: float, pessimism: float) -> Floats:
-        """The same of answers that were looked at already."""
+        """The same for answers whose views have been computed."""
         share = self.share(share)
         mean, sd = self.conjunctions.predict(seen.signs)
         rules = share * (mean - pessimism * sd)
@@ -85,7 +88,7 @@ class RewardEnsemble:
         return np.asarray(rules + (1 - share) * (mean - pessimism * sd), dtype=np.float64)
 
     def contrast(self, ours: Viewed, before: Viewed, share: float, *, paired: bool = False) -> Contrast:
-        """``ours`` against ``before``, by everything that the ratings may be about; ``paired``: row by row they answer the same prompts."""
+        """``ours`` against ``before``, by all members; ``paired``: row by row they answer the same prompts."""
         share = self.share(share)
         parts = []
         if share > 0.0:
@@ -103,7 +106,7 @@ class RewardEnsemble:
         )
 
     def share(self, prior: float) -> float:
-        """Of the rules, after the ratings."""
+        """The posterior weight of the rules."""
         if not len(self.conjunctions.space.literals):
             return 0.0
         if not 0.0 < prior < 1.0:

@@ -1,4 +1,4 @@
-"""The reward head: a Bayesian ridge from features of an answer to what its reader would say of it.
+"""The reward head: Bayesian ridge regression from features of an answer to its rating.
 
 Features go in, ratings go in, and out comes a Gaussian for the rating of any other answer. All of it is closed form, from
 one singular value decomposition, so fitting some hundred ratings takes milliseconds and always gives the same bits.
@@ -12,7 +12,7 @@ With standardised features ``X [n, d]``, centred ratings ``y [n]`` and ``X = U S
     evidence       α = γ/‖w‖²,  β = (n − γ)/‖y − Xw‖²                    fixed point, γ = Σ s²/(s² + λ) (MacKay 1992)
 
 There are more features than ratings, so directions that no rated answer varied in keep their prior variance ``1/α``:
-the head knows that it knows nothing there, which is what pessimism against over-optimisation lives on.
+the head is uncertain there, which pessimism against over-optimisation depends on.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Head:
     def predict(self, features: ArrayLike) -> tuple[Floats, Floats]:
         """Mean ``[m]`` and variance ``[m]`` of the expected rating of answers with ``features [m, d]``.
 
-        The variance is that of the mean: how unsure the head is, without the noise of a single tap.
+        The variance is that of the mean: how uncertain the head is, without the noise of a single rating.
         """
         x = self._standardise(features)
         along = x @ self.basis.T  # [m, k]
@@ -188,7 +188,7 @@ def _trust(hat: Floats, ratings: Floats, left_out: Floats, seed: int) -> Trust:
     """A permutation test of the leave-one-out correlation: exact, and two matrix products long.
 
     Predictions that were left out lean *against* their own rating by construction, so zero is no fair opponent for
-    the correlation; the same ratings dealt at random to the same answers are.
+    the correlation; random permutations of the ratings over the same answers are.
     """
     if len(ratings) < 4 or np.ptp(ratings) == 0:
         why = "fewer than 4 ratings" if len(ratings) < 4 else "all ratings are the same"

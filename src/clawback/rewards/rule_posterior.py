@@ -1,19 +1,19 @@
-"""A person who likes one thing *and* another: Bayes over all conjunctions of up to three signs of an answer, and some other rules.
+"""A posterior over rules: all conjunctions of up to three signs of an answer (binary features), and some other rules.
 
-A ridge adds up: what meets two of three wishes gets two thirds of the reward. Somebody who wants short bullets without an apology calls
-everything else bad. So every conjunction h of one to three literals (a sign is there, or it is not) is a hypothesis about what is good, and
+A ridge regression is additive: an answer that meets two of three wishes gets two thirds of the reward. But somebody who wants short bullets without an
+apology rates everything else bad. So every conjunction h of one to three literals (a sign is there, or it is not) is a hypothesis about what is good, and
 
-    P(h | ratings) ∝ P(h) Π_i P(r_i | h),     P(h) = Π over its literals of 1/20 (of manner) or 1/120 (a token)
+    P(h | ratings) ∝ P(h) Π_i P(r_i | h),     P(h) = Π over its literals of 1/20 (of style) or 1/120 (a token)
 
-where a rating agrees with h with probability 1 − ε, and a rating between −1 and 1 counts in parts for each side. Remarks speak to the same
-hypotheses: one that names a sign of h which the answer lacks has probability 1 − δ, any other δ. What is expected of an answer is
+where a rating agrees with h with probability 1 − ε, and a rating between −1 and 1 counts in parts for each side. Remarks are evidence on the same
+hypotheses: one that names a sign of h which the answer lacks has probability 1 − δ, any other δ. The expected rating of an answer is
 then 2 Σ_h P(h | …) h(x) − 1: all of it sums over a table of at most some ten thousand rows, nothing is fitted.
 
-Where the signs are more than manner and tokens (``Layout``), three more kinds of rule are hypotheses: a statistic between two of its cuts, that *not*
-both of two signs of manner hold (so: one thing *or* another), and that a sign of manner holds exactly where one of the question does (a list where
-steps are asked for). Each pays its own odds, so that the many do not crowd out the few that are usual.
+Where there are further signs than style and tokens (``Layout``), three more kinds of rule are hypotheses: a statistic between two of its cuts, that *not*
+both of two style signs hold (so: one thing *or* another), and that a style sign holds exactly where one of the question does (a list where
+steps are asked for). Each kind has prior odds of its own, so that the many rare rules do not crowd out the few common ones.
 
-On tastes that are conjunctions that is worth about twice the ratings; what is not one, the ridge beside it has to find (docs/studies/0002-more-from-the-same-taps.md).
+On tastes that are conjunctions this is worth about twice the ratings; other tastes are left to the model beside it (docs/studies/0002-more-from-the-same-taps.md).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WRONG_TAP = 0.12
 WRONG_REMARK = 0.05
 """δ: probability of a remark about something that is not part of the taste, or not missing."""
 LITERAL = 20.0
-"""A priori odds against any one literal of manner being part of a taste."""
+"""A priori odds against any one style literal being part of a taste."""
 TOKEN = 6.0
 """Further odds against a token."""
 STATISTIC = 8.0
@@ -43,7 +43,7 @@ STATISTIC = 8.0
 OTHER = 10.0
 """Further odds against a rule that is no conjunction."""
 NOISE = 4 * WRONG_TAP * (1 - WRONG_TAP)
-"""Variance of one tap about what its person likes."""
+"""Variance of one rating about its person's taste."""
 RARE = 0.02
 """A conjunction that holds for fewer of the base's answers than this, or misses fewer, is no hypothesis: nothing could be said of it."""
 VARIES = 0.08
@@ -69,7 +69,7 @@ class Layout:
 
     @classmethod
     def manners_first(cls, manners: int, count: int) -> Layout:
-        """Manners, then tokens."""
+        """Style features, then tokens."""
         kinds = np.where(np.arange(count) < manners, MANNER, TOKEN_SIGN)
         return cls(kinds, np.full(count, -1, dtype=np.int64))
 
@@ -85,7 +85,7 @@ class Space:
 
     @classmethod
     def of(cls, signs: ArrayLike, layout: int | Layout) -> Space:
-        """From the signs ``[S, m]`` of answers of the base. ``layout``: what they are; a number says that the first so many are of manner and
+        """From the signs ``[S, m]`` of answers of the base. ``layout``: what they are; a number says that the first so many are style features and
         the others tokens."""
         seen = np.asarray(signs, dtype=bool)
         if not len(seen):
@@ -207,7 +207,7 @@ def fit(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | No
 
 
 def evidence(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> float:
-    """Natural logarithm of the Bayes factor of *some conjunction is wanted* against *each tap is a coin's toss*, the coin's bias unknown.
+    """Natural logarithm of the Bayes factor of *some conjunction is wanted* against *each rating is a coin toss*, the coin's bias unknown.
 
     That of the coin is ∫ p^k (1 - p)^(n - k) dp = B(k + 1, n - k + 1) for k good ones of n. It holds however it was chosen what was rated
     (the likelihood principle). 0 where nothing varies. After ``remarks [h]`` it is that of the rules that they left likely.
@@ -216,7 +216,7 @@ def evidence(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats
 
 
 def evidences(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> Floats:
-    """``[b]`` the same of ``ratings [n, b]``, each column a rating of all answers: ratings dealt anew cost one matrix product."""
+    """``[b]`` the same of ``ratings [n, b]``, each column a rating of all answers: permuted ratings cost one matrix product."""
     dealt = np.asarray(ratings, dtype=np.float64)
     if not len(space.literals):
         return np.zeros(dealt.shape[1])

@@ -1,6 +1,6 @@
-"""How an answer is put, as anybody sees it who reads it: its length, its lists, its tone, its units.
+"""Style features of an answer, visible in its text: its length, its lists, its tone, its units.
 
-What people like about answers is, for the most part, one of a few things that are old and known: evaluations of chat models
+What people like about answers is, for the most part, one of a few well-known properties: evaluations of chat models
 control for length and markup before they compare anything else (Dubois et al. 2024, length-controlled AlpacaEval; Chatbot Arena's style
 control), and style transfer speaks of formality and politeness. A reward head that knows them by name needs a fraction of the ratings that
 one on hidden states alone needs (docs/studies/0002-more-from-the-same-taps.md). Words are looked for in English; of an answer in another language, marks, numbers
@@ -104,7 +104,7 @@ NAMES = (*SIGNS, *COUNTS)
 
 
 def manner(texts: Sequence[str]) -> Floats:
-    """``[S, len(NAMES)]``: signs as 0 or 1, then counts."""
+    """``[S, len(NAMES)]`` style features of texts: signs as 0 or 1, then counts."""
     rows = [_row(text) for text in texts]
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(NAMES))
 

@@ -1,8 +1,9 @@
-"""Rewards that add up, in a run: what counts beside what was said (or what the head expects to be said) of an answer.
+"""Composite rewards in a run: what counts beside the feedback on an answer, or beside its predicted rating.
 
-The verifiers of the settings are the critic; coherence, tokens and safety are measured on the text. For a turn that somebody rated,
-``feedback`` is what they said; for an imagined answer it is what the head or the reward model expects, less its doubt. Both are made
-with the same λ, so that a run is graded by what it was taught by.
+The verifiers of the settings are the critic; coherence, tokens and safety are measured on the text. For a
+turn that somebody rated, ``feedback`` is their rating; for a fresh answer it is the prediction of the head or
+the reward model, less its uncertainty. Both use the same λ, so that training data and fresh answers are
+rewarded alike.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Terms:
 
     @property
     def shares(self) -> dict[str, float]:
-        """λ of each part that an answer has, adding up to 1; ``feedback`` first, 0 where it has no say."""
+        """The normalised λ of the parts that an answer has; ``feedback`` first, 0 where it does not count."""
         lambdas = asdict(self.weights)
         if not self.verifiers:
             del lambdas["critic"]
@@ -60,7 +61,7 @@ class Terms:
         return {name: w / total for name, w in lambdas.items() if w or name == "feedback"}
 
     def measured(self, prompt: str, response: str, tokens: int) -> dict[str, float]:
-        """The parts beside feedback, each in [0, 1]; what has no weight is not asked."""
+        """The parts beside feedback, each in [0, 1]; parts without a weight are not computed."""
         make = {
             "critic": lambda: composite.critic([one(prompt, response) for one in self.verifiers]),
             "coherence": lambda: composite.coherence(response),
@@ -70,9 +71,9 @@ class Terms:
         return {name: make[name]() for name in self.shares if name in make}
 
     def of(self, sample: Sample, tokens: int) -> Sample:
-        """The sample with the reward that adds up, and from what; one that was not rated as it is.
+        """The sample with its composite reward and the terms of it; one that was not rated stays as it is.
 
-        Raises ``UsageError`` where a verifier gives what is no number from 0 to 1.
+        Raises ``UsageError`` where a verifier returns anything but a number from 0 to 1.
         """
         if not sample.rated:
             return sample

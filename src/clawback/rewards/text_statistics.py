@@ -1,4 +1,4 @@
-"""What stylometry counts in a text: lengths of sentences and words, variety, punctuation, layout. Numbers, and no list of words.
+"""Stylometric statistics of a text: lengths of sentences and words, variety, punctuation, layout. No word lists.
 
 The measures are those of authorship attribution (Stamatatos 2009, "A survey of modern authorship attribution methods", lexical and
 character features) and the inputs of the common readability formulas (letters a word, words a sentence: Smith & Senter 1967). They need no

@@ -1,9 +1,9 @@
-"""Verifiers: rewards that are checked, not judged. A pattern, a JSON schema, unit tests, the exit code of a program of your own.
+"""Verifiers: rewards from a check instead of a judgement. A pattern, a JSON schema, unit tests, the exit code of your own program.
 
 A verifier is a frozen dataclass whose fields are its settings; calling it gives a score in [0, 1]. Others are installed under the
 entry point ``clawback.rewards`` (``examples/my_reward`` is one).
 
-**What runs a model's code is no sandbox.** ``PythonTests`` uses a process of its own with limits on time, memory and file size, an
+**The verifiers that run a model's code are no sandbox.** ``PythonTests`` uses a process of its own with limits on time, memory and file size, an
 empty folder and an almost empty environment; ``ExitCode`` the same with a limit on time alone. That stops accidents, not intent: the
 code can read your files and use the network. Where answers come from strangers, run Clawback itself in a container or a virtual machine.
 """
@@ -161,7 +161,7 @@ print("\\n{sign}")
 class ExitCode:
     """1 where a program of your own ends with 0. The response is its standard input, the prompt ``$CLAWBACK_PROMPT``.
 
-    The program is yours and runs with your rights; what it does with the response is its own care.
+    The program is yours and runs with your rights; it has to treat the response as untrusted itself.
     """
 
     name: ClassVar[str] = "exit-code"

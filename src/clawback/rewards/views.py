@@ -1,15 +1,15 @@
-"""Answers as a reward model looks at them: what they say, what was asked, what the base makes of both; every view standardised over the base's answers.
+"""The views of an answer that a reward model uses: its text, its prompt, and the base's hidden states for both; all standardised over the base's answers.
 
 | view | what is in it |
 | --- | --- |
 | style | the style features (``style_features``), by name |
 | statistics | sentence and word lengths, variety, punctuation, layout (``text_statistics``): any language |
 | tokens, rates | which everyday tokens occur, and how often: function words, in any language that the tokenizer knows |
-| relation | how the answer stands to its prompt: words in common, and how many times as long |
+| relation | how the answer relates to its prompt: words in common, and ratio of lengths |
 | prompt | length and kind of the question, its everyday words |
-| hidden, further states | what layers of the base make of answer and prompt (``scoring.pooling``) |
+| hidden, further states | layers of the base on answer and prompt (``scoring.pooling``) |
 
-The same looked at as signs, that are there or not, feeds the rules (``rule_posterior``): style, tokens, statistics cut at quantiles, and signs of the prompt.
+The same as binary features (signs) is the input of the rules (``rule_posterior``): style, tokens, statistics cut at quantiles, and signs of the prompt.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Viewed:
-    """``n`` answers through all views: view → ``[n, d]``, and ``signs [n, m]``."""
+    """``n`` answers in all views: view → ``[n, d]``, and ``signs [n, m]``."""
 
     views: Mapping[str, Floats]
     signs: Bools
@@ -87,7 +87,7 @@ class Standard:
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """How answers are looked at, learned from answers of the base."""
+    """The views of answers, standardised on answers of the base."""
 
     features: Features
     asked: tuple[str, ...]
@@ -126,7 +126,7 @@ class Views:
         return {name: self.standards[name](values) for name, values in self._raw(answers).items()}
 
     def view(self, answers: Answers) -> Viewed:
-        """Both."""
+        """The views and the signs of answers."""
         return Viewed(self(answers), self.signs(answers))
 
     def signs(self, answers: Answers) -> Bools:
@@ -138,7 +138,7 @@ class Views:
         return np.hstack(parts)
 
     def told(self, ids: Sequence[int], text: str) -> Bools:
-        """``[m]`` signs of one answer whose prompt does not matter, since remarks are about answers."""
+        """``[m]`` signs of one answer without its prompt, because remarks are about answers."""
         own = self.features.signs([ids], [text])[0]
         counted = text_statistics([text])[0]
         of_text = self.cut_of < len(STATISTICS)

@@ -1,4 +1,4 @@
-"""From rewards to advantages: how much better than expected an answer was."""
+"""Advantages from rewards: how much better than expected an answer was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets the credit: from rewards that come late to the tokens, and the turns, that led to them.
+"""Credit assignment: from late rewards to the tokens, and the turns, that led to them.
 
 Source: Schulman et al. 2016 (GAE, arXiv:1506.02438), eq. 11–16, with a discount of its own at each step:
 
@@ -8,8 +8,8 @@ Source: Schulman et al. 2016 (GAE, arXiv:1506.02438), eq. 11–16, with a discou
 A step is a token, or a turn, or both: in a conversation of several turns γ and λ are small from the end of a turn to the next
 and near 1 within one, and a single pass gives tokens of early turns their share of a late rating (``of_turns``).
 
-What was not chosen (a tool's output between two calls) is no step: with ``mask`` it is stepped over, costs no discount and
-gets no advantage.
+Tokens that the policy did not choose (a tool's output between two calls) are no steps: with ``mask`` they are skipped, cost no discount and
+get no advantage.
 """
 
 from __future__ import annotations

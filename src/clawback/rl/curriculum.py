@@ -1,4 +1,4 @@
-"""Easy to hard: clear ratings of short answers before doubtful ones of long answers (Bengio et al. 2009, Curriculum learning)."""
+"""A curriculum from easy to hard: clear ratings of short answers before ambiguous ones of long answers (Bengio et al. 2009, Curriculum learning)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the losses with a ratio share: PPO's clipped surrogate, the KL penalty, and the figures that are shown of a step."""
+"""Shared parts of the losses with a ratio: PPO's clipped surrogate, the KL penalty, and the figures reported for a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the rewards of an episode's turns to their advantages: four ways, each on turns laid end to end.
+"""Advantages of an episode's turns from their rewards: four estimators, each on turns laid end to end.
 
 All take ``rewards`` [T] of the turns of E episodes and ``episode`` [T] int64, non-decreasing, and give [T] advantages. A turn's advantage is then
 that of each token that the policy wrote in it.

@@ -1,4 +1,4 @@
-"""Where what a model wrote is run: a ladder of isolations behind one interface."""
+"""The sandbox in which code that a model wrote is run: several isolation methods behind one interface."""
 
 from clawback.sandbox.box import Extra, Sandbox
 from clawback.sandbox.ladder import Rung, choose, open_sandbox, probe

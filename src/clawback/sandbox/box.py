@@ -1,4 +1,4 @@
-"""A box: folders of its own, and commands that can reach nothing else."""
+"""A box (sandbox): folders of its own, and commands that can reach nothing else."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ class Extra:
 
 
 class Sandbox:
-    """One box. Commands are apart from each other: what one leaves running is ended; its files stay until ``close``.
+    """One box. Commands are independent: processes that one leaves running are ended; its files stay until ``close``.
 
-    Paths are as the programs in the box would name them: from its root, or below its working folder.
-    On rungs without file names of their own, ``path`` tells what a program must say instead; relative names always do.
+    Paths are as the programs in the box would name them: from its root, or below its working folder. On rungs
+    without file names of their own, ``path`` gives the name that a program must use instead; relative names
+    always work.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Sandbox:
         self, argv: Sequence[str], *, timeout: float | None = None, env: Mapping[str, str] | None = None,
         cwd: str | None = None,
     ) -> Process:  # fmt: skip
-        """Start a command that is spoken with while it runs. It ends with the box, or at its limits."""
+        """Start an interactive command. It ends with the box, or at its limits."""
         process = self._start(argv, b"", timeout, env, cwd, keep_open=True)
         process.attend()
         self._running.append(process)
@@ -118,7 +119,7 @@ class Sandbox:
         return Process(spec, limits, input, keep_open)
 
     def environment(self) -> dict[str, str]:
-        """All that a command finds set: nothing of ours, nor of the person's."""
+        """A command's complete environment: nothing of ours, nor of the person's."""
         home, temporary = self.path(self.work), self.path("/tmp")  # noqa: S108
         return {
             "PATH": search_path(self.rung, self._layout), "HOME": home, "TMPDIR": temporary, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent",

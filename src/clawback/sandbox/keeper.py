@@ -1,9 +1,10 @@
-"""The program between us and a command in a box: it restricts, starts, watches and ends it.
+"""The supervisor process of a command in a box: it applies the restrictions, starts the command, watches it and ends it.
 
-Run as ``python -I -S keeper.py CONTROL STATUS``, with the standard library alone. It stays outside of the box. It
-reads one JSON line from the control pipe; the end of that pipe (we closed it, or died) ends the command. Everything
-that the command started is its descendant, however often it forked away: the keeper is their subreaper. One JSON
-line on the status pipe tells how it ended. A restriction that cannot be put in place is an error, and nothing is run.
+Run as ``python -I -S keeper.py CONTROL STATUS``, with the standard library alone. It stays outside of the
+box. It reads one JSON line from the control pipe; the end of that pipe (we closed it, or died) ends the
+command. Everything that the command started is its descendant, however often it forked: the keeper is their
+subreaper. One JSON line on the status pipe tells how it ended. A restriction that cannot be applied is an
+error, and nothing is run.
 """
 
 from __future__ import annotations

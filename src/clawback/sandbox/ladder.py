@@ -1,4 +1,4 @@
-"""Which rung this machine has. Each is tried by running a program in it that looks for a way out, once a process."""
+"""Finds the isolation methods (*rungs*) that work on this machine, by running a program that tries to break out, once per process."""
 
 from __future__ import annotations
 

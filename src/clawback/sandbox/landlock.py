@@ -1,4 +1,4 @@
-"""Whether this kernel has Landlock, and how much of it. Putting it in place is the keeper's work."""
+"""Whether this kernel has Landlock, and which version of it. The keeper applies it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a command in a box may use, and what came of it."""
+"""The limits of a command in a box, and its result."""
 
 from __future__ import annotations
 

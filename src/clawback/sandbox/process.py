@@ -1,4 +1,4 @@
-"""A command in a box, as we see it: pipes to it, the keeper's word about its end, and no wait that it could prolong."""
+"""A command in a box, as the caller sees it: pipes to it, the keeper's report of its end, and waits that it cannot prolong."""
 
 from __future__ import annotations
 

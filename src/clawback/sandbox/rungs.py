@@ -1,8 +1,8 @@
-"""The ladder: how a command is kept in, by what this machine has. Each rung is a plan for the keeper.
+"""The isolation methods (*rungs*) that a machine may have. Each is a plan for the keeper.
 
-bubblewrap: namespaces of its own for files, processes, network, IPC and names, and a seccomp filter. landlock: the
-kernel's own file and signal walls, and a stricter filter; the box's real paths are seen, and no network at all is.
-seatbelt: macOS's. none: limits alone, no walls.
+bubblewrap: separate namespaces for files, processes, network, IPC and host names, and a seccomp filter.
+landlock: the kernel's own file and signal restrictions, and a stricter filter; the box's real paths are
+visible, and there is no network. seatbelt: macOS's. none: limits alone, no isolation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Folders of ours in the temporary one: gone when they are not needed any more, and gone at the next start where a process was killed.
+"""Temporary folders that are removed when they are no longer needed, or at the next start if a process was killed.
 
-Whoever makes a folder holds a lock on a file in it, which the operating system lets go of when the process dies, however it dies.
+Whoever makes a folder holds a lock on a file in it, which the operating system releases when the process
+dies, however it dies.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The system calls that no command in a box needs, as a classic BPF program that the kernel runs on each call.
 
-The box's walls are namespaces or Landlock; this closes what they leave open: sockets that leave the machine or reach
-others' (Unix, vsock, netlink), other processes' memory, the kernel's larger attack surfaces (io_uring, bpf, mounts,
-user namespaces), memory that no resident size shows (memfd, System V), and input pushed into the terminal.
+The box is isolated by namespaces or Landlock; this filter closes what they leave open: sockets that leave the
+machine or reach other programs' (Unix, vsock, netlink), other processes' memory, the kernel's larger attack
+surfaces (io_uring, bpf, mounts, user namespaces), memory that no resident size shows (memfd, System V), and
+input injected into the terminal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reading, writing, copying and removing what a program in a box left, without following where it points.
+"""Reads, writes, copies and removes files that a program in a box left, without following its links.
 
-No path is followed through a symbolic link, nothing but plain files and folders is opened, and no depth of folders
-stops us: all goes by open folders, never by a path that grows.
+No path is followed through a symbolic link, nothing but plain files and folders is opened, and the depth of
+folders does not matter: everything works on open directory descriptors, never on a path that grows.
 """
 
 from __future__ import annotations

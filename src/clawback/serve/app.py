@@ -1,4 +1,4 @@
-"""The ASGI app: who answers which path."""
+"""The ASGI app: maps paths to handlers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def around(server: Server) -> Any:
 
 
 def holder(home: Home, token: str) -> roles.Person | None:
-    """Whose token it is. Where the store cannot be read nobody is let in."""
+    """The owner of a token. Where the store cannot be read nobody is admitted."""
     try:
         with store.connect(home.database) as db:
             found = db.holder(token)
@@ -69,7 +69,7 @@ async def health(_: Any, receive: Any, send: Any) -> None:  # noqa: ARG001
 
 
 async def greet(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001
-    """Agents knock before they come in (``HEAD /``, ``HEAD /api/hello``)."""
+    """Agents probe the server before they use it (``HEAD /``, ``HEAD /api/hello``)."""
     await wire.respond(send, 200, b"")
 
 

@@ -1,4 +1,4 @@
-"""What the API's calls take: requests are decoded into these, and the description of the API is made of them."""
+"""The bodies of the API's requests: requests are decoded into these types, and the API's description is generated from them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""An answer of the embedded engine on its way to whoever asked: whole, or piece by piece.
+"""Answers of the embedded engine as HTTP responses: whole, or streamed.
 
-It is recorded before its end is sent. If the client disconnects, generation stops and the partial answer is stored.
+An answer is recorded before its end is sent. If the client disconnects, generation stops and the partial
+answer is stored.
 """
 
 from __future__ import annotations

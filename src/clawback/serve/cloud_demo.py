@@ -1,7 +1,8 @@
-"""The demo for a cloud model, with no network: an agent talks to a model that is never trained, through the proxy; somebody taps; a prompt is learned.
+"""The demo for a cloud model, without a network: an agent talks through the proxy, a simulated person rates, a prompt is learned.
 
-Nothing is simulated but the model and the person (``demo.cloud``): the requests go over HTTP through the server that ``clawback serve`` runs, turns and taps are
-rows of a store, the search and the gate are those of ``clawback prompts optimize``.
+Only the model, which is never trained, and the person are simulated (``demo.cloud``): the requests go over
+HTTP through the server that ``clawback serve`` runs, turns and ratings are rows of a store, the search and
+the gate are those of ``clawback prompts optimize``.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class CloudDemo:
         self.cloud.__exit__(*error)
 
     def collect(self, count: int = RATINGS, on_progress: OnProgress | None = None) -> int:
-        """The agent asks, the person taps on the answers: one time in ten wrongly, and now and then with a word. How many were good."""
+        """The agent asks, the person rates the answers: one time in ten wrongly, and now and then with a remark. Returns how many were good."""
         tell = on_progress or (lambda _: None)
         more = round(count * (1 + UNRATED))
         todo, self.asked = self.asked[:more], self.asked[more:]

@@ -1,4 +1,4 @@
-"""How a plain function becomes an endpoint: on a thread, its data as JSON, its errors as sentences with the status that fits."""
+"""Turns a plain function into an endpoint: it runs on a thread, its data becomes JSON, its errors a sentence with the right status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/api/episodes``: what was played, newest first, and one episode with its messages and what each step brought."""
+"""``/api/episodes``: the episodes played, newest first, and one episode with its messages and the reward of each step."""
 
 from __future__ import annotations
 

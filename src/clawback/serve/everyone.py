@@ -1,9 +1,10 @@
-"""One server for many people: each has the whole app on a home of their own, all have one model.
+"""One server for several people: each has the whole app on a home of their own, and all share one model.
 
-A request's token says whose it is; nothing of anybody else can be reached from there, for that app knows one home alone. A person's invited raters
-have tokens that begin with that person's name, and reach what roles.py lists in that home. The model is one copy, and
-answers to different people are drawn in one batch, each by its own adapter (``engine/torch/sampling/grouped.py``). Homes are opened when they
-are asked for, and closed again where more than ``[people] open`` are.
+A request's token identifies its owner; nothing of anybody else can be reached with it, because each app knows
+one home alone. A person's invited raters have tokens that begin with that person's name, and reach what
+roles.py lists in that home. The model is one copy, and answers to different people are sampled in one batch,
+each with its own adapter (``engine/torch/sampling/grouped.py``). Homes are opened on demand, and closed again
+where more than ``[people] open`` are.
 """
 
 from __future__ import annotations

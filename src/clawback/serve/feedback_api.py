@@ -1,4 +1,4 @@
-"""What is said about a turn over HTTP: by the owner, or by somebody who was invited, who speaks for themselves alone."""
+"""Feedback on a turn over HTTP: from the owner, or from an invited person, who can speak only for themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""In front of an upstream: bytes pass through as they are, and are read along. Only a live prompt changes a request (``prompting``).
+"""The recording proxy in front of an upstream: bytes pass unchanged and are recorded. Only a live prompt changes a request (``prompting``).
 
-Nothing is parsed on the way of a byte. The only thing that waits is the end: the last event of a stream, or a whole JSON
-answer, is passed on when its turn is on the disk (see ``recorder``).
+Nothing is parsed before a byte is passed on. Only the end is held back: the last event of a stream, or a
+whole JSON answer, is passed on when its turn is on the disk (see ``recorder``).
 """
 
 from __future__ import annotations

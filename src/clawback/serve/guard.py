@@ -1,12 +1,16 @@
-"""Who may ask, and how much: everything that comes in passes here first. docs/security.md has the reasons, line by line.
+"""Access control for every request: who may ask, and how much. docs/security.md gives the reasons for each rule.
 
-* **Host** must be an address that we listen on, so that a web page cannot reach us under a name of its own (DNS rebinding).
+* **Host** must be an address that we listen on, so that a web page cannot reach us under a name of its own
+  (DNS rebinding).
 * **Origin**, which browsers send, must be our own page: no other site can make a browser act here.
-* **The token** is asked for by everything under ``/api/`` (it reads turns or changes state) and ``/metrics``; and by the paths of
-  models, too, where we listen on more than loopback. Agents' hooks have a token of their own, good for ``/api/hooks/`` alone. No
-  further than here: the upstream never sees it. People who were invited have one each, good under ``/api/`` for what ``roles`` says.
-* **What a model's server says** is no page: a browser gets it by ``fetch`` alone, and runs nothing of it.
-* **Limits**: size of the body, and how long it may take to arrive. (Those of the headers are in ``protocol``.)
+* **The token** is required for everything under ``/api/`` (it reads turns or changes state) and ``/metrics``;
+  and for the model paths too, if we listen on more than loopback. Agents' hooks have a token of their own,
+  valid for ``/api/hooks/`` alone. Tokens are not forwarded: the upstream never sees them. Invited people have
+  one each, valid under ``/api/`` for what ``roles`` lists.
+* **A model server's responses** are never pages: a browser gets them by ``fetch`` alone, and runs nothing in
+  them.
+* **Limits**: size of the body, and how long it may take to arrive. (Those of the headers are in
+  ``protocol``.)
 """
 
 from __future__ import annotations

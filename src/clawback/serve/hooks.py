@@ -1,6 +1,6 @@
-"""``POST /api/hooks/AGENT``: an agent's event, as its hooks would give it to a program of ours, without a program being started.
+"""``POST /api/hooks/AGENT``: an agent's event over HTTP, as its hooks would pass it to a program of ours, without starting one.
 
-What goes wrong is a line in ``logs/hooks.log``, as there; the agent is told nothing and goes on.
+Errors are a line in ``logs/hooks.log``, as there; the agent is told nothing and goes on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The embedded model behind the three dialects: prompts in, tokens out, and each response wholly one version's."""
+"""The embedded model behind the three dialects: prompts in, tokens out; each response comes wholly from one version."""
 
 from __future__ import annotations
 

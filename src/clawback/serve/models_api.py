@@ -1,7 +1,7 @@
-"""``/v1/…``: questions to a model, passed on to the upstream or answered by the embedded engine.
+"""``/v1/…``: requests to a model, forwarded to the upstream or answered by the embedded engine.
 
-A request is read on a thread of its own, one at a time: a conversation of ten thousand messages takes a second to read, and the event
-loop has others to serve meanwhile.
+Requests are parsed on a thread of their own, one at a time: a conversation of ten thousand messages takes a
+second to parse, and the event loop has others to serve meanwhile.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ModelsAPI:
     def _read(
         self, dialect: Dialect, raw: bytes, headers: Mapping[str, str]
     ) -> tuple[dict[str, Any], Asked, str, Version]:
-        """On the reader's thread: the body, what it asks, its session, and the version that is to answer."""
+        """On the parsing thread: the body, what it asks, its session, and the version that is to answer."""
         body = wire.parsed(raw, headers.get("content-encoding", "").strip().lower())
         asked = dialect.read(body)
         if no := dialect.refuses(body):

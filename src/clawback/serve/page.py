@@ -1,4 +1,4 @@
-"""The web page: the files of ``web/``, nothing from elsewhere. It knows no more than ``/api`` tells who has the token."""
+"""The web page: the files of ``web/``, nothing from elsewhere. It knows only what ``/api`` returns to a holder of the token."""
 
 from __future__ import annotations
 

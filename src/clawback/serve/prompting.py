@@ -1,8 +1,8 @@
-"""The learned prompt on its way to an upstream: which version a session gets, and the request with its prompt in it.
+"""Adds the learned prompt to requests on their way to an upstream, and chooses the version that answers a session.
 
-While no version with a prompt is live or on trial nothing is read and nothing changes: requests pass byte for byte. Otherwise a request of
-the person's own conversation is read once, off the event loop; an agent's errands (titles, summaries, sub-agents) pass untouched, as does whatever cannot
-be read.
+While no version with a prompt is live or on trial, nothing is parsed and nothing changes: requests pass byte
+for byte. Otherwise a request of the person's own conversation is parsed once, off the event loop; an agent's
+background requests (titles, summaries, sub-agents) pass unchanged, as does whatever cannot be parsed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Prompted:
 
 
 def wanted(store: Store) -> bool:
-    """Whether requests must be looked at: a version with a prompt is live, or is tried on some sessions, or against one."""
+    """Whether requests must be parsed: a version with a prompt is live, or is on trial, or is compared with one."""
     if store.live().prompt:
         return True
     running = trial.running(store)
@@ -63,7 +63,7 @@ def prepare(
     headers: Mapping[str, str],
     choose: Callable[[str], Version],
 ) -> Prompted:
-    """The request as it goes on. ``choose``: session → the version that answers it. Whatever goes wrong, the agent's request passes as it came."""
+    """The request as it is forwarded. ``choose``: session → the version that answers it. On any error the agent's request passes unchanged."""
     try:
         return _prepared(store, dialect, raw, headers, choose)
     except Exception as error:  # a prompt must never cost an answer
@@ -105,7 +105,7 @@ def _kind(asked: Asked, headers: Mapping[str, str]) -> Any:
 
 
 class Prompts:
-    """What a server asks about each request: one thread and one connection of its own, for a long conversation takes a while to read."""
+    """Chooses versions and prompts for requests, on one thread with a connection of its own, because a long conversation takes a while to parse."""
 
     def __init__(self, home: Home) -> None:
         self.home = home

@@ -1,4 +1,4 @@
-"""``/api/prompts``: the prompts that were learned or written, for the page. Putting one live is a yes to each sentence that was shown."""
+"""``/api/prompts``: learned and hand-written prompts, for the page. Putting one live accepts each sentence that was shown."""
 
 from __future__ import annotations
 

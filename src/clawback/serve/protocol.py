@@ -1,5 +1,4 @@
-"""HTTP/1.1 as uvicorn speaks it with httptools, and two limits that it leaves out: the size of the headers, and how long they may
-take to come."""
+"""HTTP/1.1 by uvicorn and httptools, with two limits that these lack: the size of the headers, and the time that they may take."""
 
 from __future__ import annotations
 

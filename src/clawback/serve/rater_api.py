@@ -1,7 +1,7 @@
-"""``/api/me``, ``/api/assigned``: what somebody who was invited is asked about, and nothing that would tell them what others think of it.
+"""``/api/me``, ``/api/assigned``: what an invited rater is asked about, without anything that would reveal others' opinions.
 
-Not told: which model or version wrote an answer, in which session it came, what anybody else said, and what it is worth now. ``/api/raters`` tells
-owners and viewers how far all of them agree.
+Not shown: which model or version wrote an answer, its session, what anybody else said, and its current
+reward. ``/api/raters`` shows owners and viewers how far all of them agree.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def routes(server: Server) -> list[Any]:
 
 
 def me(server: Server, request: Request) -> Any:
-    """Who the token is of, and how much of what they are asked about they have done."""
+    """Who the token belongs to, and how many of their assigned turns they have rated."""
     whom = person(request.scope)
     with store.connect(server.home.database) as db:
         own = db.assigned(whom.name) if whom.name else []
@@ -46,7 +46,7 @@ def me(server: Server, request: Request) -> Any:
 
 
 def waiting(server: Server, request: Request) -> Any:
-    """What this person is asked about, first what they have said nothing of."""
+    """The turns that this person is asked about, those that they have not rated first."""
     whom = person(request.scope)
     with store.connect(server.home.database) as db:
         own = sorted(db.assigned(whom.name), key=lambda each: each.rated) if whom.name else []
@@ -54,7 +54,7 @@ def waiting(server: Server, request: Request) -> Any:
 
 
 def one(server: Server, request: Request) -> Any:
-    """One of these, with the conversation that led to it."""
+    """One of these turns, with the conversation that led to it."""
     whom = person(request.scope)
     with store.connect(server.home.database) as db:
         asked(db, whom, request.path_params["id"])
@@ -103,6 +103,6 @@ def _shown(db: Store, turn: Turn, whom: Person) -> dict[str, Any]:
 
 
 def said(given: Feedback) -> dict[str, Any]:
-    """A rater's own word, as they may see it."""
+    """A rater's own feedback, in the form that they may see."""
     keep = ("id", "turn_id", "other_turn_id", "kind", "value", "text", "created_at", "undone_at")
     return {name: getattr(given, name) for name in keep}

@@ -1,8 +1,8 @@
-"""Turns are written by one thread: exchanges that end at the same time share one transaction, one wait for the disk.
+"""Writes turns on one thread: exchanges that end at the same time share one transaction and one disk sync.
 
-``record`` returns when the turn is on the disk. The proxy awaits that before it passes on the *last* bytes of a
-response, so whatever a client has seen the end of is kept, and no earlier byte ever waits. Reading what was said, taking
-secrets out and finding the session all happen here, off the event loop.
+``record`` returns when the turn is on the disk. The proxy awaits that before it passes on the *last* bytes of
+a response, so whatever a client has seen the end of is kept, and no earlier byte ever waits. Parsing the
+exchange, removing secrets and finding the session all happen here, off the event loop.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Recorder:
 def placed(
     store: Any, messages: Sequence[Message], headers: Mapping[str, str], body: Mapping[str, Any]
 ) -> tuple[str, tuple[int, list[Message]] | None]:
-    """The session that is named or gone on with (a new one otherwise), and the turn before with what came back to it."""
+    """The session that is named or continued (a new one otherwise), and the previous turn with what came back to it."""
     known = conversations.places(messages)
     found = store.at_place([place for _, place in known])
     named = conversations.session_of(headers, body)

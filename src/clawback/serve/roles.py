@@ -1,10 +1,13 @@
-"""Who may do what over HTTP: one line a route. What is not named here is the owner's alone.
+"""Roles: who may do what over HTTP, one line per route. A route that is not listed is for the owner alone.
 
-* **owner**: everything. The token of the home (``$CLAWBACK_HOME/token``), and people who were invited as owners.
-* **rater**: what they are asked about, and what they themselves say of it; nothing that tells what others said, who wrote an answer, or how it goes.
-* **viewer**: reads turns, versions, runs and how it goes; changes nothing.
+* **owner**: everything. The token of the home (``$CLAWBACK_HOME/token``), and people who were invited as
+  owners.
+* **rater**: what they are asked about, and what they themselves say of it; nothing that reveals what others
+  said, who wrote an answer, or the results.
+* **viewer**: reads turns, versions, runs and results; changes nothing.
 
-It is asked where a route has been found, not by the look of the path: there is no way around it by another way of writing an address.
+Roles are checked after routing, not by the text of the path: writing an address differently does not get
+around them.
 """
 
 from __future__ import annotations
@@ -50,14 +53,14 @@ ALLOWED: dict[tuple[str, str], frozenset[Who]] = {
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whose token a request showed. ``name`` is "" for the token of the home."""
+    """The person whose token a request carries. ``name`` is "" for the token of the home."""
 
     role: Who
     name: str = ""
 
     @property
     def source(self) -> str:
-        """Of what they say; "" where they may name one."""
+        """The source of their feedback; "" where they may name one."""
         return PREFIX + self.name if self.name else ""
 
     @property
@@ -70,7 +73,7 @@ ROOT = Person("owner")
 
 
 def person(scope: Any) -> Person:
-    """As ``guard`` found."""
+    """The person that ``guard`` identified."""
     found = scope.get("clawback.person", ROOT)
     assert isinstance(found, Person)
     return found
@@ -86,7 +89,7 @@ def admitted(routes: Iterable[Any]) -> list[Any]:
 
 
 def said_by(whom: Person, named: str) -> str:
-    """The source of what a request says. Raises ``UsageError`` where it speaks for somebody else."""
+    """The source of a request's feedback. Raises ``UsageError`` where it speaks for somebody else."""
     if whom.source:
         return whom.source
     if named.startswith(PREFIX):

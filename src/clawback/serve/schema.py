@@ -1,4 +1,4 @@
-"""``GET /api/openapi.json``: what the API takes, for clients and for fuzzers. Bodies are the very types that requests are decoded into."""
+"""``GET /api/openapi.json``: the API's description, for clients and fuzzers. Bodies are the very types that requests are decoded into."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Server:
 
     @asynccontextmanager
     async def running(self, _: Any = None) -> AsyncIterator[None]:
-        """From the first request to the last: what was recorded is on the disk at the end."""
+        """A context manager from the first request to the last: what was recorded is on the disk at its end."""
         keep_little()
         self.db = store.connect(self.home.database)
         release.heal(self.db, self.home)
@@ -115,11 +115,11 @@ class Server:
         return self._spent[1]
 
     def spend(self, tokens: int) -> None:
-        """An answer was so long."""
+        """Count the tokens of an answer."""
         self._spent = self._spent[0], self._spent[1] + tokens
 
     def version_for(self, model: str, session: str) -> Version:
-        """Raises ``NotFound`` for a version that there is not, and ``ModelError`` for one that is damaged."""
+        """Raises ``NotFound`` for a version that does not exist, and ``ModelError`` for a damaged one."""
         number = named(model)
         version = (
             self.db.version(number)
@@ -140,7 +140,7 @@ class Server:
             self.checked[version.number] = seen
 
     def keep(self, like: Turn, answer: Answer) -> int:
-        """Enter an answer to the prompt of another turn as a turn of its own."""
+        """Store an answer to the prompt of another turn as a turn of its own."""
         turn = Turn(
             session=f"web:{like.id}",
             messages=like.messages,

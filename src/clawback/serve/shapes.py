@@ -1,4 +1,4 @@
-"""What turns, versions and runs look like in the API's JSON."""
+"""The JSON of turns, versions and runs in the API."""
 
 from __future__ import annotations
 

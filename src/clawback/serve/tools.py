@@ -1,5 +1,7 @@
-"""Tool calls in the text of a local model: ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, as Hermes, Qwen and others write
-them. What is no valid call stays text."""
+"""Parses tool calls in a local model's text: ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, as Hermes, Qwen and others write them.
+
+Anything that is no valid call stays text.
+"""
 
 from __future__ import annotations
 

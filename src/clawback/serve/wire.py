@@ -1,4 +1,4 @@
-"""Small things about HTTP that the rooms of the server share."""
+"""Small HTTP helpers that the server's modules share."""
 
 from __future__ import annotations
 

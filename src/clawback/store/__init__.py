@@ -1,4 +1,4 @@
-"""The store: SQLite, and the only place that writes SQL. Every state of the loop is here, so a restart loses nothing."""
+"""The store: SQLite, and the only package that contains SQL. All of the loop's state is here, so a restart loses nothing."""
 
 from __future__ import annotations
 

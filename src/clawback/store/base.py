@@ -1,4 +1,4 @@
-"""What the tables share: the connection, writing transactions, small state, backup and the integrity check."""
+"""What the tables share: the connection, write transactions, small values by name, backup and the integrity check."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""SQLCipher behind the face of ``sqlite3``. Imported only where a database is encrypted.
+"""SQLCipher with the interface of ``sqlite3``. Imported only where a database is encrypted.
 
-sqlcipher3's errors are no ``sqlite3.Error``: they are raised as those of the same name, so that nobody else has to know which of the two it is.
+sqlcipher3's errors are not subclasses of ``sqlite3.Error``: they are re-raised as those of the same name, so
+that callers need not know which of the two it is.
 """
 
 from __future__ import annotations

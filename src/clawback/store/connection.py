@@ -1,8 +1,9 @@
-"""One way to open a database file, encrypted or not, whose rows are read by name.
+"""Opens a database file, encrypted or not, with rows that are read by name.
 
-SQLite and SQLCipher are two libraries in one process, and POSIX drops *all* locks that a process has on a file when it closes the file once.
-So nobody looks into a database file by opening it, and the two never hold the same file at a time: the record beside it says which one it is,
-and the other is tried only where that fails.
+SQLite and SQLCipher are two libraries in one process, and POSIX drops *all* locks that a process has on a
+file when it closes the file once. So the encryption of a database is never determined by opening its file,
+and the two never hold the same file at a time: the record beside it says which one to use, and the other is
+tried only if that fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Episodes: tries at an environment's tasks, entered as they end."""
+"""Episodes: attempts at an environment's tasks, stored when they end."""
 
 from __future__ import annotations
 

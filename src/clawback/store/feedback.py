@@ -1,4 +1,4 @@
-"""What was said about turns."""
+"""Feedback on turns."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class FeedbackTable(Base):
     def last_feedback(self, turn_id: int | None = None, source: str | None = None) -> Feedback | None:
         """The newest that somebody gave and that was not taken back, of one turn and from one source where named.
 
-        What a judge model said comes last and only where a turn is named: "undo" means one's own tap, however many votes
+        What a judge model said comes last and only where a turn is named: "undo" means one's own rating, however many votes
         have come in since. So does what invited raters said, where none of them is the source that is named.
         """
         named, of = ("", []) if source is None else ("AND f.source = ?", [source])

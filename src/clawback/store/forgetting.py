@@ -1,4 +1,4 @@
-"""Deleting for good: turns, what was said about them, and what other rows hold of their words."""
+"""Permanent deletion: of turns, the feedback on them, and copies of their text in other rows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The key of an encrypted database: 32 random bytes, and where they are kept.
 
-``encryption.json`` beside the database says where: in the desktop's ``keyring``, in a ``credential`` that systemd hands to a service
-(``LoadCredentialEncrypted=clawback-key:…``), or in a ``file`` of mode 0600 beside the database. The key itself is never in it.
-A raw key opens a database in a millisecond; a passphrase would cost every hook 200.
+``encryption.json`` beside the database says where: in the desktop's ``keyring``, in a ``credential`` that
+systemd passes to a service (``LoadCredentialEncrypted=clawback-key:…``), or in a ``file`` of mode 0600 beside
+the database. The key itself is never in it. A raw key opens a database in a millisecond; a passphrase would
+take every hook 200.
 """
 
 from __future__ import annotations

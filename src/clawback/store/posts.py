@@ -1,4 +1,4 @@
-"""Where answers appeared outside, so that what is said there reaches the right turn, in whatever order it comes."""
+"""Where answers appeared outside Clawback, so that feedback there reaches the right turn, in whatever order the two arrive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEVER_CAME = "its answer did not come within a day"
 
 
 class Early(NamedTuple):
-    """Feedback without its turn. ``lost``: why the turn will not come; "" while it is waited for."""
+    """Feedback whose turn is not known yet. ``lost``: why the turn will not come; "" while it is expected."""
 
     place: str
     kind: str
@@ -39,7 +39,7 @@ class Early(NamedTuple):
 
 class Posts(FeedbackTable):
     def put_post(self, place: str, turn_id: int) -> list[Feedback]:
-        """This turn's answer stands at ``place`` (a name that its agent gives it). What waited for it is stored now."""
+        """Record that this turn's answer is at ``place`` (a name that its agent gives it). Feedback that waited for it is stored now."""
         from clawback.records import Feedback
 
         with self._write() as db:
@@ -71,11 +71,11 @@ class Posts(FeedbackTable):
             db.execute("DELETE FROM posts WHERE place = ?", (place,))
 
     def posts_of(self, turn_id: int) -> list[str]:
-        """Where the turn's answer stands."""
+        """The places of a turn's answer."""
         return [str(row[0]) for row in self._read("SELECT place FROM posts WHERE turn_id = ?", turn_id)]
 
     def at_post(self, place: str) -> int | None:
-        """The turn whose answer stands there."""
+        """The turn whose answer is at this place."""
         rows = self._read("SELECT turn_id FROM posts WHERE place = ?", place)
         return int(rows[0][0]) if rows else None
 
@@ -98,7 +98,7 @@ class Posts(FeedbackTable):
             self._grow_old(db)
 
     def early(self, place_starts: str = "") -> list[Early]:
-        """What waits, and what waited in vain in the last week, oldest first; of places that begin so."""
+        """Feedback that waits, and feedback lost in the last week, oldest first; at places with this prefix."""
         rows = self._read(
             "SELECT place, kind, value, text, created_at, lost FROM early"
             " WHERE substr(place, 1, length(?)) = ? AND created_at >= ? ORDER BY created_at, event_id",
@@ -111,7 +111,7 @@ class Posts(FeedbackTable):
         return [e._replace(lost=e.lost or (NEVER_CAME if e.created_at < late else "")) for e in found]
 
     def waits_at(self, place_starts: str) -> list[str]:
-        """Places that begin so where something waits. One look, and cheap where nothing does."""
+        """Places with this prefix where feedback waits. One query, and cheap where nothing does."""
         rows = self._read(
             "SELECT DISTINCT place FROM early WHERE lost = '' AND substr(place, 1, length(?)) = ?",
             place_starts,
@@ -120,12 +120,12 @@ class Posts(FeedbackTable):
         return [str(row[0]) for row in rows]
 
     def lose_early(self, place: str, why: str) -> None:
-        """What waits there waits in vain."""
+        """Mark what waits there as lost."""
         with self._write() as db:
             db.execute("UPDATE early SET lost = ? WHERE place = ? AND lost = ''", (why, place))
 
     def untold(self, place_starts: str) -> list[Early]:
-        """What waited in vain at places that begin so, and has not been told of; from now on it has."""
+        """Lost feedback at places with this prefix that the person has not been told of; it is marked as told."""
         late = now() - WAITS
         if not self._read(
             "SELECT 1 FROM early WHERE told_at IS NULL AND (lost != '' OR created_at < ?) LIMIT 1", late

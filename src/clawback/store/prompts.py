@@ -1,4 +1,4 @@
-"""Prompts that wait for their answer: hooks bring the two apart."""
+"""Prompts that wait for their answer: hooks report the two separately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People who were invited to rate, and what each of them is asked about."""
+"""People who were invited to rate, and the turns that each is asked about."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Raters(Base):
         return token
 
     def remove_rater(self, name: str) -> Invited:
-        """The token is good for nothing from now on, and what waited for this person waits no more. What they said stays."""
+        """Invalidate the person's token and remove their open assignments. Their ratings stay."""
         with self._write() as db:
             found = self.rater(name)
             db.execute("UPDATE raters SET token = '', removed_at = ? WHERE name = ?", (now(), name))
@@ -95,7 +95,7 @@ class Raters(Base):
         return [_invited(row) for row in rows]
 
     def holder(self, token: str) -> Invited | None:
-        """Whose token it is."""
+        """The person a token belongs to."""
         if not TOKEN.fullmatch(token):
             return None
         rows = self._read("SELECT * FROM raters WHERE token = ? AND removed_at IS NULL", _hash(token))
@@ -104,7 +104,7 @@ class Raters(Base):
     # ------------------------------------------------------------------------------------------------ assignments
 
     def assign(self, pairs: Iterable[tuple[str, int]]) -> int:
-        """(rater, turn); how many are new."""
+        """Assign pairs of (rater, turn); returns how many are new."""
         with self._write() as db:
             before = db.execute("SELECT count(*) FROM assignments").fetchone()[0]
             for name, turn in pairs:

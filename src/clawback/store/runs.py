@@ -99,7 +99,7 @@ class Runs(Base):
         return {int(row["run"]): int(row["n"]) for row in rows}
 
     def active_run(self) -> Run | None:
-        """The run that is under way (or was, when its process died)."""
+        """The run in progress (or that was, when its process died)."""
         rows = self._read("SELECT * FROM runs WHERE status = 'running'")
         return self._run(rows[0]) if rows else None
 

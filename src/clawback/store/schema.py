@@ -1,6 +1,6 @@
-"""Opening the database: safe settings, and numbered migrations.
+"""Opens the database with safe settings, and applies numbered migrations.
 
-Each file of ``migrations/`` is one step; ``PRAGMA user_version`` says how many have been taken.
+Each file of ``migrations/`` is one step; ``PRAGMA user_version`` says how many have been applied.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sessions: which turn a request goes on from, what came after it, and how each conversation stands."""
+"""Sessions: which turn a request continues from, what came after it, and the state of each conversation."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _SESSION = f"""
 class Sessions(Base):
     @contextmanager
     def together(self) -> Iterator[None]:
-        """All writes within are one transaction, with one wait for the disk: all of them are kept, or none."""
+        """A context manager: all writes within it are one transaction, with one disk sync: all of them are kept, or none."""
         with self._write():
             yield
 
     def put_place(self, place: bytes, turn_id: int) -> None:
-        """After this turn the conversation stands at ``place``. A place that two turns share belongs to the newer one."""
+        """Record that after this turn the conversation is at ``place``. A place that two turns share belongs to the newer one."""
         with self._write() as db:
             db.execute(
                 "INSERT INTO places VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET turn_id = excluded.turn_id",
@@ -54,7 +54,7 @@ class Sessions(Base):
         return None
 
     def put_next_state(self, turn_id: int, messages: Sequence[Message]) -> None:
-        """What came back after a turn. The first word stands: a request that is sent again says nothing new."""
+        """What came back after a turn. The first value is kept: a request that is sent again says nothing new."""
         with self._write() as db:
             db.execute(
                 "UPDATE bodies SET next_state = ? WHERE turn_id = ? AND next_state IS NULL",
@@ -62,7 +62,7 @@ class Sessions(Base):
             )
 
     def finish_session(self, name: str) -> None:
-        """Nothing more is expected of it. Raises ``NotFound``."""
+        """Mark a session as finished. Raises ``NotFound``."""
         with self._write() as db:
             done = db.execute("UPDATE sessions SET done_at = ? WHERE name = ?", (now(), self.clean(name)))
             if not done.rowcount:

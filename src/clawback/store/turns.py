@@ -1,4 +1,4 @@
-"""Turns: what was asked and answered."""
+"""Turns: requests and answers."""
 
 from __future__ import annotations
 
@@ -143,14 +143,14 @@ class Turns(Base):
         return _turn(rows[0]) if rows else None
 
     def seen(self, number: int) -> None:
-        """A hook tells that this answer is before a person's eyes now: it is of their conversation, and vouched for."""
+        """A hook reports that the person sees this answer now: it belongs to their conversation, and is vouched for."""
         with self._write() as db:
             db.execute(
                 "UPDATE turns SET seen_at = ?, kind = 'main', vouched = 1 WHERE id = ?", (now(), number)
             )
 
     def complete(self, number: int, response: str) -> None:
-        """All of an answer, where only a part was known. What was sampled of the part goes."""
+        """Store the whole of an answer of which only a part was known. The tokens sampled for the part are removed."""
         with self._write() as db:
             db.execute(
                 "UPDATE bodies SET response = ?, response_ids = NULL, response_logprobs = NULL WHERE turn_id = ?",
@@ -262,7 +262,7 @@ class Turns(Base):
             ).rowcount
 
     def count_tokens(self, since: float) -> int:
-        """Of answers that were drawn here since then."""
+        """Tokens of answers that were sampled here since then."""
         sql = "SELECT total(length(b.response_ids)) / 8 FROM turns t JOIN bodies b ON b.turn_id = t.id WHERE t.created_at >= ?"
         return int(self._read(sql, since)[0][0])
 

@@ -1,4 +1,4 @@
-"""What was done with answers, and how long conversations went on: the quiet half of an A/B comparison."""
+"""How answers were used, and how long conversations lasted: the implicit measures of an A/B comparison."""
 
 from __future__ import annotations
 

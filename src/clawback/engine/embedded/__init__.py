@@ -1,4 +1,4 @@
-"""The small model that ships with Clawback: its text, its training, its weights, and the people who rate it."""
+"""The small model that ships with Clawback: its training text, its training, its weights, and the simulated people who rate it."""
 
 from __future__ import annotations
 

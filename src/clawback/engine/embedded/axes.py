@@ -1,4 +1,4 @@
-"""What a person sees at a glance in an answer, whoever wrote it."""
+"""The axes of style that can be seen in an answer's text, whoever wrote it."""
 
 from __future__ import annotations
 

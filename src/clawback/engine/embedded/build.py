@@ -1,7 +1,8 @@
-"""Makes the embedded model from nothing: text, tokenizer, training, and a plain Hugging Face folder.
+"""Builds the embedded model from scratch: text, tokenizer, training, and a plain Hugging Face folder.
 
-What it simplifies: one epoch over generated text with loss on the answers alone, dialogues of similar length batched together,
-Muon (Jordan 2024) for the matrices and AdamW for the rest. The same seed on the same machine gives the same bytes.
+What it simplifies: one epoch over generated text with loss on the answers alone, dialogues of similar length
+batched together, Muon (Jordan 2024) for the matrices and AdamW for the rest. The same seed on the same
+machine gives the same bytes.
 """
 
 from __future__ import annotations

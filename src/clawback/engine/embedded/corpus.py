@@ -1,8 +1,9 @@
-"""The text that the embedded model is made from: dialogues out of templates, the same for the same seed.
+"""The training text of the embedded model: dialogues generated from templates, the same for the same seed.
 
-Each answer has a *style*, one independent choice an axis, and states some facts of its topic. Most styles are drawn at
-random, so that the model has every style in its repertoire about half the time; in a share of the dialogues a hint asks for
-some of the choices and the answer obeys, so that the model follows instructions.
+Each answer has a *style*, one independent choice per axis, and states some facts of its topic. Most styles
+are drawn at random, so that the model has every style in its repertoire about half the time; in a share of
+the dialogues a hint asks for some of the choices and the answer obeys, so that the model follows
+instructions.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def check_facts(prompt: Prompt, response: str) -> FactCheck:
 
 
 def neutral_text(n: int, seed: int) -> list[Dialogue]:
-    """Dialogues about held-out topics in random styles, without hints: text that no taste should make stranger."""
+    """Dialogues about held-out topics in random styles, without hints: text whose perplexity no taste should raise."""
     rng = random.Random(f"neutral {seed}")
     asked = prompts("held_out", n, seed)
     return [[*p.messages, _reply(answer(BY_NAME[p.topic], random_style(rng), rng))] for p in asked]

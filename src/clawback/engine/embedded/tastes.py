@@ -1,4 +1,4 @@
-"""Simulated people: each has a hidden taste, rates one answer at a time, and taps wrong now and then."""
+"""Simulated people: each has a hidden taste, rates one answer at a time, and rates wrongly now and then."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A model's weights in MLX, with LoRA on its linear maps: ids in, hidden states out, and the way back.
+"""A model's weights in MLX, with LoRA on its linear maps: token ids in, hidden states out, and the backward pass.
 
-The architectures are mlx-lm's. The weights come from the transformers model that was loaded and checked, so that every source of models
-(folder, hub, GGUF) is read by one piece of code; each tensor is let go there as soon as MLX holds it.
+The architectures are mlx-lm's. The weights come from the transformers model that was loaded and checked, so
+that every source of models (folder, hub, GGUF) is read by one piece of code; each tensor is freed there as
+soon as MLX holds it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A policy whose weights MLX holds. To everybody else it is a ``Policy``."""
+"""A policy whose weights are held by MLX; its interface is that of the torch ``Policy``."""
 
 from __future__ import annotations
 

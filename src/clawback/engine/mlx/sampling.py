@@ -1,6 +1,7 @@
-"""Answers drawn by a model in MLX, as ``engine/torch/sampling/generate.py`` draws them: one random number a token, drawn beforehand.
+"""Sampling with MLX, as in ``engine/torch/sampling/generate.py``: one random number per token, drawn beforehand.
 
-With the same seed the same random numbers decide, so the answers are those of the torch engine but for where rounding tips a token over.
+With the same seed the answers are those of the torch engine, except where a rounding difference changes a
+token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Log-probabilities with hidden states from MLX: the torch scorer with another way to its states."""
+"""Log-probabilities from MLX's hidden states: the torch scorer with another source of states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that is over before a second thread has woken is done by one."""
+"""Runs short computations on one thread, where waking a second one would take longer than the work."""
 
 from __future__ import annotations
 

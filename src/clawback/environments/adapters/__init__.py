@@ -1,1 +1,1 @@
-"""Other people's environments, each a file."""
+"""Adapters to other projects' environments, one file each."""

@@ -1,7 +1,8 @@
-"""Any Gymnasium environment as a conversation: observations in words, an action read from each reply.
+"""Any Gymnasium environment as a conversation: observations as text, an action parsed from each reply.
 
-A task is an initial state (a seed of ``reset``); the episode's own seed decides the luck after it. So two episodes of one
-task begin alike and may be compared, as group-relative advantages need it. Nothing is pickled or imported from a hub.
+A task is an initial state (a seed of ``reset``); the episode's own seed decides the randomness after it. So
+two episodes of one task begin alike and may be compared, as group-relative advantages need it. Nothing is
+pickled or imported from a hub.
 """
 
 from __future__ import annotations

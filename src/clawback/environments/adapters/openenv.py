@@ -1,7 +1,8 @@
-"""OpenEnv servers, by the WebSocket protocol that they speak; nothing of OpenEnv is imported.
+"""OpenEnv servers, over their WebSocket protocol; nothing of OpenEnv is imported.
 
-``openenv:ws://127.0.0.1:8000``. One socket is one episode. The server's own schemas say what an action is: one text is the
-whole reply, an MCP server's tools are tools, and any other action is a tool ``act`` with the schema's fields.
+``openenv:ws://127.0.0.1:8000``. One socket is one episode. The server's own schemas define an action: if it
+is a single text, that is the whole reply; an MCP server's tools become tools; any other action becomes a tool
+``act`` with the schema's fields.
 """
 
 from __future__ import annotations

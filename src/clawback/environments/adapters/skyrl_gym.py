@@ -1,4 +1,4 @@
-"""skyrl-gym's environments: text in, messages and a reward out, over rows of data that name what is right."""
+"""skyrl-gym's environments: text in, messages and a reward out, over rows of data that contain the ground truth."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """TextArena's games, for one player or against an opponent.
 
-The games draw from Python's global ``random`` (and some from numpy's): each episode has a state of its own, put in place
-for the length of a call and taken out after it, so that many episodes at once stay as they are by seed.
+The games draw from Python's global ``random`` (and some from numpy's): each episode has a random state of its
+own, which is installed during a call and saved after it, so that many concurrent episodes remain reproducible
+by seed.
 """
 
 from __future__ import annotations

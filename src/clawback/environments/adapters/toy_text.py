@@ -1,4 +1,4 @@
-"""Gymnasium's text worlds: what their numbers mean in words, and the way to the goal where the map tells it."""
+"""Gymnasium's toy-text environments: what their numbers mean in words, and the shortest solution where the map is known."""
 
 from __future__ import annotations
 

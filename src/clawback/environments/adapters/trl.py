@@ -1,7 +1,8 @@
-"""Classes as TRL's ``environment_factory`` takes them: ``reset(**row)``, public methods that are tools, ``get_reward()``.
+"""Classes for TRL's ``environment_factory``: ``reset(**row)``, public methods that are tools, ``get_reward()``.
 
-``trl:my_env.py:Game?rows=rows.jsonl``: each row is a task, its fields are what ``reset`` is given, its ``prompt`` (text or
-messages) is what the policy reads first. What a tool raises is told to the policy, as TRL has it.
+``trl:my_env.py:Game?rows=rows.jsonl``: each row is a task, its fields are the arguments of ``reset``, its
+``prompt`` (text or messages) is what the policy reads first. An exception in a tool is reported to the
+policy, as in TRL.
 """
 
 from __future__ import annotations

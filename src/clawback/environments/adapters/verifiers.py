@@ -1,8 +1,8 @@
-"""What ``vf-eval`` left behind: its ``traces.jsonl`` (version 1) as conversations with rewards.
+"""Reads the results of ``vf-eval``: its ``traces.jsonl`` (version 1) as conversations with rewards.
 
-verifiers is run as a program of its own, in a Python of its own, against ``clawback serve``; nothing of it is imported. Each
-line of the file is an episode with a trace for each agent, and a trace is a graph of messages: a way from its root to a leaf is
-one conversation. Fields that are new are passed over, for the format is young.
+verifiers runs as a separate program, in its own Python, against ``clawback serve``; nothing of it is
+imported. Each line of the file is an episode with a trace for each agent, and a trace is a graph of messages:
+a path from its root to a leaf is one conversation. Unknown fields are ignored, because the format is young.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The browser agent: a page in Chromium as text or picture, and what can be done on it."""
+"""The browser agent: a page in Chromium as text or picture, and the actions on it."""

@@ -1,7 +1,7 @@
 """One Chromium for all episodes of a set: started when first needed, each episode in a context of its own.
 
-Nothing leaves the machine: every request but ``file:`` and ``data:`` is refused in the context, and the browser's own talk
-in the background is switched off.
+Nothing leaves the machine: every request but ``file:`` and ``data:`` is refused in the context, and the
+browser's own background traffic is switched off.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """MiniWoB++'s pages, from the ``miniwob`` wheel, as tasks of the browser agent.
 
-The wheel is data to us: it is found, not imported (importing it wants Selenium), so ``pip install --no-deps miniwob`` is enough.
-A page draws its problem from the seed; time plays no part in the reward, which is 1 where the page says more than 0.
+The wheel is used as data: it is located, not imported (importing it needs Selenium), so ``pip install
+--no-deps miniwob`` is enough. A page draws its problem from the seed; time plays no part in the reward, which
+is 1 where the page reports more than 0.
 """
 
 from __future__ import annotations

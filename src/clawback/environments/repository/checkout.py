@@ -1,6 +1,7 @@
-"""Work trees at a commit, made by git on our side, and only ever from the source repository.
+"""Work trees at a commit, made by git from the source repository alone, outside the sandbox.
 
-Git runs programs that a repository's own settings name; so it is never run here on a tree that a policy has touched.
+Git runs programs that a repository's own settings name; so it is never run here on a tree that a policy has
+touched.
 """
 
 from __future__ import annotations

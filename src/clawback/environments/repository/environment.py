@@ -1,4 +1,4 @@
-"""The repository agent: a problem, a work tree without a future, and the tests of the fix, run out of reach."""
+"""The repository agent's environment: a problem, a work tree without later commits, and the fix's tests, run out of the policy's reach."""
 
 from __future__ import annotations
 

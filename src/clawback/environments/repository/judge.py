@@ -1,8 +1,8 @@
-"""Runs tests in a box and says what became of them. Run as ``python -I -S judge.py``; its orders come on stdin.
+"""Runs tests in a box and reports their results. Run as ``python -I -S judge.py``; its instructions come on stdin.
 
-The tests run in this process, together with what the policy wrote; so nothing that is merely printed counts, nor an
-exit code alone. The report carries a word that came on stdin and is nowhere else; and among the tests are some that
-must fail: where they do not, whatever the others say is worth nothing.
+The tests run in this process, together with what the policy wrote; so neither printed output nor an exit code
+counts by itself. The report carries a secret word that came on stdin; and among the tests are some that must
+fail: if they pass, the whole report is void.
 """
 
 from __future__ import annotations

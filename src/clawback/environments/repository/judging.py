@@ -1,4 +1,4 @@
-"""Whether a repository, as the policy left it, passes the tests of the fix: by exit code, report and JUnit, in a fresh box."""
+"""Decides whether a repository, as the policy left it, passes the fix's tests: by exit code, report and JUnit, in a fresh box."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A dozen instances of our own, made offline: small repositories with a past, in which each fix is a commit.
+"""A dozen repository tasks of our own, built offline: small repositories with a history, in which each fix is a commit.
 
-``instances.toml`` has the code, the mistakes and their fixes; names, dates and authors are fixed, so that commits are
-the same on every machine.
+``instances.toml`` has the code, the mistakes and their fixes; names, dates and authors are fixed, so that
+commits are the same on every machine.
 """
 
 from __future__ import annotations

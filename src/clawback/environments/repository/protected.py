@@ -1,4 +1,4 @@
-"""The tree that is judged: the policy's files, with everything that decides about tests as it was."""
+"""The tree that is judged: the policy's files, with every file that affects the tests restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of SWE-bench and of what follows its columns (SWE-Gym, R2E): a repository, a problem, tests that tell."""
+"""Rows of SWE-bench and of data sets with its columns (SWE-Gym, R2E): a repository, a problem, the deciding tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An episode in a shell: messages become commands in a box, until the policy is done or a limit is."""
+"""An episode in a shell: messages become commands in a box, until the policy is done or a limit is reached."""
 
 from __future__ import annotations
 

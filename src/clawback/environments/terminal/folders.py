@@ -1,7 +1,8 @@
-"""Task folders of others, read by ourselves: Harbor's (``task.toml``) and Terminal-Bench's older ones (``task.yaml``).
+"""Reads other projects' task folders: Harbor's (``task.toml``) and Terminal-Bench's older ones (``task.yaml``).
 
-What a folder asks for is either honoured or refused in a sentence; nothing is left out in silence. A Dockerfile that
-only names a plain system, a working folder, variables and files to copy needs no engine: a box has these.
+What a folder asks for is either supported or refused in a sentence; nothing is ignored silently. A Dockerfile
+that only names a plain system, a working folder, variables and files to copy needs no engine: a box has
+these.
 """
 
 from __future__ import annotations

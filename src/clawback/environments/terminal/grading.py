@@ -1,8 +1,9 @@
-"""Judging a terminal task, out of the policy's reach.
+"""Grading of a terminal task, out of the policy's reach.
 
-The policy's box is closed first. Its working folder is copied into a fresh box, where the task's tests run: what was
-left running, planted in a home or written where rewards belong is not there. Where a task must run what the policy
-wrote, ``tests/run/run.sh`` does so in a box before, without the tests; the judging box runs none of it.
+The policy's box is closed first. Its working folder is copied into a fresh box, where the task's tests run,
+so processes that were left running and files planted in a home or in the place of the reward are gone. Where
+a task must run what the policy wrote, ``tests/run/run.sh`` does so in a box before, without the tests; the
+judging box runs none of it.
 """
 
 from __future__ import annotations

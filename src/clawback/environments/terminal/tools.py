@@ -1,7 +1,7 @@
-"""The tools of a shell, sent as tool calls or as fenced text, and what is answered to them.
+"""The shell's tools, called by tool calls or by fenced text, and the replies to them.
 
-A model without tool calls writes a fence: ``bash`` with a command, ``write PATH`` with a file's content, ``view PATH``.
-What cannot be read is answered with what was meant to be written; nothing is guessed.
+A model without tool calls writes a fence: ``bash`` with a command, ``write PATH`` with a file's content,
+``view PATH``. A fence that cannot be parsed is answered with the expected form; nothing is guessed.
 """
 
 from __future__ import annotations

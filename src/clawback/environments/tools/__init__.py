@@ -1,1 +1,1 @@
-"""The tool-call agent: tools of several kinds, calls read from replies, tasks and what rewards them."""
+"""The tool-call agent: several kinds of tools, parsing of calls from replies, tasks and their rewards."""

@@ -1,9 +1,10 @@
-"""Rows of the Berkeley Function-Calling Leaderboard, read from the data of the ``bfcl-eval`` wheel and scored by ourselves.
+"""Rows of the Berkeley Function-Calling Leaderboard, read from the ``bfcl-eval`` wheel's data and scored by our own code.
 
-``bfcl:simple_python?data=FOLDER``, where FOLDER is ``bfcl_eval/data`` of the unpacked wheel (``pip download --no-deps
-bfcl-eval``, then unzip); with the package installed it is found. The wheel is never imported. Single-turn categories: a call is
-right where its name is, each argument is one of the accepted values, and none is missing or made up. Multi-turn, memory and web
-search rows run Python of theirs and are refused.
+``bfcl:simple_python?data=FOLDER``, where FOLDER is ``bfcl_eval/data`` of the unpacked wheel (``pip download
+--no-deps bfcl-eval``, then unzip); with the package installed it is found. The wheel is never imported.
+Single-turn categories: a call is right if its name is, each argument is one of the accepted values, and none
+is missing or made up. Multi-turn, memory and web search rows need to run the wheel's own Python and are
+refused.
 """
 
 from __future__ import annotations

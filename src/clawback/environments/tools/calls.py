@@ -1,8 +1,8 @@
-"""Tool calls: read from a reply, however its model writes them, and told to a model whose template knows none.
+"""Tool calls: parsed from a reply in any common format, and rendered as text for models whose template has none.
 
-A message with ``tool_calls`` has been read already (by a server). Else its text may hold calls as Hermes and Qwen
-(``<tool_call>{…}</tool_call>``), Mistral (``[TOOL_CALLS] […]``), Llama (``{"name", "parameters"}``) or as Python
-(``[f(a=1), g()]``) write them. Nothing of it is evaluated.
+A message with ``tool_calls`` has been parsed already (by a server). Otherwise its text may hold calls as
+Hermes and Qwen (``<tool_call>{…}</tool_call>``), Mistral (``[TOOL_CALLS] […]``), Llama (``{"name",
+"parameters"}``) or as Python (``[f(a=1), g()]``) write them. Nothing of it is evaluated.
 """
 
 from __future__ import annotations

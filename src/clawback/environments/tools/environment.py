@@ -1,7 +1,8 @@
-"""The tool-call agent's world: calls are carried out, their results come back, and the last answer is rewarded.
+"""The tool-call agent's environment: it executes calls, returns their results, and rewards the last answer.
 
-A reply with calls is answered with one ``tool`` message a call, in order; several calls a reply are fine. A reply without
-any ends the episode. One that tries to call and cannot be read is told so, and counts as unparsable.
+A reply with calls is answered with one ``tool`` message per call, in order; a reply may have several calls. A
+reply without any ends the episode. One that tries to call and cannot be parsed gets an error message, and
+counts as unparsable.
 """
 
 from __future__ import annotations

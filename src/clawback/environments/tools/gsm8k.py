@@ -1,6 +1,6 @@
 """GSM8K's questions from a file of yours, answered with a calculator, with Python in the sandbox, or without tools.
 
-The file is read where it lies: JSON or JSON lines with ``question`` and ``answer`` (the original, whose last line is
+The file is read in place: JSON or JSON lines with ``question`` and ``answer`` (the original, whose last line is
 ``#### 42``) or ``ground_truth_answer``.
 """
 

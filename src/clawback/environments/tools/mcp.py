@@ -1,6 +1,7 @@
-"""An MCP server's tools. Each episode has a server of its own, so that no episode finds what another left behind.
+"""An MCP server's tools. Each episode has a server of its own, so that it sees no state of another.
 
-The official client wants to be opened and closed in one task: a task of ours holds it, and calls reach it by a queue.
+The official client has to be opened and closed in the same asyncio task: a task of ours holds it, and calls
+reach it by a queue.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A Python tool that runs in the sandbox: each call a program of its own, in a folder that lasts for the episode.
+"""A Python tool that runs in the sandbox: each call is a program of its own, in a folder that lasts for the episode.
 
-As in a notebook, a last line that is an expression is printed. What is weaker than the rungs that the machine has is never
-chosen by itself (``clawback.sandbox``).
+As in a notebook, a last line that is an expression is printed. By default the machine's strongest isolation
+is used, never a weaker one (``clawback.sandbox``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an episode of tool calls was worth: its answer, the state that it left behind, a verifier, or a judge."""
+"""Rewards for an episode of tool calls: by its answer, the state that it left behind, a verifier, or a judge."""
 
 from __future__ import annotations
 

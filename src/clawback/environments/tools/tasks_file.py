@@ -1,4 +1,4 @@
-"""Tasks and tools of your own in one TOML file: ``tools:my_tasks.toml`` (docs/environments.md shows one whole).
+"""Tasks and tools of your own in one TOML file: ``tools:my_tasks.toml`` (docs/environments.md has a complete example).
 
 Also ``tools:shop``, which comes with Clawback.
 """

@@ -1,4 +1,4 @@
-"""Tools that an episode may call: Python functions, and several boxes as one. A box lives for one episode."""
+"""Tools that an episode may call: Python functions, and several toolboxes as one. A toolbox lives for one episode."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Our torch engine behind Tinker's API, over real HTTP: a trainer to try and test against, and to share one machine's base model by."""
+"""A server of Tinker's API on our torch engine, over real HTTP: to test against, and to share one machine's base model."""

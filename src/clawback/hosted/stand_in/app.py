@@ -1,6 +1,6 @@
-"""The routes of Tinker's API on a ``Service``: JSON, Protocol Buffers where clients send or want them, and long waits that end with 408.
+"""The routes of Tinker's API on a ``Service``: JSON, Protocol Buffers where clients send or want them, and long polls that end with 408.
 
-``Faults`` makes some answers fail on purpose, before the work or after it: what a client has to live with.
+``Faults`` makes some answers fail on purpose, before or after the work, to test what a client has to cope with.
 """
 
 from __future__ import annotations

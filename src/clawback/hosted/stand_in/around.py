@@ -1,4 +1,4 @@
-"""What stands around the routes: the key, signatures for downloads, and answers that fail on purpose."""
+"""Middleware of the stand-in: the API key, signatures for downloads, and deliberate failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of Tinker's API, read with suspicion: everything has its kind, its length and its limits, or is refused."""
+"""Strict parsing of requests of Tinker's API: anything of a wrong type, length or range is refused."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Sessions, models, and requests in the order of their numbers; each is done once, however often it is sent.
+"""Sessions, models, and requests in the order of their numbers; each is executed once, however often it is sent.
 
-One worker does the work, so the answers of a model follow its numbers, and models take turns. What was done is remembered by its number for as long as
-the server runs; what is on the disk are checkpoints.
+One worker does the work, so a model's requests are executed in order, and models take turns. Results are
+remembered by request number for as long as the server runs; only checkpoints are on disk.
 """
 
 from __future__ import annotations

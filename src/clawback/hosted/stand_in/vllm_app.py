@@ -1,10 +1,13 @@
-"""vLLM's routes for drawing with adapters, on our own engine: to test against, traps included.
+"""vLLM's routes for sampling with adapters, on our own engine: to test against, pitfalls included.
 
-* Adapters are loaded while it runs where that was allowed at the start; else the route is not there (404).
-* A name that is loaded is refused (400), and with ``load_inplace`` the folder is read anew for every request under that name, for good.
-* Beyond ``max_cpu_loras`` the one that was used least recently is dropped; a request for it is answered with 404.
-* Unloading forgets the name at once, whoever is drawn under it.
-* Log-probs are of the logits as they are (``raw``), unless it was started with ``processed``: after temperature, top-p and top-k.
+* Adapters can be loaded at run time if that was allowed at the start; otherwise the route does not exist
+  (404).
+* A name that is loaded is refused (400), and with ``load_inplace`` the folder is read anew for every request
+  under that name, for good.
+* Beyond ``max_cpu_loras`` the least recently used one is dropped; a request for it is answered with 404.
+* Unloading forgets the name at once, even while answers are being sampled under it.
+* Log-probs are of the raw logits (``raw``), unless it was started with ``processed``: after temperature,
+  top-p and top-k.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Prompts while they are used: which one answers, what its answers are worth."""
+"""Online prompt learning: which prompt answers, and how its answers are rated."""

@@ -1,4 +1,4 @@
-"""Which prompt answers this question: a policy over prompts that shifts to those whose answers are liked.
+"""A policy that chooses which prompt answers a question, and learns from the ratings of the answers.
 
 ``PromptActor`` is a softmax policy, linear in features of the question::
 

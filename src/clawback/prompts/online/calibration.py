@@ -1,11 +1,11 @@
-"""What a model of ratings expects, as a probability: of answers with 0.7 about seven in ten are liked.
+"""Calibration of predicted ratings into probabilities: about seven in ten answers with 0.7 are liked.
 
 The models are regressions on ratings of −1 and 1. Their means m go through a logistic function of a squashed mean (Platt 1999, moderated as in MacKay 1992):
 
     p = σ((a x + b) / √(1 + π v / 8))      x = 2 tanh(1.5 m),  v the posterior variance of a x + b,  a ~ N(1, 1),  b ~ N(0, 1)
 
-Squashed, because people rate one way and another: where one rating in ten is a slip, no answer is liked for certain, however far a linear model
-goes. With few ratings a and b are not known well, and every p is nearer to a half. The constants were chosen on simulated people that
+Squashed, because ratings are noisy: where one rating in ten is a mistake, no answer is liked for certain, however large a linear model's
+prediction. With few ratings a and b are not known well, and every p is nearer to a half. The constants were chosen on simulated people that
 are not among those that ``docs/benchmarks/prompts.md`` reports.
 """
 

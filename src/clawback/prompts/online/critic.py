@@ -1,12 +1,14 @@
-"""What a person will think of an answer: (prompt, question, answer) → a score, learned from their ratings as they come.
+"""The critic: predicts a person's rating from (prompt, question, answer), and learns from ratings as they arrive.
 
-The models are those of Clawback's reward ensemble (``rewards.kernel_ensemble``: Gaussian processes on several views, weighed by their
-evidence) on views that need no language model: style, text statistics, how the answer stands to the question, and the rules of the prompt. So an answer
-costs well under a millisecond, and thousands are scored without anybody rating them.
+The models are those of Clawback's reward ensemble (``rewards.kernel_ensemble``: Gaussian processes on several
+views, weighted by their evidence) on views that need no language model: style, text statistics, the relation
+of answer to question, and the rules of the prompt. So scoring an answer takes well under a millisecond, and
+thousands are scored without anybody rating them.
 
-How far it can be believed is measured, not assumed. Each rating is first predicted, then learned; ``agreement`` says how often the prediction
-was on the person's side. Scores are calibrated by what the models say about each rating when just that one is left out
-(``online.calibration``): past predictions would be of models that knew less than those that score now.
+Its accuracy is measured, not assumed. Each rating is first predicted, then learned; ``agreement`` says how
+often the prediction was on the person's side. Scores are calibrated by leave-one-out predictions of the
+ratings (``online.calibration``): past predictions would be of models that knew less than the one that scores
+now.
 """
 
 from __future__ import annotations

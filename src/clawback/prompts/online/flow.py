@@ -1,4 +1,4 @@
-"""One question through population, actor, critic and a person: an answer under the chosen prompt, and later what it was worth."""
+"""One question through population, actor, critic and a person: an answer under the chosen prompt, and later its reward."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ActorLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An answer that waits for what the person says of it. ``id`` joins the two."""
+    """An answer that waits for its rating. ``id`` joins the two."""
 
     id: str
     query: str
@@ -161,7 +161,7 @@ class HybridOptimizationFlow:
         tokens_used: float | None = None,
         safety_penalty: float | None = None,
     ) -> tuple[FlowStepResult, list[Transition]]:
-        """What the person said of an answer, 0 to 1. Terms that nobody gives are measured on the answer. Raises ``NotFound``."""
+        """Record the rating of an answer, 0 to 1. Missing terms are measured on the answer. Raises ``NotFound``."""
         shown = self.waiting.pop(id, None)
         if shown is None:
             raise NotFound(f"No answer {id!r} waits for a rating: it was rated already, or never given.")

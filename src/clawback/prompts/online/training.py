@@ -1,11 +1,13 @@
-"""Evolution, actor, critic and a person as one loop, in three phases, that a restart does not lose.
+"""The online training loop of evolution, actor, critic and a person, in three phases; its state survives a restart.
 
-1. **Initialisation**: a first population; each prompt in it answers and is rated before anybody chooses among them.
-2. **Online**: a question comes, the actor chooses a prompt, it answers, *then* the answer is rated, whenever the person likes: the rating is joined to the answer
-   by its id. Every M ratings actor and critic learn; every E of these the population has children from what was said.
-3. **Refinement**: what means the same or does badly goes.
+1. **Initialisation**: a first population; each prompt in it answers and is rated before the actor chooses
+   among them.
+2. **Online**: a question comes, the actor chooses a prompt, it answers, and *then* the answer is rated, at
+   any later time: the rating is matched to the answer by its id. Every M ratings actor and critic learn;
+   every E of these steps the population gets offspring based on the feedback.
+3. **Refinement**: prompts that are duplicates in meaning or do badly are removed.
 
-``save`` and ``load`` keep all of it as JSON, answers that wait for their rating among them.
+``save`` and ``load`` keep all of it as JSON, including answers that wait for their rating.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ class TrainingLoop:
         return made
 
     def prefer(self, better: str, worse: str) -> None:
-        """One answer over another, both waiting. They are a group of two: nothing is said of how good either is. Raises ``NotFound``."""
+        """One answer over another, both waiting for a rating. They form a group of two: nothing is known about how good either is. Raises ``NotFound``."""
         found = []
         for id, said in ((better, 1.0), (worse, 0.0)):
             shown = self.flow.waiting.pop(id, None)
@@ -169,7 +171,7 @@ class TrainingLoop:
     def run_refinement(
         self, prune_duplicates: bool = True, min_fitness_threshold: float | None = None
     ) -> None:
-        """Phase 3: what means the same goes, and what does worse than the threshold; the best stays whatever it is."""
+        """Phase 3: removes prompts that are duplicates in meaning or score below the threshold; the best always stays."""
         self.phase = "refinement"
         population = self.flow.population
         if prune_duplicates:

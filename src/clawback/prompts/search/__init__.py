@@ -1,1 +1,1 @@
-"""Searching for a better prompt: who proposes (a model, templates, generations, GEPA), how it is raced, what it costs, how a search that was stopped goes on."""
+"""Search for a better prompt: proposals (by a model, templates, generations, GEPA), races, budgets, and resuming."""

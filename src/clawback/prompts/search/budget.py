@@ -1,4 +1,4 @@
-"""What a search may spend, what it has spent, and what that will buy, said before it starts."""
+"""The budget of a search: what it may spend, what it has spent, and a forecast of what that will buy."""
 
 from __future__ import annotations
 

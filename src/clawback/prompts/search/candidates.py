@@ -1,4 +1,4 @@
-"""The candidates of a search: what each is known and expected to get on every example, and the front of those worth going on from."""
+"""The candidates of a search: each one's known and estimated score on every example, and the Pareto front of those to continue from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engines by name."""
+"""The search engines, by name."""
 
 from __future__ import annotations
 

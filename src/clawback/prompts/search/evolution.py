@@ -1,7 +1,8 @@
-"""A search by generations (``--engine evolve``): a population of prompts, crossed and mutated from what was said, each tried before it is judged.
+"""An evolutionary search (``--engine evolve``): a population of prompts with crossover, and mutation from feedback.
 
-It is an ``Optimizer`` as the search by reflection is. Where nobody says anything in words it draws more evenly from what there is; with words it takes
-more calls. Every child runs a race against the better of its parents, so losing ones stop early here too.
+It is an ``Optimizer`` like the search by reflection. Without feedback in words it explores the possible
+sentences more evenly; with words it takes more calls. Every child races against the better of its parents, so
+losing ones stop early here too.
 """
 
 from __future__ import annotations

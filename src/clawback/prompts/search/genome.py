@@ -1,4 +1,4 @@
-"""A prompt's sections as a genome: mutated from feedback or in a direction, crossed with another, with their order kept."""
+"""A prompt's sections as a genome: mutation from feedback or in a given direction, and crossover that keeps their order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """GEPA itself (``pip install gepa``), run on our examples, our evaluation and our proposals: ``--engine gepa``.
 
-The prompt is one component of a GEPA candidate. Every call goes through the same account as the search of our own: the budget holds at
-every call (GEPA looks at it between iterations), the journal keeps what was paid, and locked sections and the checks of a proposal's text hold too.
+The prompt is one component of a GEPA candidate. Every call goes through the same account as our own search:
+the budget holds at every call (GEPA itself checks it only between iterations), the journal records what was
+paid, and locked sections and the checks of a proposal's text apply.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a search has paid for, one JSON line a call. A search is begun again from its journal: what is in there is not paid twice.
+"""The journal of a search: every paid call, one JSON line each, so that a resumed search pays for nothing twice.
 
-A search decides by its seed and by what came of its calls, nothing else. So running it once more from the start, with every
-call that the journal knows answered from it, leads to the place where it was stopped: there is no other state to keep.
-A line that a crash cut off is the last one; it is dropped, and its call is made again.
+A search depends only on its seed and the results of its calls. So repeating it from the start, with every
+call that is in the journal answered from it, leads to the place where it was stopped: there is no other state
+to keep. A line that a crash cut off is the last one; it is dropped, and its call is made again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The account of a search: every try and every proposal is paid once, within the budget, and its result kept."""
+"""The account of a search: every evaluation and every proposal is paid once, within the budget, and its result kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clawback.prompts.types import Case, Evaluate, Example, Outcome, Proposal, P
 
 
 class Over(ClawbackError):
-    """The search ends here; the message says why."""
+    """The search has ended; the message says why."""
 
 
 class Ledger:
@@ -31,7 +31,7 @@ class Ledger:
         self._tried: dict[str, dict[str, list[Outcome]]] = {}
 
     def try_(self, prompt: Prompt, example: Example, *, again: bool = False) -> Outcome:
-        """What comes of it: from the account where it was tried before, unless ``again``. Raises ``Over``."""
+        """The outcome of a prompt on an example: from the account if it was tried before, unless ``again``. Raises ``Over``."""
         known = self._tried.setdefault(prompt.id, {}).setdefault(example.id, [])
         if known and not again:
             return known[-1]
@@ -46,7 +46,7 @@ class Ledger:
         return known[-1]
 
     def propose(self, request: Request) -> Proposal:
-        """What is proposed. Raises ``Over``."""
+        """A proposal for a request, paid from the budget. Raises ``Over``."""
         if why := self.spent.over(self.budget, calls=1 + self.reserved, proposals=1):
             raise Over(why)
         made = self.journal.proposal(request)
@@ -58,12 +58,12 @@ class Ledger:
         return made
 
     def score(self, prompt: Prompt, example: Example) -> float | None:
-        """Mean of what it got there, None where it was not tried."""
+        """Its mean score on this example, None if it was not tried."""
         known = self._tried.get(prompt.id, {}).get(example.id)
         return mean([one.score for one in known]) if known else None
 
     def last(self, prompt: Prompt, example: Example) -> float:
-        """What it got there when it was tried last."""
+        """Its most recent score on this example."""
         return self._tried[prompt.id][example.id][-1].score
 
     @property
@@ -72,7 +72,7 @@ class Ledger:
         return sum(len(known) - 1 for tried in self._tried.values() for known in tried.values() if known)
 
     def looks(self, prompt: Prompt, example: Example) -> int:
-        """How often it was tried there."""
+        """How often it was tried on this example."""
         return len(self._tried.get(prompt.id, {}).get(example.id, ()))
 
     def case(self, prompt: Prompt, example: Example) -> Case:

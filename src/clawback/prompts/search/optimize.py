@@ -1,4 +1,4 @@
-"""A search for a better prompt: reflect on failures, race what is proposed, keep a Pareto front, check the winner on held-back cases.
+"""Prompt search: reflect on failures, race the proposals, keep a Pareto front, check the winner on held-out cases.
 
 The scheme is GEPA's (Agrawal et al. 2025, arXiv 2507.19457), reflection on failures with a Pareto front over examples, with fewer calls:
 

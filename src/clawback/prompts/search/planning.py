@@ -1,4 +1,4 @@
-"""Before a search: which examples decide and which are shown, what is set aside for the last check, and what a budget will buy."""
+"""Planning of a search: the split into validation and training examples, the reserve for the last check, and a forecast."""
 
 from __future__ import annotations
 

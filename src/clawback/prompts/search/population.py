@@ -1,4 +1,4 @@
-"""A population of prompts: who is in it, how each has done, how different they are, and the next generation."""
+"""A population of prompts: its members and their fitness, their diversity, and the next generation."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Population:
     ) -> list[Individual]:
         """The next generation; its newcomers are returned.
 
-        The elite stays, and so does whoever has not been tried ``least_tries`` times: nobody goes unheard. The others make room for children
+        The elite stays, and so does whoever has not been tried ``least_tries`` times: nobody is dropped untested. The others make room for children
         of the elite (crossed, then mutated); a child that means the same as somebody who is there is not taken.
         """
         rng = rng or random.Random(self.generation)

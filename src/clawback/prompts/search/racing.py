@@ -1,4 +1,4 @@
-"""Races: a child against its parent, and the last check between the best; whoever cannot win any more is tried no further."""
+"""Races: a child against its parent, and the last check among the best; a candidate that can no longer win is dropped."""
 
 from __future__ import annotations
 

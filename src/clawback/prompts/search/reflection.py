@@ -1,6 +1,7 @@
-"""A model that reads what went wrong and writes a better prompt; and what it writes, read with suspicion.
+"""Reflection: a model reads the failures and writes a better prompt; its output is parsed strictly.
 
-Reflection fails below some 7 B parameters: small models copy the cases or write JSON. ``templates.from_remarks`` needs no model.
+Reflection fails below some 7 B parameters: small models copy the cases or write JSON.
+``templates.from_remarks`` needs no model.
 """
 
 from __future__ import annotations

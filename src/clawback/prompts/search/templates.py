@@ -1,8 +1,9 @@
 """Better prompts without a model: a remark like "too long" becomes a sentence that asks for the opposite.
 
-For models that are too small to reflect (below some 7 B), and where nothing may be sent anywhere. Known remarks are read by
-``rewards.remarks`` and said by ``rewards.instructions``; one that is not known is said as it stands. With no words at all the
-sentences are tried one after the other: the race finds out which of them is a taste.
+For models that are too small to reflect (below some 7 B), and where nothing may be sent anywhere. Known
+remarks are parsed by ``rewards.remarks`` and phrased by ``rewards.instructions``; an unknown one is used as
+it stands. Without any remarks the sentences are tried one after the other: the race finds out which of them
+matches a taste.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a publisher is given, and what it must be able to do."""
+"""What a publisher is given, and the protocol that it implements."""
 
 from __future__ import annotations
 

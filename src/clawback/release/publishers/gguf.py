@@ -1,8 +1,9 @@
-"""An adapter as GGUF, llama.cpp's own format (its layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+"""Converts an adapter to GGUF, llama.cpp's own format (its layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 
-PEFT's ``A [r, in]`` and ``B [out, r]`` become ``<tensor>.lora_a`` and ``<tensor>.lora_b`` under the names that GGUF has for the base's tensors.
-Models of the Llama and Mistral families are stored there with the rows of each query and key head in another order (rotary pairs side
-by side, where Hugging Face has halves), and so must the rows of ``B`` be.
+PEFT's ``A [r, in]`` and ``B [out, r]`` become ``<tensor>.lora_a`` and ``<tensor>.lora_b`` under the names
+that GGUF has for the base's tensors. GGUF stores models of the Llama and Mistral families with the rows of
+each query and key head in another order (rotary pairs side by side, where Hugging Face has halves), so the
+rows of ``B`` are reordered likewise.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""llama.cpp's server. It takes adapters when a model is loaded, and only then; there are two ways to have it load one.
+"""Publishes to llama.cpp's server, which loads adapters only together with a model. There are two ways to make it do so.
 
-* A *router* (``llama-server --models-preset FILE``): a preset of ours in that file, ``GET /models?reload=1``, load. Nothing else stops.
-* A server of one model, started with ``--lora FILE``: we write the file, and it is the person who starts the server again.
+* A *router* (``llama-server --models-preset FILE``): a preset of ours in that file, ``GET /models?reload=1``,
+  load. Nothing else stops.
+* A server of one model, started with ``--lora FILE``: we write the file, and the person restarts the server.
 
-What it answers is not believed. ``POST /lora-adapters`` says "success" of adapters that it did not load, and an adapter that is
-switched on for all leaves answers made of old state; so the list is read back, and the probe names its adapter with the request.
+Its answers are verified: ``POST /lora-adapters`` reports "success" for adapters that it did not load, and an
+adapter that is switched on for all requests leaves answers computed from old state; so the list is read back,
+and the probe names its adapter with the request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""LM Studio takes no adapters: it gets a model of its own, base and adapter in one GGUF, which llama.cpp's ``llama-export-lora`` makes.
+"""Publishes to LM Studio, which takes no adapters, as a merged model in one GGUF made by llama.cpp's ``llama-export-lora``.
 
-Only its documented REST API (``/v1/models``, ``/v1/chat/completions``; models load when first asked for) and its folder of models
-(``~/.lmstudio/models/PUBLISHER/NAME/FILE.gguf``) are used. The base's own file stays untouched.
+Only its documented REST API (``/v1/models``, ``/v1/chat/completions``; models load when first requested) and
+its folder of models (``~/.lmstudio/models/PUBLISHER/NAME/FILE.gguf``) are used. The base's own file stays
+untouched.
 """
 
 from __future__ import annotations

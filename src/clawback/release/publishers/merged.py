@@ -1,4 +1,4 @@
-"""A plain folder of merged weights: base and adapter in one, for any server that loads Hugging Face models."""
+"""Publishes a plain folder of merged weights, base and adapter in one, for any server that loads Hugging Face models."""
 
 from __future__ import annotations
 

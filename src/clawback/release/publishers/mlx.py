@@ -1,6 +1,6 @@
-"""MLX: the adapter in mlx-lm's own format, for ``mlx_lm.server --adapter-path FOLDER``.
+"""Publishes the adapter in mlx-lm's own format, for ``mlx_lm.server --adapter-path FOLDER``.
 
-The way back needs no command: wherever an adapter's folder is named, one of mlx-lm's is taken as well.
+The reverse needs no command: wherever an adapter's folder is named, one in mlx-lm's format is accepted as well.
 """
 
 from __future__ import annotations

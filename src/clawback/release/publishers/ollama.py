@@ -1,6 +1,7 @@
-"""Ollama: a new model ``<base>-clawback`` made of the base and the adapter (``ADAPTER``); the base stays as it is.
+"""Publishes to Ollama: a new model ``<base>-clawback`` made of the base and the adapter (``ADAPTER``); the base stays as it is.
 
-Ollama takes LoRAs in safetensors for the Llama, Mistral and Gemma families; its own words are passed on where it refuses.
+Ollama takes LoRAs in safetensors for the Llama, Mistral and Gemma families; where it refuses, its error
+message is passed on.
 """
 
 from __future__ import annotations

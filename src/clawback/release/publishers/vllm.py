@@ -1,4 +1,4 @@
-"""vLLM, by loading a LoRA into a running server (``--enable-lora``, ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=True``).
+"""Publishes to vLLM by loading a LoRA into a running server (``--enable-lora``, ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=True``).
 
 The server reads the adapter's folder itself, so it has to run where the folder is.
 """

@@ -1,9 +1,9 @@
-"""Algorithms, found by name: built in, or installed by others under the entry point ``clawback.algorithms``.
+"""The registry of algorithms: built in, or installed by other packages under the entry point ``clawback.algorithms``.
 
 An algorithm is a frozen dataclass whose fields are its settings, with two pure methods: rewards to advantages, and
-a batch to a loss. It knows no model and keeps no state; a baseline that lives on is passed in and handed back.
+a batch to a loss. It knows no model and keeps no state; a persistent baseline is passed in and returned.
 
-That is all that one has to have. One that wants more than ratings and log-probs says so in a class variable ``needs``, a set of:
+Nothing else is required. An algorithm that needs more than ratings and log-probs says so in a class variable ``needs``, a set of:
 
     entropy     ``Batch.entropy`` with its gradient
     proximal    each time all answers have been gone through, ``Batch.old_logprobs`` is made anew from the policy as it is
@@ -16,7 +16,7 @@ That is all that one has to have. One that wants more than ratings and log-probs
                 own ``credit`` and ``paid`` (``ppo.py``); old ones are made anew as for proximal
     natural     the step is a natural gradient, by the algorithm's own ``direction`` and ``search`` (``trpo.py``)
 
-and one whose KL weight follows the run has a method ``adapt`` (``ppo.py``).
+An algorithm whose KL weight adapts during the run has a method ``adapt`` (``ppo.py``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Combined: what was said in words and what was said by thumb, in one advantage a token.
+"""Combined: feedback in words and ratings in one advantage per token.
 
 Source: OpenClaw-RL (Combined). With the reward r of an answer and a hint for it, as in ``opd.py``:
 
@@ -17,7 +17,7 @@ Details that decide how it behaves:
 
 1. The score is used as it is: no baseline and no groups, as for answers that nobody can be asked for twice. Ratings of one sign
    then all push the same way, and the guard on drift ends the run.
-2. The two do not fight: the score says how much, the hint where. Tokens that the hint is indifferent to follow the score.
+2. The two do not conflict: the score says how much, the hint where. Tokens that the hint is indifferent to follow the score.
 3. The clip c keeps one token that the hint forbids from outweighing a score of 1 many times over.
 """
 

@@ -1,4 +1,4 @@
-"""DPO: of two answers this one, by preferences, by edits, and by ratings of answers to the same prompt.
+"""DPO: direct preference optimisation, from preferences, edits, and ratings of answers to the same prompt.
 
 Source: Rafailov et al. 2023 (arXiv:2305.18290), eq. 7; ``smoothing`` is cDPO's (E. Mitchell, 2023), eq. 3. For a pair with the better
 answer w and the worse one l:
@@ -10,7 +10,7 @@ answer w and the worse one l:
 Details that decide how it behaves:
 
 1. Only the difference counts: both answers may become less likely, the worse one faster. Large β holds the policy nearer the base.
-2. ε is how often a person is taken to prefer the wrong one. Without it a single wrong tap is believed without end.
+2. ε is how often a person is taken to prefer the wrong one. Without it a single wrong rating is followed without limit.
 3. An edit is the clearest pair there is: the same prompt, what was said, and what should have been.
 4. There is no other KL term: it is in Δ.
 5. Both answers of a pair go through the loss together, and a step counts answers: a batch of 8 is four pairs.

@@ -1,4 +1,4 @@
-"""GRPO: several answers to the same prompt, graded against each other.
+"""GRPO: several answers to the same prompt, each rewarded relative to the others.
 
 Source: Shao et al. 2024 (arXiv:2402.03300) for the groups; Yu et al. 2025 (DAPO, arXiv:2503.14476) for the
 unequal clip and the mean over tokens. For answer i of a group with reward r_i, and tokens t:
@@ -16,8 +16,8 @@ Details that decide how it behaves:
    at high-entropy "forking" tokens only (arXiv:2506.01939), and KL on the others. They are absolute: the means
    stay over all tokens.
 5. The reference of the KL is the base model, not the policy that sampled.
-6. Ratings are gone over several times; each time the policy as it is by then takes the place of the one that sampled.
-7. A group whose rewards are equal has no say.
+6. There are several passes over the ratings; in each the current policy takes the place of the one that sampled.
+7. A group whose rewards are equal contributes nothing.
 8. Where the batch holds the exact KL of each position (``Batch.exact_kl``), that takes the place of k3.
 9. ``grouped = False`` is for answers that stand alone, as OpenClaw-RL has it ("groups of one"): A is the reward itself, without
    any normalisation. With ratings of one answer a prompt, groups would leave nothing to learn.

@@ -1,4 +1,4 @@
-"""GSPO: GRPO with one ratio an answer, the geometric mean of its tokens' ratios.
+"""GSPO: GRPO with one ratio per answer, the geometric mean of its tokens' ratios.
 
 Source: Zheng et al. 2025, "Group Sequence Policy Optimization" (arXiv:2507.18071), eq. 5–7. For answer i of a group, with tokens
 t = 1…T:
@@ -14,7 +14,7 @@ Details that decide how it behaves:
 2. A clip takes a whole answer out, or leaves all of it in. s_i moves by hundredths where a token's ratio moves by tenths: the
    paper clips at 3e-4 and 4e-4 on fresh answers, each used a few times. Ratings are gone over many times, so it is wider here.
 3. Means are over tokens, then over answers: long and short answers count alike.
-4. As in GRPO a group whose rewards are equal has no say. ``grouped = False`` takes the reward itself.
+4. As in GRPO a group whose rewards are equal contributes nothing. ``grouped = False`` takes the reward itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""KTO: a thumb up or down is all it needs, weighed as people weigh gains and losses.
+"""KTO: learns from good and bad ratings of single answers, weighted as people weigh gains and losses.
 
 Source: Ethayarajh et al. 2024 (arXiv:2402.01306), eq. 7–8. For an answer y to a prompt x:
 

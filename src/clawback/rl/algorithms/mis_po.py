@@ -1,4 +1,4 @@
-"""MIS-PO: Metropolis Independence Sampling – Filtered Policy Optimization, from one rated answer a prompt.
+"""MIS-PO: Metropolis Independence Sampling – Filtered Policy Optimization, from one rated answer per prompt.
 
 Source: the maths in ReinforceClaw 0.1.0's description, which follows Step 3.5 Flash. For an answer with reward r and
 tokens t = 1…T, and m the moving average of all ratings so far (``advantages.ema``, decay 0.99):

@@ -1,4 +1,4 @@
-"""OPD: on-policy distillation from the same model, told what it should have known.
+"""OPD: on-policy distillation from the same model with a hint in its context.
 
 Source: OpenClaw-RL (Binary RL, OPD and Combined), and Lu et al. 2025, "On-Policy Distillation", for the token-level advantage. A critique
 or an edit of an answer is a hint. The teacher is the policy as it was at the start, with the hint appended to the
@@ -14,13 +14,13 @@ With ``top_k`` the whole distribution is learned in place of the sampled token, 
 
 Details that decide how it behaves:
 
-1. A rating is one number an answer; this is one a token. It says *where* the answer would have gone another way.
+1. A rating is one number per answer; this is one per token. It says *where* the answer would have differed.
 2. The teacher is the start of the run, so at first what differs is the hint alone. Each time all answers have been gone through,
    π_old is the policy as it is by then: where it says what the teacher says, A is 0 and it stays.
 3. A token that the hint makes impossible has a difference of −10 nats or more. Without the clip a few such tokens are the gradient.
 4. With the sampled token alone, a bad answer's tokens go down and what should come up is only known where the answer had it. The
    top-k loss pulls up what the teacher would have said there.
-5. Of several hints that one is taken whose teacher is nearest to the student: most of its k likeliest tokens are among the
+5. Of several hints the one is used whose teacher is nearest to the student: most of its k likeliest tokens are among the
    student's, too. A hint that the model cannot follow gives a teacher that is merely confused.
 6. The rest is one bucket, so the divergence is of two distributions and never negative.
 """

@@ -1,4 +1,4 @@
-"""PPO with a value head: which tokens of an answer made it good.
+"""PPO with a value head, which estimates how each token of an answer contributed to its reward.
 
 Source: Schulman et al. 2017 (arXiv:1707.06347), eq. 7 and 9; GAE of 2016 (arXiv:1506.02438); Ziegler et al. 2019 (arXiv:1909.08593), §2.2,
 for the adaptive KL. The state before token t of an answer is the prompt and the tokens so far; the reward r comes with the

@@ -1,4 +1,4 @@
-"""RAFT: the answers that were graded best are learned as they stand.
+"""RAFT: fine-tuning on the best-graded answers.
 
 Source: Dong et al. 2023 (RAFT, arXiv:2304.06767): draw several answers, keep the best by a reward model, fine-tune on these. Where the answers
 were drawn under an instruction that the learner does not see, this is context distillation (Askell et al. 2021, arXiv:2112.00861, §2.3;
@@ -6,7 +6,7 @@ Snell et al. 2022, arXiv:2209.15189). For answer i with weight w_i and tokens t,
 
     L = −(1/N) Σ_i w_i Σ_t log π(t) + β · mean_tokens[ v_t · KL_t ]
 
-1. There is no ratio and no clip: the answers need not be the policy's own. Who wrote them does not matter, only that they were chosen.
+1. There is no ratio and no clip: the answers need not be the policy's own. Which model wrote them does not matter, only that they were selected.
 2. Weights are the advantages of the batch, 0 or more. An answer of weight 0 has its KL alone (replay).
 3. KL_t is exact over the whole vocabulary where the batch holds it, else k3 of the token; ``v_t`` is ``Batch.kl_weight``.
 """

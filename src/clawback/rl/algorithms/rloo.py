@@ -1,4 +1,4 @@
-"""RLOO: each answer against the mean of the others, and each answer as one action.
+"""RLOO: each answer's reward against the mean of the others', with the whole answer as one action.
 
 Source: Ahmadian et al. 2024, "Back to Basics" (arXiv:2402.14740), eq. 7; the clipped ratio of a whole answer is how TRL repeats
 it on the same answers. For answer i of a group of k with reward r_i, and tokens t:

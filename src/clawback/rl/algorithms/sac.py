@@ -1,4 +1,4 @@
-"""Discrete SAC: learn from what an environment pays, and stay as random as one can afford.
+"""Discrete SAC: maximises an environment's reward together with the policy's entropy.
 
 Source: Haarnoja et al. 2018 (arXiv:1812.05905) with its automatic temperature, eq. 18; Christodoulou 2019 (arXiv:1910.07207), eq. 10–12,
 for discrete actions, where every expectation over actions is a sum. With logits of A actions, π = softmax, twin Q heads, their slow
@@ -14,11 +14,11 @@ copies Q̄, and the temperature α:
 Details that decide how it behaves:
 
 1. Q heads give a value for every action at once, so nothing is sampled and the policy's gradient has no noise from actions.
-2. The smaller of two Qs is believed: one alone is too hopeful, as its errors are picked by the maximum.
+2. The smaller of two Qs is used: one alone is too optimistic, because maximising over actions picks its errors.
 3. The target entropy is a share of the largest there is, log A. The share of 0.98 in the paper keeps a policy of few actions nearly
    random; 0.3 is the default here.
 4. α is learned by its logarithm, so that it stays positive.
-5. It learns from a memory of steps in an environment, off the policy. It is not for ratings: a person rates no state.
+5. It learns from a memory of steps in an environment, off the policy. It is not for ratings: a person does not rate states.
 """
 
 from __future__ import annotations

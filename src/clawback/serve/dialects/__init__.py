@@ -1,7 +1,8 @@
-"""The dialects that agents speak: what a request asks, what a response said, and how the embedded model answers.
+"""The API dialects that agents speak: parsing of requests and responses, and formatting of the embedded model's answers.
 
-All are read into one shape, that of OpenAI chat messages, because chat templates of models want that. Reading is lenient
-(an odd field is skipped, never an error): the bytes themselves are passed on untouched, whatever is made of them here.
+All are parsed into one format, that of OpenAI chat messages, because models' chat templates take that.
+Parsing is lenient (an odd field is skipped, never an error): the bytes themselves are forwarded unchanged,
+whatever is parsed from them here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Anthropic messages."""
+"""Anthropic's Messages API."""
 
 from __future__ import annotations
 

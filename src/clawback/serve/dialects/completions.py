@@ -1,4 +1,4 @@
-"""OpenAI's older completions: a text to go on from, without a chat."""
+"""OpenAI's older completions API: a text to continue, without a chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemini's ``models/NAME:generateContent`` and ``:streamGenerateContent``, as they are read along on their way."""
+"""Gemini's ``models/NAME:generateContent`` and ``:streamGenerateContent``, recorded while they are proxied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ollama's own ``/api/chat`` and ``/api/generate``, as they are read along on their way: a line of JSON a piece."""
+"""Ollama's own ``/api/chat`` and ``/api/generate``, recorded while they are proxied: one line of JSON per chunk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI chat completions."""
+"""OpenAI's chat completions API."""
 
 from __future__ import annotations
 

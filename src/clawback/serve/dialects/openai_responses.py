@@ -1,4 +1,4 @@
-"""OpenAI responses, as Codex speaks them."""
+"""OpenAI's Responses API, as Codex uses it."""
 
 from __future__ import annotations
 

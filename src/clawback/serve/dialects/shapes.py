@@ -1,4 +1,4 @@
-"""What the dialects have in common."""
+"""The types and helpers that the dialects have in common."""
 
 from __future__ import annotations
 

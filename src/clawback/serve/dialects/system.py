@@ -1,8 +1,9 @@
-"""Where the agent's own system prompt stands in a request of each dialect, and how a learned prompt is added at its end.
+"""Adds a learned prompt to the end of the agent's own system prompt, in the request format of each dialect.
 
-Always at the end: what stands before keeps its bytes, so a provider's prompt cache goes on being hit up to there and, as the prompt is
-the same in every request until another version is live, beyond. At the beginning it would spoil the cache for the agent's whole prompt each time a version
-changes; and what a subscription's server checks is how the agent's own prompt begins.
+Always at the end: the text before it keeps its bytes, so a provider's prompt cache still matches up to there
+and, as the prompt is the same in every request until another version is live, beyond. At the beginning it
+would invalidate the cache for the agent's whole prompt each time a version changes; and a subscription's
+server checks how the agent's own prompt begins.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The training loop, its checkpoints, and what is trained beside the adapter."""
+"""The training loop, its checkpoints, and the modules that are trained beside the adapter."""

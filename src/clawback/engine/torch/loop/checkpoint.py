@@ -1,4 +1,4 @@
-"""A checkpoint is one file, written beside, fsynced and renamed: it is whole, or it is the one before."""
+"""Checkpoints, each in one file: written to a temporary file, fsynced and renamed, so a crash leaves the new one or the one before."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A natural-gradient step on the adapter's parameters, for algorithms that say which way and how far (``rl/algorithms/trpo.py``).
+"""A natural-gradient step on the adapter's parameters, for algorithms that choose its direction and length (``rl/algorithms/trpo.py``).
 
-The passes it takes go over the same pieces as the gradient, so that a step needs no more memory than any other.
+Its passes go over the same pieces as the gradient, so that a step needs no more memory than any other.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""One step's gradient by several processes: data-parallel, with everything else in one of them.
+"""Data parallelism: one step's gradient is computed by several processes; everything else stays in the first one.
 
-The first process owns the run: it draws, plans, steps, guards and keeps checkpoints. For each step it hands out examples and the adapter's weights; every
-process scores its share and goes backward; gradients and figures add up in the first (the losses of the parts of a step add up to the loss of the
-step, ``rl/batch.py``). What travels is small: the adapter and its gradient, never the base. Workers keep nothing, so there is nothing of theirs to lose.
+The first process owns the run: it samples, plans, steps, guards and writes checkpoints. For each step it
+hands out examples and the adapter's weights; every process computes forward and backward passes for its
+share; gradients and figures add up in the first (the losses of the parts of a step add up to the loss of the
+step, ``rl/batch.py``). Only the adapter and its gradient travel, never the base. Workers keep no state, so
+nothing is lost when one dies.
 
-Messages are tensors and plain values in torch's own format, read without running code; the transport is ``gloo``, which knows no passwords: across
-machines it belongs on a network of one's own.
+Messages are tensors and plain values in torch's own format, read without running code; the transport is
+``gloo``, which has no authentication: across machines, use a private network.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The base shared out among the processes of a run, by PyTorch's own ``fully_shard`` (FSDP2): for a base that one of them cannot hold.
+"""Sharding of the base over the processes of a run, by PyTorch's ``fully_shard`` (FSDP2), for a base that does not fit into one of them.
 
-Each process keeps its part of every layer of the decoder and gathers a layer when it computes it, forward and backward. What is whole
-everywhere: embeddings, LM head, and the adapter, whose gradients ``parallel.py`` adds up as ever. So an adapter is never in pieces, and nothing has to
-be put together to save it.
+Each process keeps its part of every layer of the decoder and gathers a layer when it computes it, forward and
+backward. Embeddings, LM head and adapter are whole in every process; ``parallel.py`` adds up the adapter's
+gradients as always. So an adapter is never in pieces, and nothing has to be put together to save it.
 
-Gathering takes all processes at once. Whoever has no examples for a pass goes along with one token that counts for nothing (``idle``), and
-passes that the first process makes on its own (scoring before the first step, guards) are announced to the others, which do the same.
+Gathering takes all processes at once. A process without examples for a pass takes part with one token that
+counts for nothing (``idle``), and passes that the first process makes on its own (scoring before the first
+step, guards) are announced to the others, which do the same.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The one training loop. It takes a source of examples, an algorithm and callbacks, and knows nothing else.
+"""The training loop, the only one. It takes a source of examples, an algorithm and callbacks, and knows nothing else.
 
-A step: examples from the source → log-probs → loss → gradient → clip → AdamW. Around it stand three guards that end
-a run and put the last good weights back: a loss or gradient that is not finite, answers that have drifted too far
-from the base, and rewards of fresh answers that fall. And a checkpoint, from which a killed run goes on to the same bits: nothing in
-a step depends on anything but the checkpoint, the seed and the number of the step.
+A step: examples from the source → log-probs → loss → gradient → clip → AdamW. Three guards end a run and
+restore the last good weights: a loss or gradient that is not finite, answers that have drifted too far from
+the base, and falling rewards of fresh answers. An interrupted run resumes from its checkpoint with
+bit-identical results: a step depends only on the checkpoint, the seed and the number of the step.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SMOOTH = 4
 
 @dataclass(frozen=True)
 class Settings:
-    """What the loop needs of a recipe."""
+    """The part of a recipe that the loop needs."""
 
     learning_rate: float
     grad_clip: float = 1.0
@@ -60,13 +60,13 @@ class Settings:
     checkpoint: Path | None = None
     """The file to keep checkpoints in, and to go on from where it exists."""
     fingerprint: str = ""
-    """What the run is made of. A checkpoint of another run is not gone on with."""
+    """What the run is made of. A checkpoint of another run is not resumed."""
     checkpoint_seconds: float = field(default_factory=lambda: CHECKPOINT_SECONDS)
 
 
 @dataclass
 class Fitted:
-    """How the loop ended. The policy holds the weights that were kept."""
+    """The result of the loop. The policy holds the weights that were kept."""
 
     steps: int = 0
     """Steps whose weights were kept."""
@@ -99,7 +99,7 @@ def fit(
             for callback in callbacks:
                 callback({"phase": "train", "step": loop.step, "steps": source.steps, **figures})
         except Stopped:
-            loop.keep(now=True)  # it is gone on with from here
+            loop.keep(now=True)  # the run resumes from here
             raise
         loop.keep()
     loop.finish()
@@ -107,7 +107,7 @@ def fit(
 
 
 class Loop:
-    """What the steps of one run share."""
+    """The state that the steps of one run share."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Loop:
         self.written = time.monotonic()
 
     def advance(self) -> dict[str, float]:
-        """One optimizer step, or none where a guard says stop. No figures where the source gives no examples."""
+        """One optimizer step, or none where a guard stops the run. No figures where the source gives no examples."""
         started, seed = time.perf_counter(), self.settings.seed * 1_000_003 + self.step
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -187,7 +187,7 @@ class Loop:
         return figures
 
     def move(self, examples: Sequence[Example], loss: float) -> dict[str, float]:
-        """Change the weights by their gradients; figures of how that went."""
+        """Change the weights by their gradients; returns figures about it."""
         adapt = getattr(self.algorithm, "adapt", None)
         if adapt is not None:
             self.kl_scale = float(adapt(self.kl_scale, self.figures))
@@ -242,7 +242,7 @@ class Loop:
         return max(0.0, sum(float(v.sum()) - ref for v, (_, ref) in zip(values, odd, strict=True)) / len(odd))
 
     def verdict(self, figures: dict[str, float]) -> str:
-        """Why the run must stop here, or ""."""
+        """Why the run must stop here, or "" where it need not."""
         if not all(math.isfinite(figures.get(name, 0.0)) for name in ("loss", "grad_norm", "drift")):
             if self.step == 0:
                 raise TrainingError(
@@ -312,7 +312,7 @@ class Loop:
         self.written = time.monotonic()
 
     def state(self) -> dict[str, Any]:
-        """All that ``take`` needs to go on with the next step."""
+        """Everything that ``take`` needs to continue with the next step."""
         return {
             "fingerprint": self.settings.fingerprint,
             "step": self.step,
@@ -332,7 +332,7 @@ class Loop:
             self.take(state)
 
     def take(self, state: dict[str, Any]) -> None:
-        """Go on from what ``state`` gave."""
+        """Continue from a ``state``."""
         with torch.no_grad():
             for name, kept, weight in zip(self.names, self.good, self.weights, strict=True):
                 weight.copy_(state["weights"][name])

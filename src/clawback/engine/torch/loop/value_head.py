@@ -1,6 +1,6 @@
-"""A value head: what the policy's hidden state says about the reward that will come. For algorithms that need values.
+"""A value head, which predicts the reward from the policy's hidden state, for algorithms that need values.
 
-It is trained beside the adapter and kept in checkpoints; it is no part of the adapter that is published.
+It is trained beside the adapter and kept in checkpoints; it is not part of the adapter that is published.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m clawback.engine.torch.loop.worker``: one of the further processes of a run, started by the first (``parallel.py``)."""
+"""``python -m clawback.engine.torch.loop.worker``: a further process of a run, started by the first (``parallel.py``)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Base models, adapters on them, and their chat templates: what is loaded, and what is saved."""
+"""Base models, their adapters and their chat templates: loading and saving."""

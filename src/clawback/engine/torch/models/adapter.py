@@ -1,8 +1,8 @@
-"""LoRA adapters: which layers they go to, and how they are read from and written to a folder safely.
+"""LoRA adapters: which layers get one, and how they are read from and written to a folder safely.
 
-A folder is what PEFT reads and writes (``adapter_model.safetensors``, ``adapter_config.json``) with ``clawback.json`` beside
-it, which says by fingerprint which base it was made for. Before anything of a folder is used, its tensors are held
-against the base: names, shapes, finite values.
+A folder is what PEFT reads and writes (``adapter_model.safetensors``, ``adapter_config.json``) with
+``clawback.json`` beside it, which identifies the base that it was made for by fingerprint. Before anything of
+a folder is used, its tensors are checked against the base: names, shapes, finite values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def targets(model: nn.Module) -> tuple[list[str], list[str]]:
     """(modules, parameters) that get a LoRA: every linear map of the decoder's layers.
 
     Embeddings and the LM head are left out: their LoRA would cost more than all others together. So is the router of a
-    mixture of experts: a nudge there sends tokens elsewhere altogether. RewardEnsemble that transformers fuses into one
+    mixture of experts: a nudge there sends tokens elsewhere altogether. Experts that transformers fuses into one
     3-D parameter are named as parameters. Names are suffixes, as PEFT and vLLM want them, where that is unambiguous.
     """
     from transformers.pytorch_utils import Conv1D

@@ -1,4 +1,4 @@
-"""The base under a version: which of its weights training may change, and whether a folder was made for it."""
+"""The base model of a version: which of its weights training may change, and whether a folder was made for it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Conversations become token ids, by the tokenizer's own chat template.
+"""Conversations to token ids, by the tokenizer's own chat template.
 
-Templates are strict in different ways: Gemma refuses a system message, Mistral wants user and assistant to take turns,
-most know nothing of tool results. Captured conversations keep to none of it, and one odd context must not fail a
-run of forty. So each conversation is tried as it is, then in plainer and plainer forms until the template takes it.
+Templates are strict in different ways: Gemma refuses a system message, Mistral wants user and assistant to
+take turns, most know nothing of tool results. Captured conversations keep to none of these rules, and one odd
+context must not fail a whole run. So each conversation is tried as it is, then in plainer and plainer forms
+until the template accepts it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Full-parameter versions: what training adds to the base's own weights, kept beside them.
+"""Full-parameter versions: what training adds to the base's own weights, stored separately (a *delta*).
 
-Every weight W of the decoder's layers and of its last norm answers as ``W + D``. D is float32 on any base, so that small updates are not
-rounded away; W is never written to. So the base is the same model with D left out, bit for bit, and a version is D in one file. Embeddings, LM head,
-routers and what sees pictures stay as they are, as with a LoRA.
+Every weight W of the decoder's layers and of its last norm is used as ``W + D``. D is float32 on any base, so
+that small updates are not rounded away; W is never written to. So the base is the same model with D left out,
+bit for bit, and a version is D in one file. Embeddings, LM head, routers and vision encoders stay as they
+are, as with a LoRA.
 
-Several deltas can be on one model, under names, beside LoRA adapters; one of them speaks at a time.
+A model can hold several deltas, under names, beside LoRA adapters; one of them is active at a time.
 """
 
 from __future__ import annotations

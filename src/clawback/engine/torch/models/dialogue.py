@@ -1,10 +1,12 @@
-"""A conversation that goes on, as token ids: what was sampled stays as it was sampled, and only what is new is rendered.
+"""A growing conversation as token ids: sampled tokens are kept as they were sampled, and only new text is rendered.
 
-Before each reply the template is asked for the conversation with a mark in place of the last reply. Where that begins with
-what the policy read before that reply, then the mark, what follows the mark is all that is new: it is tokenized by itself
-and put after the sampled ids. (A template may write what was said otherwise than the policy read it, without spaces at its end for instance: then what it
-wrote before that reply is what counts.) Where it does not (messages were cut off or changed, a template drops old thoughts or the end token that
-was drawn is not the template's), the tokens of the past would not be those that this conversation has now: a new branch begins.
+Before each reply the template renders the conversation with a mark in place of the last reply. If the
+rendered text begins with what the policy read before that reply, followed by the mark, then only what follows
+the mark is new: it is tokenized by itself and appended to the sampled ids. (A template may render a reply
+otherwise than the policy read it, without trailing spaces for instance: then what it rendered before that
+reply is compared.) Otherwise (messages were cut off or changed, a template drops old thoughts, or the end
+token that was drawn is not the template's) the old tokens would not be those of this conversation: a new
+branch begins.
 """
 
 from __future__ import annotations

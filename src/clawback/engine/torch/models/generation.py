@@ -1,4 +1,4 @@
-"""What a model's own ``generation_config.json`` says about how it answers."""
+"""Sampling settings from a model's own ``generation_config.json``."""
 
 from __future__ import annotations
 

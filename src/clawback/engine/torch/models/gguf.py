@@ -1,8 +1,9 @@
-"""A GGUF file becomes a base: dequantised once into a folder of safetensors, which everything else then loads as usual.
+"""Conversion of a GGUF file to a base: dequantised once into a folder of safetensors, which is then loaded like any other.
 
-transformers reads the weights (``gguf_file=``) and refuses to write what it read as long as the model says that it is quantised, which
-it no longer is. The folder is named after the file's content, so a file that changed is converted anew; it is written beside, synced and
-renamed, so a folder that is there is whole. A version is bound to the *file's* identity: deleting the folder loses nothing.
+transformers reads the weights (``gguf_file=``) but refuses to write them as long as the model says that it is
+quantised, which it no longer is. The folder is named after the file's content, so a changed file is converted
+anew; it is written under another name, synced and renamed, so an existing folder is complete. A version is
+bound to the *file's* identity: deleting the folder loses nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Load a base model: from a folder or the hub, safetensors only, never with code from the model's repository."""
+"""Loads a base model from a folder or the hub: safetensors only, never with code from the model's repository."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Adapters in mlx-lm's layout, both ways: the same numbers, transposed and under other names.
+"""Conversion of adapters to and from mlx-lm's layout: the same numbers, transposed and under other names.
 
-PEFT     base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight [r, in]    B [out, r]    y += alpha/r · B(A x)
-mlx-lm                    model.layers.3.self_attn.q_proj.lora_a [in, r]           b [r, out]    y += scale · (x a) b
+PEFT     base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight [r, in]    B [out, r]    y += alpha/r
+· B(A x) mlx-lm                    model.layers.3.self_attn.q_proj.lora_a [in, r]           b [r, out]    y +=
+scale · (x a) b
 """
 
 from __future__ import annotations

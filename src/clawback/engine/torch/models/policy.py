@@ -1,4 +1,4 @@
-"""A policy: a base model with, or without, an adapter. What answers, and what is trained."""
+"""``Policy``: a base model with or without an adapter. It answers, and it is what training changes."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Policy:
 
     @contextmanager
     def base(self) -> Iterator[None]:
-        """The base model, within: the adapter is switched off, not removed."""
+        """A context manager for the base model: within it the adapter is switched off, not removed."""
         inner: Any = self.model
         # PEFT makes every weight of an adapter trainable when it switches it on again: what was frozen stays frozen.
         frozen = [p for name, p in self.model.named_parameters() if "lora_" in name and not p.requires_grad]
@@ -275,7 +275,7 @@ class Policy:
     def features(
         self, conversations: Sequence[Conversation], responses: Sequence[str | Sequence[int]]
     ) -> Tensor:
-        """What the base model makes of each response, ``[n, features]`` (``pooling.features``); ``[n, 0]`` where it does not count (``reads_states``)."""
+        """The base model's features of each response, ``[n, features]`` (``pooling.features``); ``[n, 0]`` where hidden states do not count (``reads_states``)."""
         from clawback.engine.torch.scoring.pooling import features
 
         if not self.info.reads_states:

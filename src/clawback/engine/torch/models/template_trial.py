@@ -1,7 +1,8 @@
-"""Run as a program of its own: a chat template writes out a few conversations, within limits that the system holds it to.
+"""A program of its own that renders a few conversations with a chat template, under limits that the operating system enforces.
 
-A template is a program that somebody else wrote. Standard input: {"template", "conversations", "args", "bytes", "seconds"}; the last
-line on standard output: how many characters the longest of them became. A template that refuses a conversation (as many do) is fine.
+A template is a program that somebody else wrote. Standard input: {"template", "conversations", "args",
+"bytes", "seconds"}; the last line on standard output: the length in characters of the longest rendering. A
+template that refuses a conversation (as many do) is fine.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""What a model folder's chat template may cost. It is a program that somebody else wrote: ``{% for i in range(100000) %}`` twice over
-writes ten billion words."""
+"""Checks what a model folder's chat template costs to render.
+
+A template is a program that somebody else wrote: ``{% for i in range(100000) %}`` nested twice writes ten
+billion words.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Pictures in a conversation, for models that see: from ``data:`` addresses to what the model's own processor makes of them.
+"""Images in a conversation, for vision models: from ``data:`` addresses to the inputs that the model's own processor makes.
 
-A picture comes with the conversation, as base64. Nothing is fetched for its sake, from the network or the disk: an address of any other kind is no picture here,
-and its message is read as text. What is decoded is bounded before it is, in bytes and in pixels.
+Images come with the conversation, as base64. Nothing is fetched from the network or the disk: an address of
+any other kind does not count as an image, and its message is read as text. The size in bytes and in pixels is
+limited before anything is decoded.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Answers are drawn: many at once for training and the gate, continuously batched for the server."""
+"""Sampling: many answers at once for training and the gate, continuous batching for the server."""

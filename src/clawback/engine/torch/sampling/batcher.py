@@ -1,12 +1,13 @@
-"""Continuous batching: requests join a running batch when they come and leave it when they end.
+"""Continuous batching: requests join a running batch when they arrive and leave it when they end.
 
-One thread owns the model. Each version has a *lane*: its rows, with one key-value cache (``lanes.py``). A step takes every lane that
-has rows through the model once, under its own adapter, so each answer is wholly one version's. New prompts are read together and
-join the lane's rows (positions are counted from each row's own start, so what a row says does not depend on its neighbours, up to
-rounding in the model).
+One thread owns the model. Each version has a *lane*: its rows, with one key-value cache (``lanes.py``). A
+step takes every lane that has rows through the model once, under its own adapter, so each answer is wholly
+one version's. New prompts are read together and join the lane's rows (positions are counted from each row's
+own start, so a row's answer does not depend on its neighbours, up to rounding in the model).
 
-With a *shelf* (a server of many people) there is one lane for all: each row takes its own adapter's part of every product (``grouped.py``), so a
-step reads the base weights once, whoever asks. Who asks for an adapter while all slots are in use waits until one is free.
+With a *shelf* (a server of many people, ``shelf.py``) there is one lane for all: each row takes its own
+adapter's part of every product (``grouped.py``), so a step reads the base weights once, whoever asks. A
+request for an adapter waits while all slots are in use.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ MOST_LANES = 4
 
 @dataclass(eq=False, slots=True)
 class Ask:
-    """A prompt on its way. The callbacks are called on the batcher's thread and must not block."""
+    """A pending prompt. The callbacks are called on the batcher's thread and must not block."""
 
     prompt: Sequence[int]
     max_tokens: int
@@ -118,7 +119,7 @@ class Batcher:
         self.incoming.put(ask)
 
     def run(self, work: Callable[[], None]) -> None:
-        """Something else that needs the model, done between two steps. It must not raise."""
+        """Run another function that needs the model, between two steps. It must not raise."""
         self.incoming.put(work)
 
     def close(self) -> None:

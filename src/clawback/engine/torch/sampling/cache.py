@@ -1,4 +1,4 @@
-"""A key-value cache with room to grow, for the sampler. Imports the model library: import this where it is needed."""
+"""A key-value cache with spare room, for the sampler. Imports transformers: import this only where it is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many answers by the lean decoder, with a batch that stays full: when rows end, the next prompts are read into their places."""
+"""Sampling of many answers by the lean decoder, with a batch that stays full: when rows end, the next prompts take their places."""
 
 from __future__ import annotations
 

@@ -1,10 +1,13 @@
-"""Many conversations at once over one model, each of which keeps its place in the cache between its turns.
+"""Sampling in many conversations at once, each of which keeps its key-value cache between its turns.
 
-A conversation has a slot. Its next turn reads only what is new since the last one: the observation, not the history. While a turn is drawn, those
-that are asked for stand in the first slots, so that a step is one pass over rows that lie together; a row that ends changes
-places with the last that goes on. What new conversations begin with alike (a system message, the rules of a game) is read once and copied. What a conversation says follows from its own seed (up to rounding in the model), not from its neighbours.
+A conversation has a slot. Its next turn reads only what is new since the last one: the observation, not the
+history. While turns are drawn, their conversations occupy the first slots, so that a step is one pass over
+adjacent rows; a row that ends changes places with the last active one. A prefix that new conversations share
+(a system message, the rules of a game) is read once and copied. What a conversation says follows from its own
+seed (up to rounding in the model), not from its neighbours.
 
-Models that the lean decoder does not know (``decoder_choice.fits``) are drawn from by their own forward, and read everything anew each turn.
+Models that the lean decoder does not support (``decoder_choice.fits``) use their own forward pass, and read
+everything anew each turn.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""A lean forward pass for drawing: what Llama-like models do, as plain functions over the module's weights.
+"""A lean forward pass for sampling: Llama-like models as plain functions over the module's weights.
 
-A module's own forward spends more time around its products than in them when a row is one token: a dozen Python calls a layer,
-masks made anew, the cache copied, keys repeated for grouped heads. Here a step is its products, one attention call a layer and
-one mask for all layers. On a processor with bfloat16 products a float32 model's weights are cast once, which makes a step about
-five times as fast; the residual stream stays float32.
+When a row is one token, a module's own forward spends more time around its matrix products than in them: a
+dozen Python calls per layer, masks made anew, the cache copied, keys repeated for grouped heads. Here a step
+is its products, one attention call per layer and one mask for all layers. On a processor with bfloat16
+products a float32 model's weights are cast once, which makes a step about five times as fast; the residual
+stream stays float32.
 
-Built for a moment: the weights are those of the module when ``Decoder`` is made, with whatever adapter is active added in.
-``decoder_choice.fits`` says whether a module is of the kind, and proves it: a short sequence goes through both. Others are drawn from by
-their own forward (``generate.py``).
+A ``Decoder`` is a snapshot: it holds the weights that the module has when it is made, with the active adapter
+merged in. ``decoder_choice.fits`` says whether a module is supported, and verifies it: a short sequence goes
+through both. Others are sampled by their own forward (``generate.py``).
 """
 
 from __future__ import annotations

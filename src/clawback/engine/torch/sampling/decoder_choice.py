@@ -1,4 +1,4 @@
-"""Whether a model is drawn from by the lean decoder (``decoder.py``), and in which numbers."""
+"""Decides whether the lean decoder (``decoder.py``) samples from a model, and in which dtype."""
 
 from __future__ import annotations
 

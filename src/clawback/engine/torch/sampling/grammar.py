@@ -1,7 +1,8 @@
-"""Answers that keep to a JSON schema: at each place only tokens are drawn that can still lead to a document of it.
+"""Constrained decoding by a JSON schema: at each position only tokens are drawn that can still lead to a valid document.
 
-llguidance knows which those are, from the model's own tokenizer: a mask over the vocabulary in some tens of microseconds a token. It
-reads a schema within limits on time and size, so that one from the network can be given to it.
+llguidance computes these from the model's own tokenizer: a mask over the vocabulary in some tens of
+microseconds per token. It parses a schema within limits on time and size, so that schemas from the network
+are safe to use.
 """
 
 from __future__ import annotations

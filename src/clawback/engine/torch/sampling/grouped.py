@@ -1,9 +1,9 @@
-"""Rows of different adapters in one step: the base model's product for all of them, and each row's own low-rank part added.
+"""Rows of different adapters in one step: the base model's product for all of them, plus each row's own low-rank part.
 
     y_i = W x_i + B_i (A_i x_i)        two batched products over the rows, where one adapter for all would take two plain ones
 
-The factors of the rows under way are gathered from the shelf's tables when rows come or go, not with every step. The base weights are read once
-for everybody, which is what a step of few rows costs.
+The factors of the active rows are gathered from the shelf's tables when rows come or go, not at every step.
+The base weights are read once for all rows, and reading them is most of the cost of a step of few rows.
 """
 
 from __future__ import annotations

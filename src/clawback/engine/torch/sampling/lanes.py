@@ -1,7 +1,8 @@
-"""How the answers of one version that are under way are read and continued, a token each at a time.
+"""The active answers of one version: reading their prompts and continuing them, one token at a time.
 
-Two ways with one face: the lean decoder where the model is of its kind, at twice the speed and more; else the model's own forward, its rows
-padded on the left. Rows stand in the order in which they came; where some end, those at the end take their places (``continuous.closed_ranks``).
+There are two implementations with one interface: the lean decoder where it supports the model, at twice the
+speed and more; otherwise the model's own forward, with rows padded on the left. Rows are in order of arrival;
+where some end, those at the end take their places (``continuous.closed_ranks``).
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def _even(rows: int) -> int:
 
 
 def wide(tokens: int) -> int:
-    """Four widths an octave: each new one costs oneDNN a compilation and some megabytes that it keeps."""
+    """Round a width up to four values per octave: each new width costs oneDNN a compilation and some megabytes that it keeps."""
     step = max(8, 1 << max(0, tokens.bit_length() - 3))
     return tokens + -tokens % step
 

@@ -1,8 +1,9 @@
-"""Adapters of many people beside one base model: on the disk, in memory, and where the products are computed.
+"""Adapters of many people over one base model: on disk, in memory, and in the tables that a step computes with.
 
-An adapter's way: its folder is read and held against the base (``pack``), what was used last stays in memory up to a number of bytes, and the
-factors of those that answer now lie side by side in tables, a slot each, from which each row of a step takes its own (``grouped.py``). A slot that
-a row uses is never given to another adapter. Slot 0 is the base model: nothing is added.
+An adapter's folder is read and checked against the base (``pack``); recently used adapters stay in memory up
+to a number of bytes; and the factors of the active ones lie side by side in tables, one slot each, from which
+each row of a step takes its own (``grouped.py``). A slot that a row uses is never given to another adapter.
+Slot 0 is the base model: nothing is added.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Attention over a packed batch: many sequences in one row, each seeing itself alone.
+"""Attention over a packed batch: many sequences in one row, each attending to itself alone.
 
-Registered with transformers under the name ``PACKED``. The lengths of the sequences come along as a keyword of the
-model's forward, ``packed_lengths``, which transformers hands down to the attention function of every layer. A family
-that does not hand it down, or asks for something that is not done here, raises ``Unsupported``; the caller then
-takes padded batches.
+Registered with transformers under the name ``PACKED``. The lengths of the sequences are passed as a keyword
+of the model's forward, ``packed_lengths``, which transformers hands down to the attention function of every
+layer. A model family that does not hand it down, or needs a feature that is not implemented here, raises
+``Unsupported``; the caller then uses padded batches.
 
-Dense layers never see padding this way, and a mask of [T, T] is never made: one causal call a sequence, whose cost is
-the sum of squared lengths instead of the square of the sum.
+Dense layers never see padding this way, and a mask of [T, T] is never made: there is one causal call per
+sequence, whose cost is the sum of squared lengths instead of the square of the sum.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The likeliest tokens of a model, and how far another is from it on those and one bucket for all others.
+"""Distillation: a teacher's k likeliest tokens, and the divergence of the policy on them and one bucket for all others.
 
 With the teacher's probabilities q on its k likeliest tokens K, q_r = 1 − Σ_K q_v on the rest, and the policy's p, p_r likewise:
 
     D      = Σ_K q_v·(log q_v − log p_v) + q_r·(log q_r − log p_r)
     dD/dh  = scale · Σ_K c_v·(W_v − E_p[W]),    c_v = q_r·p_v / p_r − q_v
 
-As in ``head.py`` the table [tokens, vocabulary] never exists, and the gradient is made on the way forward.
+As in ``lm_head.py`` the table [tokens, vocabulary] never exists, and the gradient is computed in the forward pass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far the policy is from the base at each position, over the whole vocabulary, with its gradient.
+"""The exact KL between policy and base at each position, over the whole vocabulary, with its gradient.
 
 The usual estimate of the KL from the one token that was sampled is unbiased and very noisy: at a position where the base is
 certain, it is nearly always nearly zero, and now and then enormous. The exact value pulls at every position at once, also towards
@@ -10,10 +10,11 @@ With policy p, base q and logits z = scale · W h, at one position:
     KL(q‖p) = Σ_v q_v (log q_v − log p_v)        dKL/dh = scale · Σ_v (p_v − q_v) · W_v
 
 The first keeps the policy from saying what the base would not: content. The second keeps it able to say what the base would:
-ways of saying things that the reward is indifferent to, or only thinks that it dislikes.
+ways of saying things that the reward is indifferent to, or wrongly rates low.
     H(p)    = −Σ_v p_v log p_v                   dH/dh  = −scale · Σ_v p_v (log p_v + H) · W_v
 
-The last one is the entropy, for algorithms that pay for variety. As in ``head.py`` the table [tokens, vocabulary] never exists, and the gradient is made on the way forward.
+The last one is the entropy, for algorithms that pay for variety. As in ``lm_head.py`` the table [tokens, vocabulary] never exists, and
+the gradient is computed in the forward pass.
 """
 
 from __future__ import annotations

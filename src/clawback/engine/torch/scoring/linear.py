@@ -1,10 +1,11 @@
-"""Matrix products by the quicker of the two libraries that PyTorch has for them on a CPU.
+"""Matrix products by the faster of the two libraries that PyTorch has for them on a CPU.
 
-PyTorch multiplies float32 with MKL, which on AMD leaves AVX-512 unused: 110 GFLOP/s a core where oneDNN, which PyTorch ships too
-and uses for bfloat16, reaches 240 on the same machine with the same precision. ``product`` goes to oneDNN, and
-``FrozenLinear`` takes it there for the layers of a model.
+PyTorch multiplies float32 with MKL, which on AMD leaves AVX-512 unused: 110 GFLOP/s per core where oneDNN,
+which PyTorch ships too and uses for bfloat16, reaches 240 on the same machine with the same precision.
+``product`` uses oneDNN, and ``FrozenLinear`` uses it for the layers of a model.
 
-The choice depends on the kind of processor and never on a measurement, so that the same run gives the same bits.
+The choice depends on the kind of processor and never on a measurement, so that the same run gives the same
+bits.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Log-probabilities from hidden states without ever holding a table of [tokens, vocabulary].
 
 With a real vocabulary the LM head costs more than all layers of a small model, and its logits more memory than
-everything else. Three things keep it at the price of its matrix products:
+everything else. Three things reduce its cost to that of its matrix products:
 
 * Logits exist for one tile of the vocabulary at a time (2,048 columns stay in the processor's cache), with the running
   maximum and sum of an online softmax (Milakov & Gimelshein 2018, arXiv:1805.02867).
-* The gradient of a token's log-probability y towards its hidden state is ``W[y] − Σ_v p_v·W[v]``: a vector of the
-  hidden size. It is made in the same pass, like the values in flash attention, and kept in place of the logits. The
-  backward pass is then one multiplication a token: two matrix products in all, where recomputing would take three.
+* The gradient of a token's log-probability y with respect to its hidden state is ``W[y] − Σ_v p_v·W[v]``: a vector of the
+  hidden size. It is computed in the same pass, like the values in flash attention, and kept in place of the logits. The
+  backward pass is then one multiplication per token: two matrix products in all, where recomputing would take three.
 * The logit of the token itself is a dot product in float32, so that a bfloat16 head does not round it.
 """
 

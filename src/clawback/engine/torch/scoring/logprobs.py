@@ -1,15 +1,15 @@
 """Log-probabilities of responses: the hot path of training.
 
-Three ways, of which a ``Scorer`` takes the fastest that this model provably supports:
+A ``Scorer`` uses the fastest way that the model provably supports:
 
 * **packed**: all sequences end to end in one row, attention within each (``attention.py``). No padding anywhere.
-* **padded**: sequences of like length together, padded on the right, through the model's own attention. Works
-  with any causal LM; also taken for sequences longer than a sliding window.
-* either way the decoder's body runs first and the LM head sees response positions only, in tiles (``head.py``). A head
+* **padded**: sequences of similar length together, padded on the right, through the model's own attention. Works
+  with any causal LM; also used for sequences longer than a sliding window.
+* Either way the decoder's body runs first and the LM head sees response positions only, in tiles (``lm_head.py``). A head
   that is more than the product, scale and cap that ``Head`` knows goes through the model's whole forward instead.
 
 "Provably": when a scorer is made, three short sequences go through the model's own forward and through the fast ways, and
-a way that disagrees is not taken. So a new model family is at worst slow.
+a way whose results differ is not used. So a new model family is at worst slow.
 """
 
 from __future__ import annotations

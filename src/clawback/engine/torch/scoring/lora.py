@@ -1,9 +1,9 @@
-"""A linear layer with its LoRA as one operation.
+"""A linear layer with its LoRA as one fused operation.
 
-PEFT computes ``W·x + s·B·(A·x)`` as three layers, a product and a sum, each leaving a tensor of the layer's output behind, and in a
-16-bit model turns the input into float32 on the way. Here the low-rank part is added into the output of the frozen layer by the
-matrix product itself, and the way back is written out: the frozen weight has no gradient. Same weights, same modules,
-same files; only ``forward`` is another.
+PEFT computes ``W·x + s·B·(A·x)`` as three layers, a product and a sum, each leaving a tensor of the layer's
+output behind, and in a 16-bit model converts the input to float32 on the way. Here the low-rank part is added
+into the output of the frozen layer by the matrix product itself, and the backward pass is written out: the
+frozen weight has no gradient. Weights, modules and files are the same; only ``forward`` is replaced.
 """
 
 from __future__ import annotations

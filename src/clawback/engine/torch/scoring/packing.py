@@ -1,4 +1,4 @@
-"""Examples and what the policy says of them now become the batch that a loss is written for, on the device that computes."""
+"""Turns examples and the current policy's scores for them into the batch that a loss takes, on the computing device."""
 
 from __future__ import annotations
 

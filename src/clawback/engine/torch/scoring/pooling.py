@@ -1,7 +1,8 @@
-"""What the base model makes of an answer: the mean of its last hidden states over the response, and the log of its length; and what its middle
-layers make of answer and prompt.
+"""Features of an answer from the base model's hidden states.
 
-With manners and tokens beside them, that is what the reward head looks at (``rewards.features``, ``rewards.views``).
+They are the mean of its last hidden states over the response and the log of its length, and what its middle
+layers give for answer and prompt. With style features and tokens they are the inputs of the reward head
+(``rewards.features``, ``rewards.views``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Episodes and ratings in one run: each optimizer step has its share of both.
+"""Episodes and ratings in one run: each optimizer step has a share of both.
 
-Ratings take part as they do in a run of their own (``plan.py``): a reward ensemble is fitted on them, and grades fresh answers of the policy to the person's
-own prompts. So both halves of a step are what the policy itself says now, one graded by a world and one by what the person rated, and neither can be
-unlearned for the other without its reward saying so. The KL that holds the fresh answers has the weight that it has in a run on ratings (``exact_kl``), on the tokens
-that were drawn in place of the whole vocabulary, since a world's replies are held by another.
+Ratings take part as they do in a run of their own (``plan.py``): a reward ensemble is fitted on them, and
+grades fresh answers of the policy to the person's own prompts. So both halves of a step are the policy's
+current answers, one graded by an environment and one by what the person rated, and neither is unlearned for
+the other without a loss of reward. The KL term of the fresh answers has the weight that it has in a run on
+ratings (``exact_kl``), but on the sampled tokens instead of the whole vocabulary, because an environment's
+replies have a KL term of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from clawback.engine.torch.sources.rollouts import Rollouts
 
 
 class EpisodesBeside:
-    """A source of examples: a round of episodes and a round of graded answers, dealt out to the same steps."""
+    """A source of examples: a round of episodes and a round of graded answers, distributed over the same steps."""
 
     fresh = True
     critic: nn.Module | None = None

@@ -1,8 +1,10 @@
-"""What the base says under an instruction becomes what the policy says without it: context distillation of the answers graded best.
+"""Context distillation: what the base answers under an instruction, the policy learns to answer without it.
 
-Of several answers to a prompt that were drawn under the sentence, and the base's own, the one is taken that is graded best; if it ended, goes round
-in no circles, beats what the base is expected to say, and is still about what was asked. The policy learns it after the prompt *without* the
-sentence (``rl.algorithms.raft``), and then the best of what it says by itself (``raft_rounds.py``). Answers of the base with nothing to gain but their KL are dealt between, to hold the policy where it should not move.
+Several answers to a prompt are drawn under the instruction, and the base's own are added. The best-graded one
+is chosen if it ended, does not repeat itself, beats what the base is expected to say, and is still about the
+question. The policy learns it after the prompt *without* the instruction (``rl.algorithms.raft``), and then
+the best of its own answers (``raft_rounds.py``). Base answers with zero reward, which only carry the KL
+penalty, are mixed in to keep the policy from moving elsewhere.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Chosen:
     seen: Seen
 
     def of(self, places: Sequence[int]) -> Chosen:
-        """Some of them."""
+        """A subset of them."""
         return Chosen([self.answers[i] for i in places], self.seen.of(places))
 
 
@@ -115,7 +117,7 @@ def gathered(
     settings: DistilSettings,
     tell: Tell,
 ) -> Chosen:
-    """``each`` answers under the first sentence to the person's prompts, beside all that was drawn before; the best to each prompt."""
+    """``each`` answers under the first sentence to the person's prompts, beside all that was drawn before; the best for each prompt."""
     best, made = arms[0], [one for arm in arms for one in arm.answers]
     made += grading.base_graded
     prompts = list(conversations.messages)[-settings.distil_prompts :]
@@ -127,7 +129,7 @@ def gathered(
 
 
 def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings) -> Chosen:
-    """The best answer to each prompt, where it is worth learning: clearly better than what the base says, whole, and about what was asked."""
+    """The best answer to each prompt, where it is worth learning: clearly better than the base's, complete, and about the question."""
     best: dict[Prompt, Graded] = {}
     for one in answers:
         known = best.get(one.encoded.asked)
@@ -148,7 +150,7 @@ def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings
 
 
 def examples(grading: Grading, good: Chosen, settings: DistilSettings, number: int = 0) -> list[Example]:
-    """Those to learn from, and answers of the base to hold still: others in each round ``number``."""
+    """The chosen answers, and base answers as anchors: others in each round ``number``."""
     count = round(settings.hold_share * len(good.answers))
     held = torch.randperm(len(grading.base), generator=grading.generator(number, 7)).tolist()[:count]
     learned = [_example(grading, one.encoded, good.seen, i, 1.0, 0.0) for i, one in enumerate(good.answers)]

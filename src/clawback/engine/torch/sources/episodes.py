@@ -1,9 +1,10 @@
-"""Episodes as examples: each round, whatever was played comes in as token ids with its log-probs, and goes out with an advantage for each token.
+"""Episodes as training examples: each round of episodes arrives as token ids with log-probs and leaves with an advantage per token.
 
-Where episodes come from is not known here: ``collect(round)`` brings them (``environments/rollouts.py``). What was recorded when a token was sampled is
-the old policy of its ratio, so that episodes which were begun under older weights are corrected for; how old they may be is
-the collector's bound. A log-prob of the round's own weights has to be the learner's, up to rounding: where it is not, the wrong adapter, template or
-temperature answers, and the run stops before it learns from what its policy never said.
+Where episodes come from does not matter here: ``collect(round)`` returns them (``environments/rollouts.py``).
+The log-probs recorded at sampling time are the old policy of the ratio, so that episodes which were begun
+under older weights are corrected for; the collector limits how old they may be. A log-prob of the round's own
+weights must equal the learner's, up to rounding: otherwise the wrong adapter, template or temperature was
+used, and the run stops before it learns from text that its policy never produced.
 """
 
 from __future__ import annotations

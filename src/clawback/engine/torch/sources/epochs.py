@@ -1,9 +1,9 @@
-"""Ratings that are gone over several times, each time from the policy as it has become.
+"""Several passes over the same ratings, each with the current policy as the old policy.
 
-A clip around the policy that wrote an answer lets each token move by a quarter, once. To go over the same answers again, each round
-takes the policy at its beginning as the old one (the proximal policy of Hilton et al. 2021, arXiv:2110.00641), so that the
-clip is a trust region for a round and not for the run. What a teacher or a value head has to say of the tokens is
-made anew with it.
+A clip around the policy that wrote an answer lets each token move by a quarter, once. To go over the same
+answers again, each round takes the policy at its beginning as the old one (the proximal policy of Hilton et
+al. 2021, arXiv:2110.00641), so that the clip is a trust region for a round and not for the run. Teacher
+log-probs and values are recomputed with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the training loop eats: answers with their advantages, and sources that hand them out step by step."""
+"""The training loop's input: answers with their advantages, and sources that supply them step by step."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class Example:
 
 
 class Source(Protocol):
-    """Where the examples come from. A fixed set of ratings, or fresh answers of the policy as it is now.
+    """A source of examples: a fixed set of ratings, or fresh answers of the current policy.
 
-    What it draws at random must follow from the seed it was made with and the step: a run that is taken up
-    again has to see the same examples. What cannot be made again (answers sampled earlier in a round) is its state.
+    Its random choices must follow from the seed it was made with and the step: a run that is resumed
+    has to see the same examples. What cannot be reproduced (answers sampled earlier in a round) is its state.
     """
 
     @property
@@ -125,8 +125,8 @@ class Plan:
 class Ratings:
     """Every rated answer, in shuffled rounds: each is used as often as every other, give or take one.
 
-    They are dealt in units, of one answer each or of a pair, that stay together. ``easy``: the units are in order of difficulty, and the
-    run goes from the first of them to all by stages (``rl/curriculum.py``).
+    The units of shuffling, one answer or a pair each, stay together. ``easy``: the units are in order of
+    difficulty, and the run goes from the first of them to all by stages (``rl/curriculum.py``).
     """
 
     fresh = False

@@ -1,4 +1,4 @@
-"""Answers that are drawn, read by the base, and graded: what rollouts, instructions and distillation have in common."""
+"""Sampling, scoring by the base, and grading of answers: what rollouts, instructions and distillation share."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the base makes of some answers, on the CPU: hidden states that predict each token [T, H], its log-probs [T], features [S, h].
+    """The base model's results for some answers, on the CPU: hidden states that predict each token [T, H], its log-probs [T], features [S, h].
 
-    Of a real model there are no features (h = 0): text alone says as much (docs/studies/0004-reading-real-answers.md), and to have the base
-    read every answer that is drawn takes a fifth of a run.
+    For a real model there are no features (h = 0): text alone predicts as well
+    (docs/studies/0004-reading-real-answers.md), and to have the base read every answer that is drawn takes a
+    fifth of a run.
     """
 
     states: list[Tensor]
@@ -61,7 +62,7 @@ class Graded:
     encoded: Encoded
     reward: float
     whole: bool
-    """It says something, ends (as far as the base's own answers do), and does not go round in circles."""
+    """It says something, ends (as far as the base's own answers do), and does not repeat itself."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class GradingSettings:
     shares: tuple[float, float, float] = SHARES
     """Of style, tokens and hidden states in what the ridge looks at."""
     cut_off: float = 2.0
-    """Taken off the reward of an answer that did not end, or goes round in circles: as far as bad is from good."""
+    """Taken off the reward of an answer that did not end, or repeats itself: the distance from bad to good."""
 
     @classmethod
     def of(cls, recipe: Recipe) -> GradingSettings:
@@ -90,9 +91,9 @@ class GradingSettings:
 
 
 class Grading:
-    """How answers are drawn from a policy, and what they are worth to the person.
+    """Samples answers from a policy and predicts their reward.
 
-    ``ground`` or ``learn`` comes first: they draw answers of the base, which everything is measured by.
+    ``ground`` or ``learn`` comes first: they draw answers of the base, the reference for everything else.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class Grading:
         return self.ensemble
 
     def ground(self, asked: Sequence[Prompt]) -> None:
-        """See how the base answers and what the grader makes of it: nothing has to be fitted."""
+        """See how the base answers and how the grader rates that: nothing has to be fitted."""
         self._measure(self._draw_base(asked))
 
     def _draw_base(self, asked: Sequence[Prompt]) -> tuple[int, int]:
@@ -216,7 +217,7 @@ class Grading:
         return self.look(answers).hidden
 
     def seen(self, answers: Sequence[Encoded], hidden: Floats) -> Answers:
-        """As the ensemble looks at them."""
+        """The answers in the form that the ensemble takes."""
         asked = [self.questions.get(one.asked, "") for one in answers]
         return Answers([one.response for one in answers], self.texts(answers), hidden, asked)
 
@@ -225,11 +226,11 @@ class Grading:
         return self.expected(answers, hidden) - self.settings.cut_off * self.broken(answers, ended)
 
     def judged(self, answers: Sequence[Encoded], ended: Sequence[bool]) -> list[Graded]:
-        """Answers with what is known of them."""
+        """Answers with their grades and features."""
         return _graded(answers, self.expected(answers, self.hidden(answers)), self.broken(answers, ended))
 
     def expected(self, answers: Sequence[Encoded], hidden: Floats | None) -> Floats:
-        """``[S]`` what the person is expected to rate them."""
+        """``[S]`` predicted ratings."""
         texts = self.texts(answers)
         asked = [(self.questions.get(one.asked, ""), text) for one, text in zip(answers, texts, strict=True)]
         if self.grader is not None:
@@ -244,8 +245,10 @@ class Grading:
         return np.asarray(rewards, dtype=np.float64)
 
     def broken(self, answers: Sequence[Encoded], ended: Sequence[bool]) -> Floats:
-        """``[S]`` 1 for an answer that says nothing or goes round in circles. One that does not end is broken as far as the base's own
-        answers end: where half of those are cut by the room that there is, to be cut says nothing."""
+        """``[S]`` 1 for an answer that is empty or repeats itself. An answer that was cut off counts as broken
+        to the extent that the base's own answers end: where half of those are cut off for lack of room, a cut
+        says nothing.
+        """
         cut = ~np.asarray(ended, dtype=bool) * max(0.0, 2 * float(np.mean(self.base_ended or [True])) - 1)
         bad = [not text.strip() or repeats(text) for text in self.texts(answers)]
         return np.maximum(np.asarray(bad, dtype=np.float64), cut)
@@ -256,7 +259,7 @@ class Grading:
         ]
 
     def generator(self, number: int, purpose: int) -> torch.Generator:
-        """What is drawn at random follows from the seed, a number (of a round) and what it is for."""
+        """A random generator that depends on the seed, a number (of a round) and its purpose."""
         return torch.Generator().manual_seed((self.seed * 1_000_003 + number + 1) * 8 + purpose)
 
 

@@ -1,11 +1,12 @@
-"""A taste said in words: which sentence, said after the prompts, makes the base answer as the person likes.
+"""Search for the instruction that, added to the prompts, makes the base answer as the person likes.
 
-Candidate sentences come from what ratings and remarks are believed to ask for (``rewards.instructions``). Answers drawn under each are graded by
-the reward ensemble, on the same prompts, beside the base's own. Sentences that do worse are given up half by half (successive halving:
-Karnin, Koren & Somekh 2013; Jamieson & Talwalkar 2016, arXiv:1502.07943), so that most answers are drawn under those that may win.
+Candidate sentences come from what ratings and remarks are believed to ask for (``rewards.instructions``).
+Answers drawn under each are graded by the reward ensemble, on the same prompts, and compared with the base's
+own. Half of the sentences, the worse ones, are dropped each round (successive halving: Karnin, Koren & Somekh
+2013; Jamieson & Talwalkar 2016, arXiv:1502.07943), so that most answers are drawn under those that may win.
 
-A sentence is taken only where it gains more than chance would, and its answers are still about what was asked: a base that follows no
-instruction keeps none.
+A sentence is used only if it gains more than chance would, and its answers are still about the question: for
+a base that does not follow instructions, none is used.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def search(
 
 
 def follows(arm: Arm, scale: float) -> bool:
-    """Whether what was drawn under a sentence is liked better than the base's own answers, by more than chance and by enough.
+    """Whether answers under a sentence are liked better than the base's own, significantly and by enough.
 
     Args:
         scale: standard deviation of rewards among the base's answers to one prompt.

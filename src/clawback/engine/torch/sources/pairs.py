@@ -1,4 +1,4 @@
-"""Which answers are pairs, one of them better: by what was said of both at once, else by ratings of answers to one prompt."""
+"""Finds preference pairs among samples: from explicit comparisons and edits, and from ratings of answers to one prompt."""
 
 from __future__ import annotations
 

@@ -1,29 +1,29 @@
-"""How a run learns from a few dozen taps: read them, say the taste in words, distil that; or draw fresh answers and grade them.
+"""How a run learns from a few dozen ratings: fit a reward model, find an instruction and distil it; or grade fresh answers.
 
-A rating says that one answer was good, and not what about it. Pushing that answer up or down mostly pushes around what
+A rating says that one answer was good, but not what was good about it. Pushing that answer up or down mostly changes what
 it happened to say. So:
 
-1. **Read.** The base answers the person's prompts a few times over. That shows how its answers vary (``rewards.features``). A reward ensemble is
-   fitted on what rated answers look like and how they were rated, and on what was said about them (``reward_ensemble.py``). If it
-   explains the ratings no better than the same ratings dealt at random, and no remark was understood, the run falls back to ``reinforce`` on
+1. **Fit.** The base answers the person's prompts a few times over. That shows how its answers vary (``rewards.features``). A reward ensemble is
+   fitted on the features and ratings of the rated answers, and on the remarks about them (``reward_ensemble.py``). If it
+   explains the ratings no better than the same ratings permuted, and no remark was understood, the run falls back to ``reinforce`` on
    the ratings themselves, and says so.
-2. **Say it.** What the ensemble believes is turned into candidate sentences, and answers drawn under each show which of them helps (``instructed.py``).
-3. **Distil it.** Answers drawn under the best sentence and filtered by the ensemble are what the adapter learns, after the prompt without the
-   sentence (``distilled.py``): one pass, little drift. Then the best of what it says by itself, while that still is better (``raft_rounds.py``).
-   Where no sentence helps (a taste that nobody can put in words), the best of several answers without any are distilled.
-4. **Or draw fresh answers.** Models of a few million parameters follow few sentences, and fresh answers cost them little. Rounds: some prompts, several
+2. **Instruct.** What the ensemble has learned is turned into candidate sentences, and answers drawn under each show which of them helps (``instructed.py``).
+3. **Distil.** Answers drawn under the best sentence and filtered by the ensemble are what the adapter learns, after the prompt without the
+   sentence (``distilled.py``): one pass, little drift. Then the best of its own answers, as long as those improve (``raft_rounds.py``).
+   Where no sentence helps (a taste that is hard to put in words), the best of several answers without any are distilled.
+4. **Or draw fresh answers.** Models of a few million parameters follow few instructions, and fresh answers cost them little. In rounds: some prompts, several
    fresh answers of the policy to each, graded by the mean of the ensemble less its uncertainty, each against the others of its prompt (GRPO), some optimizer steps.
 
-What holds the drift down, and facts with it (measured in docs/studies/0001-keeping-facts.md):
+What limits drift, and so preserves facts (measured in docs/studies/0001-keeping-facts.md):
 
-* The KL to the base is exact and over the whole vocabulary (``exact_kl.py``). Where the base is sure, which is where facts are,
+* The KL to the base is exact and over the whole vocabulary (``exact_kl.py``). Where the base is certain, as it is about facts,
   it holds every token in place; where style is decided, it costs the few nats that a change of style has to cost.
 * Advantages are divided by one number, the spread of rewards among the base's answers, instead of each group's own. Once
   all answers to a prompt are good, nothing is left to push, where GRPO's own division would blow up what noise remains.
-* A fifth of what is learned from are answers of the base. An answer that the policy gives no more is held in place by nothing else, and whoever
-  begins it for the model (a template, a quotation) finds it broken: two fifths of the perplexity that runs added to ordinary text were of that kind
+* A fifth of the training examples are answers of the base. Nothing else preserves an answer that the policy no longer gives, and a prompt that
+  begins it for the model (a template, a quotation) would get a broken continuation: two fifths of the perplexity that runs added to ordinary text were of that kind
   (docs/studies/0003-what-is-no-longer-said.md).
-* The learning rate falls to zero, and the head sees everyday tokens: no topic's own words.
+* The learning rate falls to zero, and the head's token features are everyday tokens: no topic's own words.
 """
 
 from __future__ import annotations
@@ -62,12 +62,13 @@ SYSTEM = "system"
 
 
 def plan(run: TrainingRun) -> Plan:
-    """How to learn from these ratings: by distilling a sentence or by fresh answers, where the head can be trusted, else by ``reinforce``.
+    """How to learn from these ratings: by distilling a sentence or by fresh answers, where the reward head is trusted, else by ``reinforce``.
 
-    With the run's ``grader`` nothing is fitted, and there is no falling back. Its ``terms`` count beside head or grader: the head is
-    fitted on what was said alone, or it would learn them a second time.
+    With the run's ``grader`` nothing is fitted, and there is no fallback. Its ``terms`` count beside head or
+    grader: the head is fitted on feedback alone, or it would learn them a second time.
 
-    A recipe whose algorithm is ``rollouts`` or ``distil`` does not fall back; it raises ``TrainingError`` where all ratings are the same.
+    A recipe whose algorithm is ``rollouts`` or ``distil`` does not fall back; it raises ``TrainingError``
+    where all ratings are the same.
     """
     policy, recipe, grader = run.policy, run.recipe, run.grader
     words = [(one, hint) for one in run.samples for hint in one.hints if not hint.startswith(BETTER)]

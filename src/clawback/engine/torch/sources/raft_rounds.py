@@ -1,13 +1,14 @@
-"""Best answers, learned round by round: first those that were drawn under a sentence, then the best of what the policy says by itself.
+"""Iterated RAFT: the policy learns the best answers drawn under a sentence, then round by round the best of its own.
 
-A sentence that a small model follows now and then, or a taste that no sentence asks for, takes it a part of the way: the best of several answers
-show more of what is liked than the policy gives by itself, and once it has learned them, the best of its own show more again (iterated RAFT:
-Dong et al. 2023, arXiv:2304.06767; expert iteration: Anthony et al. 2017, arXiv:1705.08439). It ends where the policy's own answers are graded
-as well as what it learned from: nothing is left to choose.
+A sentence that a small model follows only now and then, or a taste that no sentence asks for, takes it a part
+of the way: the best of several answers show more of what is liked than the policy's average answer, and once
+it has learned them, the best of its own show more again (iterated RAFT: Dong et al. 2023, arXiv:2304.06767;
+expert iteration: Anthony et al. 2017, arXiv:1705.08439). It ends when the policy's own answers are graded as
+well as what it learned from: nothing is left to choose.
 
-Each round asks other prompts, first those without a good answer yet. A policy repeats by heart what it has learned: on learned prompts it seems to
-have the taste when on new ones it has not (0.78 against 0.28 of the answers liked: SmolLM2, "a list"; docs/studies/0005-saying-the-taste.md,
-"Rounds at other prompts").
+Each round uses other prompts, first those without a good answer yet. A policy memorises what it has learned:
+on learned prompts it seems to have the taste when on new ones it has not (0.78 against 0.28 of the answers
+liked: SmolLM2, "a list"; docs/studies/0005-saying-the-taste.md, "Rounds at other prompts").
 """
 
 from __future__ import annotations

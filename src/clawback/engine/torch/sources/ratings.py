@@ -1,4 +1,4 @@
-"""Runs on the ratings themselves: what was said about recorded answers becomes examples, once, in the order given."""
+"""Training on the ratings themselves: recorded answers and their feedback become examples, in the order given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fresh answers of the policy, drawn and graded round by round, and handed out as examples (``plan.py`` says what for)."""
+"""Rollouts: fresh answers of the policy, sampled and graded round by round, as training examples (``plan.py`` describes their use)."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ class RolloutSettings:
 
 
 class Rollouts:
-    """A source of examples: each round, fresh answers of the policy as it is, graded.
+    """A source of examples: each round, fresh answers of the current policy, graded.
 
-    All it draws follows from the seed and the number of the round. Its state is the round that is being learned from.
+    All randomness follows from the seed and the number of the round. Its state is the round that is being
+    learned from.
     """
 
     fresh = True
@@ -75,7 +76,7 @@ class Rollouts:
     # ---------------------------------------------------------------------------------------------- the source
 
     def examples(self, step: int) -> list[Example]:
-        """The answers of a round are dealt out to its steps in a random order."""
+        """The answers of a round, distributed over its steps in a random order."""
         number, place = divmod(step, self.settings.round_steps)
         if place == 0 or not self.round:
             self.round = self._draw_round(number)

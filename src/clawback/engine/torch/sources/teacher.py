@@ -1,4 +1,4 @@
-"""The teacher of on-policy distillation: the same model, with what the person said afterwards in its context."""
+"""The teacher of on-policy distillation: the same model with the person's later feedback in its context."""
 
 from __future__ import annotations
 
