@@ -44,7 +44,7 @@ ROOT = Path(__file__).parent.parent
 DATA = ROOT.parent / "shared" / "data" / "alpaca-eval-rated.jsonl"
 TESTED_MODELS, PROMPT_BLOCKS, TESTED_BLOCKS = 4, 5, 2
 RIDGE = 300.0
-READ = 256
+READ = 192
 """Tokens of an answer that a larger model reads."""
 
 
