@@ -8,6 +8,13 @@ import torch
 # Models this small gain nothing from a second thread, and lose much to waiting for it on a busy machine.
 torch.set_num_threads(1)
 
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Every test draws the same numbers on every machine and in any order."""
+    torch.manual_seed(0)
+
+
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
