@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from clawback import engine
 from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.scoring.attention import Layout
 from clawback.engine.torch.scoring.logprobs import Scorer, _agree
 from clawback.engine.types import GREEDY, Sampling
 
@@ -77,6 +80,74 @@ def test_every_way_and_every_size_of_piece_gives_the_same(folders, family, packe
         assert sorted(i for piece in pieces for i in piece) == list(range(9))
         with torch.no_grad():
             torch.testing.assert_close(scorer(encoded).logprobs, expected.detach(), atol=1e-5, rtol=1e-5)
+
+
+def kin(seed=0):
+    """Three answers to one long prompt, two that begin like one of them, one of an other prompt with the same system message, and a stranger."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def some(count):
+        return tuple(torch.randint(3, 384, (count,), generator=generator).tolist())
+
+    system, answer = some(40), some(70)
+    prompt = system + some(33)
+    made = [Encoded(prompt, some(n)) for n in (5, 1, 40)]
+    made += [Encoded(prompt, answer), Encoded(prompt, answer[:66] + some(9)), Encoded(prompt, answer)]
+    made += [Encoded(system + some(3), some(12)), Encoded(some(9), some(80))]
+    return [made[i] for i in torch.randperm(len(made), generator=generator).tolist()]
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "mamba"])
+def test_a_common_beginning_goes_through_once_and_gives_the_same(folders, family):
+    policy = stirred(folders(family))
+    policy.sampling = Sampling(0.8)
+    lora = [p for p in policy.model.parameters() if p.requires_grad]
+    scorer, encoded = policy.scorer, kin()
+    assert scorer.shares
+    read = []
+    hook = scorer._body.register_forward_pre_hook(
+        lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
+    scored = scorer(encoded)
+    hook.remove()
+    assert sum(read) < 0.6 * sum(len(one.prompt) + len(one.response) for one in encoded)
+    expected, _ = naive(policy.model, encoded, 0.8)
+    torch.testing.assert_close(scored.logprobs, expected, atol=1e-5, rtol=1e-5)
+    weight = torch.randn(len(expected), generator=torch.Generator().manual_seed(2))
+    ours = torch.autograd.grad((scored.logprobs * weight).sum(), lora)
+    theirs = torch.autograd.grad((expected * weight).sum(), lora)
+    scale = max(float(g.abs().max()) for g in theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-5 * max(1.0, scale), rtol=1e-4)
+
+
+def test_a_common_beginning_in_16_bits(folders):
+    """Attention in one piece: as near to itself in float32 as without sharing."""
+    exact, rough = (engine.load(str(folders("qwen3")), dtype=d) for d in ("float32", "bfloat16"))
+    encoded, gradients = kin(), {}
+    for name, policy in (("exact", exact), ("shared", rough), ("apart", rough)):
+        weight = policy.model.get_input_embeddings().weight.requires_grad_()
+        policy.scorer.shares = name == "shared"
+        (gradients[name],) = torch.autograd.grad(policy.scorer(encoded).logprobs.sum(), weight)
+    far = {n: float((gradients[n].float() - gradients["exact"]).norm()) for n in ("shared", "apart")}
+    assert far["shared"] < 1.5 * far["apart"]
+    assert far["apart"] < 0.1 * float(gradients["exact"].norm())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 140), st.integers(1, 40)), min_size=1, max_size=12)
+)
+def test_a_layout_has_every_token_of_every_sequence(drawn):
+    stems = [tuple(range(stem, stem + 140)) for stem in range(3)]
+    rows = [(*stems[stem][:kept], *range(1000, 1000 + own)) for stem, kept, own in drawn]
+    for share in (True, False):
+        layout = Layout.of(rows, share)
+        flat = [token for row, shared in zip(rows, layout.shared, strict=True) for token in row[shared:]]
+        assert len(flat) == sum(layout.new)
+        assert min(layout.new) > 0
+        assert [tuple(flat[i] for i in places) for places in layout.places()] == rows
+        assert share or not any(layout.shared)
 
 
 def test_the_reference_is_the_model_without_its_adapter(folders):

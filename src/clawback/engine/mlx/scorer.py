@@ -46,7 +46,7 @@ class MlxScorer(Scorer):
         """Nothing to find out: ``body.take`` compared the states, and rows are padded."""
         self.packed, self.fused_head = False, True
 
-    def states(self, encoded: Sequence[Encoded]) -> Tensor:
+    def states(self, encoded: Sequence[Encoded], *, share: bool = True) -> Tensor:  # noqa: ARG002 — nothing is shared
         lengths = [len(one.prompt) + len(one.response) - 1 for one in encoded]
         ids = np.zeros((len(encoded), max(lengths)), dtype=np.int32)
         wanted = np.zeros(ids.shape, dtype=bool)

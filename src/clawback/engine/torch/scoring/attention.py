@@ -1,9 +1,12 @@
 """Attention over a packed batch: many sequences in one row, each attending to itself alone.
 
-Registered with transformers under the name ``PACKED``. The lengths of the sequences are passed as a keyword
-of the model's forward, ``packed_lengths``, which transformers hands down to the attention function of every
+Registered with transformers under the name ``PACKED``. Where the sequences are in the row is passed as a keyword
+of the model's forward, ``packed_layout``, which transformers hands down to the attention function of every
 layer. A model family that does not hand it down, or needs a feature that is not implemented here, raises
 ``Unsupported``; the caller then uses padded batches.
+
+A beginning that a sequence has in common with the one before it (a system message, the prompt of several answers) is
+in the row once. Its states are the same for both, and its gradient is the sum of theirs, so that nothing is approximated.
 
 Dense layers never see padding this way, and a mask of [T, T] is never made: there is one causal call per
 sequence, whose cost is the sum of squared lengths instead of the square of the sum.
@@ -15,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -35,6 +37,46 @@ class Unsupported(Exception):
     """This model's attention cannot be computed packed."""
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Which sequences are in a packed row."""
+
+    lengths: tuple[int, ...]
+    """Tokens of each, those of its shared beginning included."""
+    shared: tuple[int, ...]
+    """First tokens of each that are those of the sequence before it: multiples of ``_ROUND``, fewer than it has."""
+
+    @classmethod
+    def of(cls, sequences: Sequence[tuple[int, ...]], share: bool) -> Layout:
+        """The layout of token sequences in the order given."""
+        pairs = zip(((), *sequences), sequences, strict=False)
+        shared = tuple(common(before, one) if share else 0 for before, one in pairs)
+        return cls(tuple(map(len, sequences)), shared)
+
+    @property
+    def new(self) -> tuple[int, ...]:
+        """Tokens of each that are in the row for it alone, or for it first."""
+        return tuple(n - s for n, s in zip(self.lengths, self.shared, strict=True))
+
+    def places(self) -> list[list[int]]:
+        """Where in the row the tokens of each sequence are."""
+        found: list[list[int]] = []
+        start = 0
+        for shared, new in zip(self.shared, self.new, strict=True):
+            before = found[-1][:shared] if shared else []
+            found.append([*before, *range(start, start + new)])
+            start += new
+        return found
+
+
+def common(before: tuple[int, ...], one: tuple[int, ...]) -> int:
+    """Tokens of the beginning that two sequences share, rounded down, and never the whole of the second."""
+    count = 0
+    while count + _ROUND < len(one) and (before[count : count + _ROUND] == one[count : count + _ROUND]):
+        count += _ROUND
+    return count
+
+
 def packed_attention(
     module: nn.Module,
     query: Tensor,
@@ -42,7 +84,7 @@ def packed_attention(
     value: Tensor,
     attention_mask: Tensor | None,  # noqa: ARG001 — part of the signature
     *,
-    packed_lengths: Sequence[int] | None = None,
+    packed_layout: Layout | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
@@ -54,25 +96,47 @@ def packed_attention(
 
     ``attention_mask`` is the caller's dummy and is not read. Grouped heads and Gemma's soft cap are honoured; learned sinks, and sequences longer than a sliding window, are not.
     """
-    if packed_lengths is None or s_aux is not None or dropout or query.shape[0] != 1:
+    if packed_layout is None or s_aux is not None or dropout or query.shape[0] != 1:
         raise Unsupported(type(module).__name__)
-    lengths = list(packed_lengths)
-    if sliding_window is not None and max(lengths) > sliding_window:
-        raise Unsupported(f"{max(lengths)} tokens in a window of {sliding_window}")
+    longest = max(packed_layout.lengths)
+    if sliding_window is not None and longest > sliding_window:
+        raise Unsupported(f"{longest} tokens in a window of {sliding_window}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if softcap is None and max(lengths) <= whole_limit(query):
-        return _Whole.apply(query, key, value, packing(tuple(lengths)), scale), None  # type: ignore[no-untyped-call]
+    if softcap is None and longest <= whole_limit(query):
+        return _Whole.apply(query, key, value, packing(packed_layout), scale), None  # type: ignore[no-untyped-call]
     grouped = query.shape[1] != key.shape[1]
     outputs = []
-    for q, k, v in zip(query.split(lengths, 2), key.split(lengths, 2), value.split(lengths, 2), strict=True):
+    for q, k, v in _apart(query, key, value, packed_layout):
         if softcap is not None:
             out = _capped(q, k, v, scale, softcap)
-        else:
+        elif q.shape[2] == k.shape[2]:
             out = scaled_dot_product_attention(
                 q, k, v, is_causal=q.shape[2] > 1, scale=scale, enable_gqa=grouped
             )
+        else:
+            seen = ~_future(q.shape[2], k.shape[2], q.device)
+            out = scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale, enable_gqa=grouped)
         outputs.append(out.transpose(1, 2))
     return torch.cat(outputs, 1), None
+
+
+def _apart(
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """For each sequence the queries of its new tokens, and the keys and values of all of its tokens."""
+    if any(layout.shared):
+        places = torch.tensor([i for row in layout.places() for i in row], device=key.device)
+        key, value = key.index_select(2, places), value.index_select(2, places)
+    lengths = list(layout.lengths)
+    yield from zip(
+        query.split(list(layout.new), 2), key.split(lengths, 2), value.split(lengths, 2), strict=True
+    )
+
+
+def _future(new: int, all_of_it: int, device: torch.device) -> Tensor:
+    """[new, all] bool: what the last ``new`` tokens of a sequence do not see."""
+    ahead = torch.ones(new, all_of_it, dtype=torch.bool, device=device)
+    return ahead.triu_(1 + all_of_it - new)
 
 
 @dataclass(frozen=True)
@@ -80,6 +144,9 @@ class _Group:
     """Sequences of like length in a packed row, and how they lie side by side in a block [sequences, width]."""
 
     width: int
+    """New tokens of the longest, rounded up."""
+    shared: int
+    """Tokens before those that are shared with an earlier sequence."""
     count: int
     spread: Tensor
     """[count · width] position in the row for each place of the block; padding repeats a position that is there."""
@@ -87,26 +154,32 @@ class _Group:
     """[tokens] the same positions without padding."""
     places: Tensor
     """[tokens] where each of them is in the block."""
+    key_spread: Tensor
+    """[count · (shared + width)] as ``spread``, for the block of keys."""
+    key_rows: Tensor
+    key_places: Tensor
 
 
 @lru_cache(maxsize=64)
-def packing(lengths: tuple[int, ...]) -> tuple[_Group, ...]:
+def packing(layout: Layout) -> tuple[_Group, ...]:
     """Sequences by length, rounded up to a multiple of ``_ROUND``."""
-    starts = [0, *accumulate(lengths)]
-    groups: dict[int, list[int]] = {}
-    for index, length in enumerate(lengths):
-        groups.setdefault(-(-length // _ROUND) * _ROUND, []).append(index)
+    groups: dict[tuple[int, int], list[list[int]]] = {}
+    for row, shared, new in zip(layout.places(), layout.shared, layout.new, strict=True):
+        groups.setdefault((shared, -(-new // _ROUND) * _ROUND), []).append(row)
     result = []
-    for width, members in sorted(groups.items()):
-        first = torch.tensor([starts[i] for i in members])[:, None]
-        sizes = torch.tensor([lengths[i] for i in members])[:, None]
-        column = torch.arange(width)[None]
-        spread = first + torch.minimum(column, sizes - 1)
-        inside = (column < sizes).flatten()
-        result.append(
-            _Group(width, len(members), spread.flatten(), spread.flatten()[inside], inside.nonzero()[:, 0])
-        )
+    for (shared, width), rows in sorted(groups.items(), key=lambda item: item[0]):
+        queries = _block([row[shared:] for row in rows], width)
+        keys = queries if not shared else _block(rows, shared + width)
+        result.append(_Group(width, shared, len(rows), *queries, *keys))
     return tuple(result)
+
+
+def _block(rows: Sequence[Sequence[int]], width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Positions padded to a width, the same without padding, and where in the block those are."""
+    spread = torch.tensor([[*row, *[row[-1]] * (width - len(row))] for row in rows])
+    sizes = torch.tensor([len(row) for row in rows])[:, None]
+    inside = (torch.arange(width)[None] < sizes).flatten()
+    return spread.flatten(), spread.flatten()[inside], inside.nonzero()[:, 0]
 
 
 class _Whole(torch.autograd.Function):
@@ -127,13 +200,16 @@ class _Whole(torch.autograd.Function):
         out = torch.empty_like(flat[0], memory_format=torch.contiguous_format)
         saved: list[Tensor] = []
         for group in groups:
-            q, k, v = (_blocks(x, group, key.shape[1]) for x in flat)
-            future = torch.full((group.width, group.width), -torch.inf).triu_(1)
-            logits = torch.bmm(q, k.transpose(1, 2)).view(-1, group.width, group.width).float()
-            weights = (
-                logits.mul_(scaling).add_(future).softmax(-1).to(q.dtype).view(*q.shape[:2], group.width)
+            whole = group.shared + group.width
+            q = _by_head(flat[0].index_select(0, group.spread), group.count, key.shape[1])
+            k, v = (
+                _by_head(x.index_select(0, group.key_spread), group.count, key.shape[1]) for x in flat[1:]
             )
-            _unblock(torch.bmm(weights, v), group, out)
+            future = torch.full((group.width, whole), -torch.inf).triu_(1 + group.shared)
+            logits = torch.bmm(q, k.transpose(1, 2)).view(-1, group.width, whole).float()
+            weights = logits.mul_(scaling).add_(future).softmax(-1).to(q.dtype).view(*q.shape[:2], whole)
+            given = _by_token(torch.bmm(weights, v), group.count, query.shape[1])
+            out.index_copy_(0, group.rows, given.index_select(0, group.places))
             saved += [q, k, v, weights]
         ctx.save_for_backward(*saved)
         ctx.groups, ctx.scaling = groups, scaling
@@ -143,40 +219,42 @@ class _Whole(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad = grads[0][0]  # [T, heads, D]
-        results = [grad.new_empty(shape) for shape in ctx.shapes]
+        heads, shared = ctx.shapes[0][1], ctx.shapes[1][1]
+        for_queries = grad.new_empty(ctx.shapes[0])
+        # What several sequences share is a sum of as many parts, which 16 bits would round each time.
+        several = any(group.shared for group in ctx.groups)
+        summed = torch.float32 if several else grad.dtype
+        for_keys, for_values = (torch.zeros(shape, dtype=summed) for shape in ctx.shapes[1:])
         for index, group in enumerate(ctx.groups):
             q, k, v, weights = ctx.saved_tensors[4 * index : 4 * index + 4]
             block = grad.new_zeros(group.count * group.width, *grad.shape[1:])
             block.index_copy_(0, group.places, grad.index_select(0, group.rows))
-            g = _by_head(block, group, ctx.shapes[1][1])
+            g = _by_head(block, group.count, shared)
             back = torch.bmm(g, v.transpose(1, 2))
             back = torch._softmax_backward_data(back, weights, -1, weights.dtype).mul_(ctx.scaling)
-            _unblock(torch.bmm(back, k), group, results[0])
-            _unblock(torch.bmm(back.transpose(1, 2), q), group, results[1])
-            _unblock(torch.bmm(weights.transpose(1, 2), g), group, results[2])
+            part = _by_token(torch.bmm(back, k), group.count, heads)
+            for_queries.index_copy_(0, group.rows, part.index_select(0, group.places))
+            for result, parts in (
+                (for_keys, torch.bmm(back.transpose(1, 2), q)),
+                (for_values, torch.bmm(weights.transpose(1, 2), g)),
+            ):
+                part = _by_token(parts, group.count, shared).index_select(0, group.key_places)
+                put = result.index_add_ if several else result.index_copy_
+                put(0, group.key_rows, part.to(summed))
+        results = (for_queries, for_keys.to(grad.dtype), for_values.to(grad.dtype))
         q_grad, k_grad, v_grad = (x.transpose(0, 1)[None] for x in results)
         return q_grad, k_grad, v_grad, None, None
 
 
-def _blocks(x: Tensor, group: _Group, shared: int) -> Tensor:
-    """[T, heads, D] → [sequences · kv heads, repeats · width, D]."""
-    return _by_head(x.index_select(0, group.spread), group, shared)
-
-
-def _by_head(x: Tensor, group: _Group, shared: int) -> Tensor:
+def _by_head(x: Tensor, count: int, shared: int) -> Tensor:
     """[sequences · width, heads, D] → [sequences · kv heads, repeats · width, D]."""
-    return (
-        x.view(group.count, group.width, *x.shape[1:])
-        .transpose(1, 2)
-        .reshape(group.count * shared, -1, x.shape[2])
-    )
+    return x.view(count, -1, *x.shape[1:]).transpose(1, 2).reshape(count * shared, -1, x.shape[2])
 
 
-def _unblock(x: Tensor, group: _Group, out: Tensor) -> None:
-    """[sequences · kv heads, repeats · width, D] into the rows of out [T, heads, D], without the padding."""
-    heads, width = out.shape[1:]
-    flat = x.view(group.count, heads, group.width, width).transpose(1, 2).reshape(-1, heads, width)
-    out.index_copy_(0, group.rows, flat.index_select(0, group.places))
+def _by_token(x: Tensor, count: int, heads: int) -> Tensor:
+    """[sequences · kv heads, repeats · width, D] → [sequences · width, heads, D]."""
+    flat = x.view(count, heads, -1, x.shape[2])
+    return flat.transpose(1, 2).reshape(-1, heads, x.shape[2])
 
 
 def whole_limit(query: Tensor) -> int:
@@ -190,8 +268,7 @@ def _capped(q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float) -> 
     k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
     logits = q @ k.transpose(2, 3) * scaling
     logits = softcap * torch.tanh(logits / softcap)
-    future = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu_(1)
-    logits = logits.masked_fill(future, -torch.inf)
+    logits = logits.masked_fill(_future(q.shape[2], k.shape[2], q.device), -torch.inf)
     return logits.softmax(-1, dtype=torch.float32).to(q.dtype) @ v
 
 

@@ -2,7 +2,8 @@
 
 A ``Scorer`` uses the fastest way that the model provably supports:
 
-* **packed**: all sequences end to end in one row, attention within each (``attention.py``). No padding anywhere.
+* **packed**: all sequences end to end in one row, attention within each (``attention.py``). No padding anywhere, and a beginning
+  that several have in common goes through the model once.
 * **padded**: sequences of similar length together, padded on the right, through the model's own attention. Works
   with any causal LM; also used for sequences longer than a sliding window.
 * Either way the decoder's body runs first and the LM head sees response positions only, in tiles (``lm_head.py``). A head
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.scoring.attention import Unsupported, configs_of, engaged
+from clawback.engine.torch.scoring.attention import Layout, Unsupported, common, configs_of, engaged
 from clawback.engine.torch.scoring.exact_kl import divergence
 from clawback.engine.torch.scoring.lm_head import Head, logprobs
 
@@ -34,6 +35,8 @@ MICRO_TOKENS = 2048
 _ROWS = 64
 """Rows of a packed batch on a CPU come in multiples of this. oneDNN compiles code for each new shape of a product and keeps it:
 half a millisecond and half a megabyte each, twenty shapes a layer, and no two batches would have the same."""
+_WORTH = 0.1
+"""Share of the tokens that has to be saved for sequences to be ordered by their beginnings and not by length."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class Scorer:
         self._dtype = self._causal.get_output_embeddings().weight.dtype
         self._window = _window(self._causal.config)
         self.packed = False
+        self.shares = False
+        """Common beginnings go through the model once, where it is packed."""
         self.fused_head = True
         self._probe()
         self.temperature = temperature
@@ -120,24 +125,37 @@ class Scorer:
         with engaged(self._configs) if self.packed and not _sees(encoded) else nullcontext():
             yield
 
-    def pieces(self, encoded: Sequence[Encoded], together: int = 1) -> list[list[int]]:
+    def pieces(self, encoded: Sequence[Encoded], together: int = 1, *, share: bool = True) -> list[list[int]]:
         """Indices of sequences that fit into one pass each. Sequences of like length go together, so that
-        padding, where it is needed, is short. A sequence is never cut, and with ``together`` each two (three, …) that
-        follow each other stay in one pass."""
-        sizes = [_tokens(one) for one in encoded]
-        units = [list(range(i, min(i + together, len(sizes)))) for i in range(0, len(sizes), together)]
-        units.sort(key=lambda unit: (max(sizes[i] for i in unit), unit))
+        padding, where it is needed, is short; those with much of a beginning in common follow each other. A sequence is never cut,
+        and with ``together`` each two (three, …) that follow each other stay in one pass.
+
+        Args:
+            share: what is common to several counts once, as in ``states``.
+        """
+        rows = [_row(one) for one in encoded]
+        longest = max(map(len, rows), default=0)
+        share = share and self.packed and self.shares and longest <= self._window and not _sees(encoded)
+        units = [list(range(i, min(i + together, len(rows)))) for i in range(0, len(rows), together)]
+        units.sort(key=lambda unit: (max(len(rows[i]) for i in unit), unit))
+        if share:
+            alike = sorted(units, key=lambda unit: ([rows[i] for i in unit], unit))
+            by_length, by_beginning = (_new([rows[i] for u in some for i in u]) for some in (units, alike))
+            if by_length - by_beginning > _WORTH * by_length:
+                units = alike
         result: list[list[int]] = []
         used = 0
         for unit in units:
-            tokens = sum(sizes[i] for i in unit)
-            rows = len(unit) + (len(result[-1]) if result else 0)
-            cost = used + tokens if self.packed else max(sizes[i] for i in unit) * rows
-            if not result or cost > self.micro_tokens:
-                result.append([])
-                used = 0
-            result[-1] += unit
-            used += tokens
+            own = [rows[i] for i in unit]
+            last = rows[result[-1][-1]] if result else ()
+            used += _new(own, last) if share else sum(map(len, own))
+            piece = [*(result[-1] if result else []), *unit]
+            cost = used if self.packed else max(len(rows[i]) for i in piece) * len(piece)
+            if result and cost <= self.micro_tokens:
+                result[-1] += unit
+            else:
+                result.append(unit)
+                used = _new(own) if share else sum(map(len, own))
         return result
 
     def hidden(self, encoded: Sequence[Encoded], *, of_response: bool = False) -> Tensor:
@@ -189,10 +207,13 @@ class Scorer:
         spread = -(logits.detach().exp() * logits.detach()).sum(-1) if entropy else None
         return Scored(chosen, lengths, spread)
 
-    def states(self, encoded: Sequence[Encoded]) -> Tensor:
-        """[N, H] hidden states from which the response tokens are predicted, of one of ``pieces``."""
+    def states(self, encoded: Sequence[Encoded], *, share: bool = True) -> Tensor:
+        """[N, H] hidden states from which the response tokens are predicted, of one of ``pieces``.
+
+        Without ``share`` each token of each sequence goes through the layers, in order: for those who look at them there.
+        """
         if self.packed and max(map(_tokens, encoded)) <= self._window and not _sees(encoded):
-            return self._packed(encoded)
+            return self._packed(encoded, share and self.shares)
         return self._rows(encoded, self._body)
 
     def _rows(self, encoded: Sequence[Encoded], through: Any) -> Tensor:
@@ -212,21 +233,22 @@ class Scorer:
         ]
         return out[0, len(one.prompt) - 1 :]
 
-    def _packed(self, encoded: Sequence[Encoded]) -> Tensor:
-        lengths = tuple(map(_tokens, encoded))
-        ids: list[int] = []
-        positions: list[int] = []
-        wanted: list[int] = []
-        start = 0
-        for one, length in zip(encoded, lengths, strict=True):
-            ids += [*one.prompt, *one.response[:-1]]
-            positions += range(length)
-            wanted += range(start + len(one.prompt) - 1, start + length)
-            start += length
-        if spare := self._spare(start):
+    def _packed(self, encoded: Sequence[Encoded], share: bool) -> Tensor:
+        rows = [_row(one) for one in encoded]
+        layout = Layout.of(rows, share)
+        ids = [token for row, shared in zip(rows, layout.shared, strict=True) for token in row[shared:]]
+        positions = [
+            i for n, shared in zip(layout.lengths, layout.shared, strict=True) for i in range(shared, n)
+        ]
+        wanted = [
+            place
+            for one, places in zip(encoded, layout.places(), strict=True)
+            for place in places[len(one.prompt) - 1 :][: len(one.response)]
+        ]
+        if spare := self._spare(len(ids)):
             ids += [0] * spare
             positions += range(spare)
-            lengths = (*lengths, spare)
+            layout = Layout((*layout.lengths, spare), (*layout.shared, 0))
         device = self.device
         with engaged(self._configs):
             states: Tensor = self._body(
@@ -234,7 +256,7 @@ class Scorer:
                 position_ids=torch.tensor([positions], device=device),
                 # Four dimensions: transformers takes such a mask as ready-made and builds none of [T, T].
                 attention_mask=torch.zeros(1, 1, 1, 1, device=device),
-                packed_lengths=lengths,
+                packed_layout=layout,
                 use_cache=False,
             )[0]
         return states[0, torch.tensor(wanted, device=device)]
@@ -271,9 +293,27 @@ class Scorer:
             self.packed, self.fused_head = packed, fused
             try:
                 if _agree(self._score(encoded, False).logprobs, expected, self._dtype):
+                    self.shares = packed and self._sharing_agrees()
                     return
             except (Unsupported, TypeError, ValueError, AttributeError, RuntimeError, IndexError, KeyError):
                 continue
+
+    def _sharing_agrees(self) -> bool:
+        """Whether two answers to one prompt are scored alike with the prompt read once and twice."""
+        count = self._causal.config.get_text_config().vocab_size
+        ids = torch.randint(0, count, (48,), generator=torch.Generator().manual_seed(1)).tolist()
+        both = [Encoded(tuple(ids[:36]), tuple(response)) for response in (ids[36:42], ids[42:])]
+        if max(map(_tokens, both)) > self._window:
+            return False
+        try:
+            once, twice = (self.states(both, share=share) for share in (True, False))
+        except (Unsupported, TypeError, ValueError, AttributeError, RuntimeError, IndexError, KeyError):
+            return False
+        targets = torch.tensor(ids[36:], device=self.device)
+        if not self.fused_head:
+            return torch.allclose(once.float(), twice.float(), rtol=0.05, atol=1e-3)
+        values = [logprobs(self.head, states, targets)[0] for states in (once, twice)]
+        return _agree(values[0], values[1], self._dtype)
 
     def _stock(self, one: Encoded) -> Tensor:
         ids = torch.tensor([[*one.prompt, *one.response]], device=self.device)
@@ -284,9 +324,19 @@ class Scorer:
         return logits[start - 1 : -1].gather(1, ids[0, start:, None])[:, 0]
 
 
+def _row(one: Encoded) -> tuple[int, ...]:
+    """The tokens that have to go in: the last response token predicts nothing."""
+    return (*one.prompt, *one.response[:-1])
+
+
 def _tokens(one: Encoded) -> int:
-    """Tokens that have to go in: the last response token predicts nothing."""
+    """How many those are."""
     return len(one.prompt) + len(one.response) - 1
+
+
+def _new(rows: Sequence[tuple[int, ...]], last: tuple[int, ...] = ()) -> int:
+    """Tokens of a pass over these that no sequence before has, which the one after ``last`` is the first of."""
+    return sum(len(row) - common(before, row) for before, row in zip((last, *rows), rows, strict=False))
 
 
 def _sees(encoded: Sequence[Encoded]) -> bool:

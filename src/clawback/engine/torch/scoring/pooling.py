@@ -61,8 +61,8 @@ def read(scorer: Scorer, encoded: Sequence[Encoded], depths: Sequence[float] = D
             Encoded((*one.prompt, *one.response, 0)[:1], (*one.prompt, *one.response, 0)[1:])
             for one in encoded
         ]
-        for piece in scorer.pieces(whole):
-            scorer.states([whole[i] for i in piece])
+        for piece in scorer.pieces(whole, share=False):
+            scorer.states([whole[i] for i in piece], share=False)
             lengths = [len(whole[i].response) for i in piece]
             parts = [_apart(states, lengths) for states in seen]
             for place, i in enumerate(piece):
