@@ -85,8 +85,9 @@ def rollback(version: str | None, as_json: bool) -> None:
     with open_store() as store:
         before = store.live().number
         number = None if version is None else named_version(store, version).number
+        again = "" if number and store.version(number).status != "retired" else " again"
         now = registry.rollback(store, current_home(), number)
-    emit(asdict(now) | {"before": before}, f"Version {now.number} is live again (it was {before}).", as_json)
+    emit(asdict(now) | {"before": before}, f"Version {now.number} is live{again} (it was {before}).", as_json)
 
 
 @click.command()

@@ -156,7 +156,7 @@ def decide(evidence: Evidence, settings: Gate, looks: int = MOST_LOOKS) -> Decis
     what = "better than the live version"
     if evidence.folded:
         what = "above half of the prompt's gain"
-    sure = f"{what} with probability {shown(probability)} ({settings.confidence:.2f} is needed)"
+    sure = f"{what} with probability {shown(probability)} ({settings.confidence:g} is needed)"
     if probability >= settings.confidence:
         return Decision(True, probability, (sure, *pieces))
     if probability >= HOPELESS and looks < MOST_LOOKS and settings.more_ratings:
