@@ -13,12 +13,14 @@ import statistics
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks import _blackjack, _gym_tasks
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "agents"))
+AGENTS = Path(__file__).parents[1] / "examples" / "agents"
+sys.path.insert(0, str(AGENTS))
 RESULTS = Path("bench-results")
 
 SQUARES = tuple(f"{row}{column}" for row in "abcd" for column in range(1, 5))
@@ -62,9 +64,17 @@ GAMES: dict[str, dict[str, Any]] = {
         "rounds": 12, "groups": 24, "turns": 1, "tokens": 8, "held_out": 24,
         "passes": 2,
     },
+    "functions": {
+        "env": "bfcl:simple_python", "base": "smollm2", "shots": "3", "optimum": 1.0,
+        "rounds": 10, "groups": 16, "size": 8, "turns": 1, "tokens": 64, "held_out": 80,
+    },
+    "buttons": {
+        "env": "miniwob:click-button?turns=1", "base": "smollm2", "shots": str(AGENTS / "clicks.jsonl"), "optimum": 1.0,
+        "rounds": 10, "groups": 16, "size": 8, "turns": 1, "tokens": 12, "held_out": 100,
+    },
 }  # fmt: skip
 """``seen``, ``acts``: the words of a tiny model of the game's own; without them it is the embedded model as it ships. ``folder``: writes the game's
-tasks there; what stands at the same place of ``seen`` and ``acts`` belongs together. ``passes``: over the episodes of a round. ``worth``: what a policy is worth without chance."""
+tasks there; ``base``: a real model, and ``shots``: the worked examples that it is shown; ``size``: tries at a task, held against each other; what stands at the same place of ``seen`` and ``acts`` belongs together. ``passes``: over the episodes of a round. ``worth``: what a policy is worth without chance."""
 
 
 def environment(name: str) -> str:
@@ -82,7 +92,7 @@ def model(name: str) -> str:
 
     game = GAMES[name]
     if "seen" not in game:
-        return "embedded"
+        return str(game.get("base", "embedded"))
     RESULTS.mkdir(exist_ok=True)
     folder = RESULTS / f"gym-model-{name}"
     if "folder" not in game:
@@ -129,10 +139,11 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
 
     game = GAMES[name]
     policy = engine.load(model(name))
-    policy.sampling = Sampling(1.0)
-    worlds = find(environment(name), game.get("agent"), seed=seed)
+    policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0) if "base" in game else Sampling(1.0)
+    worlds = find(environment(name), game.get("agent"), seed=seed, shots=game.get("shots", ""))
     play = Play(together=64, max_turns=game["turns"], max_tokens=game["tokens"])
-    overrides = {"passes": game.get("passes", 1)} | overrides
+    size = game.get("size", 1)
+    overrides = {"passes": game.get("passes", 1), "estimator": "group" if size > 1 else "gae"} | overrides
     made = {k: v for k, v in overrides.items() if k in ("learning_rate", "kl")}
     rest = {k: v for k, v in overrides.items() if k not in made}
     recipe = engine.episode_recipe(policy.info, "balanced", made, rounds=rounds or game["rounds"], **rest)
@@ -150,7 +161,7 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
                 print(told["text"], file=sys.stderr)
 
         worth = [game["worth"](policy)] if "worth" in game else []
-        collector = Collector(rollouts, Dealing(worlds.tasks("train"), seed, game["groups"]))
+        collector = Collector(rollouts, Dealing(worlds.tasks("train"), seed, game["groups"], size))
         engine.train_episodes(
             policy, collector, recipe, seed=seed, out=Path(folder), about={}, on_progress=follow
         )
@@ -166,7 +177,7 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
         "held_out": held,
         "unparsable": sum(e.unparsable for e in after),
         "curve": curve,
-        "episodes": len(curve) * game["groups"],
+        "episodes": len(curve) * game["groups"] * size,
         "cpu_seconds": time.process_time() - begun,
     }
 

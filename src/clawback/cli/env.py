@@ -49,6 +49,12 @@ _TOKENS = click.option("--max-tokens", type=click.IntRange(1), help="Longest rep
 _SEED = click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="The same seed, the same worlds."
 )
+_SHOTS = click.option(
+    "--shots",
+    default="",
+    metavar="N|FILE",
+    help="Worked examples before each task: N that the environment solves, or a JSONL file's.",
+)
 _TURNS = click.option(
     "--turns", default=64, show_default=True, type=click.IntRange(1), help="Replies of an episode at most."
 )
@@ -159,9 +165,18 @@ def validate(name: str, split: Split, count: int, seed: int, as_json: bool) -> N
 @_TOKENS
 @_SEED
 @_TURNS
+@_SHOTS
 @json_option
 def run(
-    name: str, which: str | None, split: Split, who: str, seed: int, turns: int, as_json: bool, **how: Any
+    name: str,
+    which: str | None,
+    split: Split,
+    who: str,
+    seed: int,
+    turns: int,
+    shots: str,
+    as_json: bool,
+    **how: Any,
 ) -> None:
     """Play one episode and show it. Nothing is learned from it.
 
@@ -169,9 +184,10 @@ def run(
     clawback env run gymnasium:FrozenLake-v1?is_slippery=false --policy reference
     clawback env run tools:shop --task test/buy/1 --policy live
     """
-    from clawback.environments import play, registry
+    from clawback.environments import play
+    from clawback.environments.find import find
 
-    environments = registry.find(name)
+    environments = find(name, shots=shots)
     task = _task(environments, split, which)
     player = _player(who, environments, **how)
 
@@ -208,6 +224,7 @@ def run(
 @_TOKENS
 @_SEED
 @_TURNS
+@_SHOTS
 @click.option(
     "--output", type=click.Path(dir_okay=False, writable=True), help="Write the episodes here (JSON lines)."
 )
@@ -221,6 +238,7 @@ def eval_(
     who: str,
     seed: int,
     turns: int,
+    shots: str,
     output: str | None,
     as_json: bool,
     **how: Any,
@@ -232,9 +250,10 @@ def eval_(
     clawback env eval gymnasium:Blackjack-v1 --policy my_bot.py:act
     """
     from clawback.cli.train import progress_bar
-    from clawback.environments import play, registry
+    from clawback.environments import play
+    from clawback.environments.find import find
 
-    environments = registry.find(name)
+    environments = find(name, shots=shots)
     tasks = _tasks(environments, split, episodes)
     player = _player(who, environments, **how)
     with progress_bar(quiet=as_json) as follow:

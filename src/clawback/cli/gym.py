@@ -68,6 +68,12 @@ if TYPE_CHECKING:
 @click.option(
     "--ratings", is_flag=True, help="Learn from your ratings in the same run, and be judged by both."
 )
+@click.option(
+    "--shots",
+    default="",
+    metavar="N|FILE",
+    help="Worked examples before each task: N that the environment solves, or a JSONL file's.",
+)
 @click.option("--draw", default="", metavar="URL", help="A vLLM that draws the replies (docs/hosted.md).")
 @click.option(
     "--set",
@@ -109,6 +115,7 @@ def gym(
     clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000
     clawback gym tools:shop --group 8 --set estimator=group
     clawback gym my_tasks:Colours
+    clawback gym bfcl:simple_python --shots 3 --group 8 --set estimator=group
     clawback gym tools:shop --ratings
     clawback gym tools:shop --num-samples 10
     clawback gym tools:shop --draw http://127.0.0.1:8000

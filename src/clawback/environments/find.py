@@ -6,13 +6,18 @@ from typing import Any
 
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentSet
+from clawback.environments.shots import FewShot
 from clawback.environments.worlds import loaded
 from clawback.errors import MissingExtra, UsageError
 
 
-def find(task: str, agent: str | None = None, *, seed: int = 0) -> EnvironmentSet:
-    """Raises ``UsageError`` for a name that nobody provides, ``MissingExtra`` where Gymnasium is needed and not installed."""
-    return registry.find(task) if agent is None else _of_agent(task, agent, seed)
+def find(task: str, agent: str | None = None, *, seed: int = 0, shots: str = "") -> EnvironmentSet:
+    """Raises ``UsageError`` for a name that nobody provides, ``MissingExtra`` where Gymnasium is needed and not installed.
+
+    ``shots``: how many worked examples each task begins with, or a file of them (``FewShot``).
+    """
+    found = registry.find(task) if agent is None else _of_agent(task, agent, seed)
+    return FewShot(found, shots, seed) if shots else found
 
 
 def _of_agent(task: str, agent: str, seed: int) -> EnvironmentSet:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clawback import config, release, store
+from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
@@ -39,6 +40,11 @@ class Wish:
     """Address of a vLLM that draws the replies; "": this process does."""
     ratings: bool = False
     """Learn from the person's ratings in the same steps, and be judged by them too."""
+    shots: str = ""
+    """Worked examples before each task: how many, or a file of them."""
+
+    def worlds(self, seed: int) -> EnvironmentSet:
+        return find(self.task, self.agent, seed=seed, shots=self.shots)
 
     @property
     def rounds(self) -> int:
@@ -59,7 +65,7 @@ def samples(home: Home, wish: Wish, count: int, *, seed: int | None = None) -> l
     home.create()
     settings = config.load(home.config)
     seed = settings.training.seed if seed is None else seed
-    worlds = find(wish.task, wish.agent, seed=seed)
+    worlds = wish.worlds(seed)
     with store.connect(home.database) as db:
         policy = release.load(home, db.live(), settings)
     policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)

@@ -18,7 +18,6 @@ from clawback import feedback, release, store
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import Verdict, compare, evaluate, orders
-from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import Busy, NotFound, Stopped, UsageError
 from clawback.jobs import checks, inputs
@@ -112,7 +111,7 @@ class _Job(RunJob):
         if resume is not None:
             wish = self.taken_up(resume)
             seed = self.db.run(resume).seed
-        worlds = worlds or find(wish.task, wish.agent, seed=seed)
+        worlds = worlds or wish.worlds(seed)
         run, policy = self.begin(wish, seed, overrides, preset, resume is not None)
         with self.entered(run):
             version, before, after = self.version(run, policy, worlds, wish)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from clawback import engine
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sampling.conversations import Conversations, Turn
 from clawback.engine.types import GREEDY, Sampling
+
+
+@pytest.fixture(scope="module")
+def tiny(folders):
+    return engine.load(str(folders("llama")))
 
 
 def talk(policy, many, *, keep=True, sampling=None, rounds=3, together=True):
@@ -103,3 +110,29 @@ def test_what_new_conversations_begin_with_alike_is_read_once(folders):
     [_, drawn] = drawer.draw([goes_on, late])
     assert drawer.read - 46 <= 3
     assert drawn.ids == Conversations(policy, sampling=Sampling(1.0)).draw([late])[0].ids
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from([9, 20]), min_size=1, max_size=3), min_size=2, max_size=8),
+    st.integers(0, 3),
+)
+def test_tries_at_one_task_read_it_once(tiny, paths, late):
+    """Ids that branch at each element of a path, some of them the beginning of others, some the same; the last ones begin while the others are under way."""
+    rules = list(range(5, 20))
+    ids = [
+        [*rules, *(100 * depth + step + i for depth, step in enumerate(path) for i in range(12))]
+        for path in paths
+    ]
+    turns = [Turn(i, one, i, 3) for i, one in enumerate(ids)]
+    drawer = Conversations(tiny, sampling=Sampling(1.0))
+    split = max(1, len(turns) - late)
+    said = [*drawer.draw(turns[:split]), *(drawer.draw(turns[split:]) if late else [])]
+    alone = [Conversations(tiny, sampling=Sampling(1.0), keep=False).draw([one])[0] for one in turns]
+    assert [one.ids for one in said] == [one.ids for one in alone]
+    if (
+        not late
+    ):  # all at once: each token that differs from what another one begins with, and the last one of each
+        beginnings = {tuple(one[:end]) for one in ids for end in range(1, len(one))}
+        assert drawer.read == len(beginnings) + len(turns)
+    assert drawer.read + drawer.reused == sum(map(len, ids))

@@ -168,11 +168,16 @@ def python_calls(written: str) -> list[Call] | None:
         return None
 
 
-HOW = (
-    "You can call these tools. To call one, write a line\n"
+FORM = (
+    "To call one, write a line\n"
     '<tool_call>{"name": "…", "arguments": {…}}</tool_call>\n'
     "and nothing after the last of them; the results come back to you."
 )
+
+
+def listed(tools: Sequence[Tool]) -> str:
+    """Tools in words, a line each."""
+    return "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
 
 
 def in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
@@ -183,8 +188,7 @@ def in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message
     made = [_in_words(each) for each in messages]
     if not tools:
         return made
-    listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
-    told = f"{HOW}\n{listed}"
+    told = f"You can call these tools. {FORM}\n{listed(tools)}"
     if made and made[0]["role"] == "system":
         return [{"role": "system", "content": f"{made[0]['content']}\n\n{told}"}, *made[1:]]
     return [{"role": "system", "content": told}, *made]

@@ -2,8 +2,8 @@
 
 A conversation has a slot. Its next turn reads only what is new since the last one: the observation, not the
 history. While turns are drawn, their conversations occupy the first slots, so that a step is one pass over
-adjacent rows; a row that ends changes places with the last active one. A prefix that new conversations share
-(a system message, the rules of a game) is read once and copied. What a conversation says follows from its own
+adjacent rows; a row that ends changes places with the last active one. Prefixes that new conversations share
+(a system message, the rules of a game, a task that several try) are read once and copied. What a conversation says follows from its own
 seed (up to rounding in the model), not from its neighbours.
 
 Models that the lean decoder does not support (``decoder_choice.fits``) use their own forward pass, and read
@@ -12,8 +12,9 @@ everything anew each turn.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -144,55 +145,75 @@ class Conversations:
         assert self._decoder is not None
         assert self._cache is not None
         fresh = [i for i, turn in enumerate(turns) if not self.keep or not self._held.get(turn.key)]
-        shared = self._share(turns, fresh) if self.keep else 0
+        shared = self._share(turns, fresh) if self.keep and fresh else dict.fromkeys(fresh, 0)
         starts = []
         for i, turn in enumerate(turns):
-            held = self._held.get(turn.key, []) if self.keep else []
-            known = shared if i in fresh else _common(held, turn.ids)
+            known = shared[i] if i in shared else _common(self._held[turn.key], turn.ids)
             starts.append(min(known, len(turn.ids) - 1))
         for turn in turns:
             self._held[turn.key] = list(turn.ids)
         self.reused += sum(starts)
-        pieces = [turn.ids[start:] for turn, start in zip(turns, starts, strict=True)]
-        self.read += sum(map(len, pieces))
+        return torch.stack(
+            self._read_on(
+                [
+                    (i, start, turn.ids[start:])
+                    for i, (turn, start) in enumerate(zip(turns, starts, strict=True))
+                ]
+            )
+        )
+
+    def _read_on(self, pieces: Sequence[tuple[int, int, Sequence[int]]]) -> list[Tensor]:
+        """Read (slot, start, ids) each, into the cache: [vocabulary] logits after each."""
+        assert self._decoder is not None
+        assert self._cache is not None
+        self.read += sum(len(ids) for _, _, ids in pieces)
         # Pieces of like length go together, as padding is computed too.
-        order = sorted(range(len(turns)), key=lambda i: (len(pieces[i]), i))
-        logits: list[Tensor] = [torch.empty(0)] * len(turns)
+        order = sorted(range(len(pieces)), key=lambda i: (len(pieces[i][2]), i))
+        logits: list[Tensor] = [torch.empty(0)] * len(pieces)
         while order:
-            take = max(1, min(len(order), READ_TOKENS // len(pieces[order[-1]])))
+            take = max(1, min(len(order), READ_TOKENS // len(pieces[order[-1]][2])))
             some, order = order[-take:], order[:-take]
-            slots = torch.tensor(some, device=self.policy.device)
+            slots, starts, ids = zip(*(pieces[i] for i in some), strict=True)
             got = self._decoder.read_on(
-                [pieces[i] for i in some], [starts[i] for i in some], self._cache, slots
+                list(ids), list(starts), self._cache, torch.tensor(slots, device=self.policy.device)
             )
             for i, row in zip(some, got, strict=True):
                 logits[i] = row
-        return torch.stack(logits)
+        return logits
 
-    def _share(self, turns: Sequence[Turn], fresh: Sequence[int]) -> int:
-        """Put what the new conversations among ``turns`` begin with alike into their slots: how many tokens. From a conversation that has
-        read it already, else it is read in the first of them."""
-        assert self._decoder is not None
-        assert self._cache is not None
-        if not fresh:
-            return 0
-        ids = [list(turns[i].ids) for i in fresh]
-        # The first and the last in order differ no later than any two others.
-        first, last = min(ids), max(ids)
-        alike = first[: min(_common(first, last), min(map(len, ids)) - 1)]
+    def _share(self, turns: Sequence[Turn], fresh: Sequence[int]) -> dict[int, int]:
+        """Put what new conversations begin with alike into their slots, and say of each how many tokens it has got: what all of them share from
+        one that has read it already, the rest read in the first of those that share it (tries at one task share the task)."""
+        ids = {i: list(turns[i].ids) for i in fresh}
+        order = sorted(fresh, key=ids.__getitem__)
+        known = self._donated(order, ids[order[0]][: _alike([ids[i] for i in order])])
+        begun = dict.fromkeys(fresh, known)
+        groups = [order] if len(order) > 1 else []
+        while groups:
+            readings: list[tuple[int, int, list[int]]] = []
+            copies: list[tuple[int, int]] = []
+            smaller: list[list[int]] = []
+            for some in groups:
+                start, end = begun[some[0]], _alike([ids[i] for i in some])
+                if end - start >= _WORTH_SHARING:
+                    readings.append((some[0], start, ids[some[0]][start:end]))
+                    copies += [(some[0], i) for i in some[1:]]
+                    begun |= dict.fromkeys(some, end)
+                    self.reused -= end - start
+                smaller += _parted(some, ids, end)
+            if readings:
+                self._read_on(readings)
+                self._move(copies, max(begun.values()))
+            groups = smaller
+        return begun
+
+    def _donated(self, slots: Sequence[int], alike: Sequence[int]) -> int:
+        """Copy the longest beginning of ``alike`` that a conversation holds into the slots: its tokens, 0 for none worth it."""
         donors = [(_common(held, alike), key) for key, held in self._held.items() if key in self._slots]
         known, donor = max(donors, key=lambda one: one[0], default=(0, None))
         if known < _WORTH_SHARING:
-            known = 0
-        if known:
-            self._move([(self._slots[donor], i) for i in fresh], known)
-        if len(fresh) > 1 and len(alike) - known >= _WORTH_SHARING:
-            slot = torch.tensor([fresh[0]], device=self.policy.device)
-            self._decoder.read_on([alike[known:]], [known], self._cache, slot)
-            self.read += len(alike) - known
-            self.reused -= len(alike) - known
-            self._move([(fresh[0], i) for i in fresh[1:]], len(alike))
-            known = len(alike)
+            return 0
+        self._move([(self._slots[donor], i) for i in slots], known)
         return known
 
     def _write(
@@ -272,6 +293,21 @@ def _chance(turn: Turn, sampling: Sampling, most: int = 0) -> Tensor:
     first = torch.rand(count, generator=generator)
     again = torch.rand(count, generator=generator) if sampling.truncates else torch.zeros(count)
     return torch.stack([first, again])
+
+
+def _alike(ordered: Sequence[Sequence[int]]) -> int:
+    """How many tokens all of these sequences, in order, begin with alike, one of each left to be read. The first and the last differ no later than any two others."""
+    return min(_common(ordered[0], ordered[-1]), min(map(len, ordered)) - 1)
+
+
+def _parted(some: Sequence[int], ids: Mapping[int, Sequence[int]], end: int) -> list[list[int]]:
+    """Those of ``some`` that go on alike behind ``end``, where they are not all of it; one that ends there goes on with nobody."""
+
+    def next_of(i: int) -> tuple[int, bool]:
+        return ids[i][end], len(ids[i]) == end + 1
+
+    parts = [list(part) for _, part in groupby(some, key=next_of)]
+    return [part for part in parts if 1 < len(part) < len(some)]
 
 
 def _common(held: Sequence[int], ids: Sequence[int]) -> int:

@@ -141,8 +141,13 @@ class Episodes:
             self.round = self._begin(number)
         turn, place = divmod(place, self.settings.round_steps)
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + number) * 31 + turn)
-        order = torch.randperm(len(self.round), generator=generator)
-        parts = order.tensor_split(self.settings.round_steps)
+        order = torch.randperm(len(self.round), generator=generator).tolist()
+        # Sequences that begin alike (tries at one task) are in one step, where what they share is computed once.
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for i in order:
+            alike.setdefault(self.round[i].encoded.prompt, []).append(i)
+        order = [i for some in alike.values() for i in some]
+        parts = torch.tensor(order).tensor_split(self.settings.round_steps)
         return [self.round[int(i)] for i in parts[place]] or self.round[:1]
 
     @torch.no_grad()
