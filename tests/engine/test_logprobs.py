@@ -241,3 +241,21 @@ def test_a_greedy_policy_has_the_log_probs_of_temperature_one(folders):
     expected = policy.scorer(encoded).logprobs
     policy.sampling = GREEDY
     torch.testing.assert_close(policy.scorer(encoded).logprobs, expected)
+
+
+def test_tries_at_a_long_prompt_stay_together_though_it_is_longer_than_a_piece(folders):
+    """Apart, the prompt would be computed again for each of them. Two prompts are two pieces, and strangers keep to the limit."""
+    policy = stirred(folders("llama"))
+    scorer = Scorer(policy.model, micro_tokens=64)
+    rng = torch.Generator().manual_seed(4)
+
+    def some(count):
+        return tuple(torch.randint(3, 384, (count,), generator=rng).tolist())
+
+    prompts = [some(96), some(96)]
+    encoded = [Encoded(prompt, some(6)) for prompt in prompts for _ in range(8)]
+    pieces = scorer.pieces(encoded)
+    assert sorted(map(sorted, pieces)) == [list(range(8)), list(range(8, 16))]
+    alone = [Encoded(some(20), some(10)) for _ in range(8)]
+    assert all(len(piece) <= 2 for piece in scorer.pieces(alone))
+    assert all(len(piece) == 1 for piece in scorer.pieces(encoded, share=False))

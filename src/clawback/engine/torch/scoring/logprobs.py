@@ -148,10 +148,14 @@ class Scorer:
         for unit in units:
             own = [rows[i] for i in unit]
             last = rows[result[-1][-1]] if result else ()
-            used += _new(own, last) if share else sum(map(len, own))
+            whole = sum(map(len, own))
+            new = _new(own, last) if share else whole
+            used += new
             piece = [*(result[-1] if result else []), *unit]
             cost = used if self.packed else max(len(rows[i]) for i in piece) * len(piece)
-            if result and cost <= self.micro_tokens:
+            # What shares most of itself goes along beyond the limit: apart, a long beginning would be computed again for it.
+            most = self.micro_tokens + (longest if 2 * new <= whole else 0)
+            if result and cost <= most:
                 result[-1] += unit
             else:
                 result.append(unit)
