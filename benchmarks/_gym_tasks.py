@@ -202,3 +202,105 @@ def _commit(root: Path, words: str) -> None:
 
 def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+# ---- tools: a house that does what it is told
+
+HOUSE = """
+class House:
+    \"\"\"What is set, by place.\"\"\"
+
+    def __init__(self):
+        self.set = {}
+
+    def state(self):
+        return self.set
+
+    def set_light(self, room: str, percent: int) -> str:
+        \"\"\"Set how bright the light of a room is.
+
+        Args:
+            room: the room
+            percent: 0 is off, 100 as bright as it can be
+        \"\"\"
+        return self._now(f"light {room}", percent)
+
+    def set_heating(self, room: str, degrees: int) -> str:
+        \"\"\"Set how warm a room is to be.
+
+        Args:
+            room: the room
+            degrees: in Celsius
+        \"\"\"
+        return self._now(f"heating {room}", degrees)
+
+    def play(self, room: str, music: str) -> str:
+        \"\"\"Play music in a room.
+
+        Args:
+            room: the room
+            music: what is to be heard
+        \"\"\"
+        return self._now(f"music {room}", music)
+
+    def lock(self, door: str) -> str:
+        \"\"\"Lock a door.
+
+        Args:
+            door: which door
+        \"\"\"
+        return self._now(f"door {door}", "locked")
+
+    def start_timer(self, minutes: int, label: str) -> str:
+        \"\"\"Ring after some minutes.
+
+        Args:
+            minutes: how many
+            label: what for
+        \"\"\"
+        return self._now(f"timer {label}", minutes)
+
+    def _now(self, what, value):
+        self.set[what] = value
+        return "done"
+"""
+ROOMS = ("kitchen", "bedroom", "bathroom", "cellar", "office", "hall", "attic", "garage")
+MUSIC = ("jazz", "Mozart", "rock", "piano music", "bird song", "the news")
+DOORS = ("front", "back", "garage", "cellar", "balcony", "garden")
+LABELS = ("eggs", "tea", "bread", "laundry", "meeting", "pasta")
+REQUESTS = {
+    "set_light": ("Dim the light in the {room} to {percent} percent.", "Make the {room} light {percent} % bright.", "Set the lamp of the {room} to {percent}."),
+    "set_heating": ("Heat the {room} to {degrees} degrees.", "I want {degrees} degrees in the {room}.", "The {room} should be {degrees} degrees warm."),
+    "play": ("Play {music} in the {room}.", "I would like to hear {music} in the {room}.", "Put {music} on in the {room}."),
+    "lock": ("Lock the {door} door.", "Please lock the {door} door.", "Make sure that nobody comes in by the {door} door."),
+    "start_timer": ("Set a timer of {minutes} minutes for the {label}.", "Remind me of the {label} in {minutes} minutes.", "The {label} will be ready in {minutes} minutes."),
+}  # fmt: skip
+
+
+def house(root: Path, count: int = 600) -> Path:
+    """A TOML file of tools and requests; ``clawback gym tools:FILE`` takes it as it is."""
+    if root.is_dir():
+        return root
+    rng = random.Random(1)
+    beside = root.with_name(root.name + ".new")
+    beside.mkdir(parents=True)
+    rows: dict[str, str] = {}
+    while len(rows) < count:
+        values = {
+            "room": rng.choice(ROOMS), "music": rng.choice(MUSIC), "door": rng.choice(DOORS), "label": rng.choice(LABELS),
+            "percent": rng.randrange(0, 101, 5), "degrees": rng.randrange(12, 27), "minutes": rng.randrange(2, 60),
+        }  # fmt: skip
+        name = rng.choice(sorted(REQUESTS))
+        text = rng.choice(REQUESTS[name])
+        arguments = {key: value for key, value in values.items() if f"{{{key}}}" in text}
+        asked = text.format(**values)
+        rows[asked] = json.dumps(
+            {"id": str(len(rows)), "prompt": asked, "actions": [{"name": name, "arguments": arguments}]}
+        )
+    (beside / "rows.jsonl").write_text("\n".join(rows.values()) + "\n")
+    (beside / "house.py").write_text(HOUSE)
+    (beside / "house.toml").write_text(
+        'name = "house"\nsystem = "You run a house with the tools you have."\nturns = 2\nobject = "house.py:House"\nreward = "end-state"\nrows = "rows.jsonl"\n'
+    )
+    beside.rename(root)
+    return root

@@ -13,7 +13,6 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +62,10 @@ GAMES: dict[str, dict[str, Any]] = {
         "seen": _gym_tasks.repository_seen(), "acts": _gym_tasks.repository_actions(), "shown": _gym_tasks.repository_shown,
         "rounds": 12, "groups": 24, "turns": 1, "tokens": 8, "held_out": 24,
         "passes": 2,
+    },
+    "house": {
+        "env": "tools:{folder}/house.toml", "folder": _gym_tasks.house, "base": "smollm2", "shots": "3", "optimum": 1.0,
+        "rounds": 10, "groups": 16, "size": 8, "turns": 2, "tokens": 48, "held_out": 100,
     },
     "functions": {
         "env": "bfcl:simple_python", "base": "smollm2", "shots": "3", "optimum": 1.0,
@@ -143,7 +146,7 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
 
     game = GAMES[name]
     policy = engine.load(model(name))
-    policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0) if "base" in game else Sampling(1.0)
+    policy.sampling = Sampling(1.0)
     worlds = find(environment(name), game.get("agent"), seed=seed, shots=game.get("shots", ""))
     play = Play(together=64, max_turns=game["turns"], max_tokens=game["tokens"])
     size = game.get("size", 1)
