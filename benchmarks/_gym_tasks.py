@@ -300,7 +300,7 @@ def house(root: Path, count: int = 600) -> Path:
     (beside / "rows.jsonl").write_text("\n".join(rows.values()) + "\n")
     (beside / "house.py").write_text(HOUSE)
     (beside / "house.toml").write_text(
-        'name = "house"\nsystem = "You run a house with the tools you have."\nturns = 2\nobject = "house.py:House"\nreward = "end-state"\nrows = "rows.jsonl"\n'
+        'name = "house"\nsystem = "You run a house with the tools you have."\nturns = 1\nobject = "house.py:House"\nreward = "end-state"\nrows = "rows.jsonl"\n'
     )
     beside.rename(root)
     return root

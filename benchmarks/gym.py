@@ -65,7 +65,7 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "house": {
         "env": "tools:{folder}/house.toml", "folder": _gym_tasks.house, "base": "smollm2", "shots": "3", "optimum": 1.0,
-        "rounds": 10, "groups": 16, "size": 8, "turns": 2, "tokens": 48, "held_out": 100,
+        "rounds": 12, "groups": 16, "size": 8, "turns": 1, "tokens": 40, "held_out": 100,
     },
     "functions": {
         "env": "bfcl:simple_python", "base": "smollm2", "shots": "3", "optimum": 1.0,
