@@ -75,6 +75,14 @@ GAMES: dict[str, dict[str, Any]] = {
         "env": "textarena:Secretary-v0", "base": "smollm2", "shots": str(AGENTS / "secretary.jsonl"), "optimum": 0.639,
         "rounds": 10, "groups": 16, "size": 8, "turns": 8, "tokens": 8, "held_out": 200,
     },
+    "fields": {
+        "env": "miniwob:focus-text-2?turns=1", "base": "smollm2", "shots": str(AGENTS / "clicks.jsonl"), "optimum": 1.0,
+        "rounds": 10, "groups": 16, "size": 8, "turns": 1, "tokens": 12, "held_out": 100,
+    },
+    "widgets": {
+        "env": "miniwob:click-widget?turns=1", "base": "smollm2", "shots": str(AGENTS / "clicks.jsonl"), "optimum": 1.0,
+        "rounds": 10, "groups": 16, "size": 8, "turns": 1, "tokens": 12, "held_out": 100,
+    },
     "buttons": {
         "env": "miniwob:click-button?turns=1", "base": "smollm2", "shots": str(AGENTS / "clicks.jsonl"), "optimum": 1.0,
         "rounds": 10, "groups": 16, "size": 8, "turns": 1, "tokens": 12, "held_out": 100,

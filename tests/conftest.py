@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -16,6 +17,11 @@ from clawback.records import Turn
 
 settings.register_profile("patient", deadline=None)  # a busy machine is no defect
 settings.load_profile("patient")
+
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # What a shell runs in the background ignores Ctrl-C, and so would every process that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from clawback.paths import Home
 from clawback.serve import hooks
 
 SEQUENCES = int(os.environ.get("CLAWBACK_SEQUENCES", "40"))
-"""The issue asks for 1,000: ``CLAWBACK_SEQUENCES=1000``."""
+"""A long run: ``CLAWBACK_SEQUENCES=1000``."""
 
 
 @dataclass

@@ -34,9 +34,19 @@ async def start(home: Home, world: Any, token: str, *before: str) -> asyncio.sub
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_it_runs_in_the_foreground_until_it_is_told_to_end(
-    home: Home, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+@pytest.mark.parametrize("before", [signal.default_int_handler, signal.SIG_IGN])
+def test_it_runs_until_it_is_told_to_end(
+    home: Home, monkeypatch: pytest.MonkeyPatch, how: signal.Signals, before: Any
 ) -> None:
+    """In the foreground, and as a background job of a shell, for which SIGINT is ignored."""
+    former = signal.signal(signal.SIGINT, before)
+    try:
+        _runs_until(home, monkeypatch, how)
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def _runs_until(home: Home, monkeypatch: pytest.MonkeyPatch, how: signal.Signals) -> None:
     async def whole() -> None:
         async with asyncio.timeout(SECONDS), fake_telegram.world(monkeypatch) as world:
             bot = await start(home, world, TOKEN)

@@ -27,6 +27,8 @@ def run(home: Home, name: str) -> None:
     tokens = channels.take_tokens(settings, platform)
     write_log(tokens.values())
     if threading.current_thread() is threading.main_thread():
+        # A shell starts background jobs with SIGINT ignored, and asyncio would then hear of neither signal.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     desk = Desk(home, name, settings, platform.LIMIT)
     asyncio.run(platform.run(desk, settings, tokens))
