@@ -50,18 +50,19 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "hands": {
         "env": "Blackjack-v1", "agent": "hands:HandsAgent", "optimum": _blackjack.best(), "seen": HANDS, "acts": ("stand", "hit"),
-        "rounds": 100, "groups": 256, "turns": 12, "tokens": 4, "held_out": 2000, "worth": _blackjack.of_model,
+        "rounds": 400, "groups": 256, "turns": 12, "tokens": 4, "held_out": 2000, "worth": _blackjack.of_model,
+        "settings": {"kl": 0.03, "lam": 0, "memory": 16384, "decay": True},
     },
     "terminal": {
         "env": "terminal:{folder}?turns=1", "folder": _gym_tasks.terminal, "optimum": 1.0, "seen": _gym_tasks.terminal_seen(),
         "acts": _gym_tasks.terminal_actions(), "shown": _gym_tasks.terminal_shown, "rounds": 16, "groups": 32, "turns": 1, "tokens": 8, "held_out": 32,
-        "passes": 2,
+        "settings": {"passes": 2},
     },
     "repository": {
         "env": "repository:{folder}/rows.jsonl?repositories={folder}/clones&turns=1", "folder": _gym_tasks.repository, "optimum": 1.0,
         "seen": _gym_tasks.repository_seen(), "acts": _gym_tasks.repository_actions(), "shown": _gym_tasks.repository_shown,
         "rounds": 12, "groups": 24, "turns": 1, "tokens": 8, "held_out": 24,
-        "passes": 2,
+        "settings": {"passes": 2},
     },
     "house": {
         "env": "tools:{folder}/house.toml", "folder": _gym_tasks.house, "base": "smollm2", "shots": "3", "optimum": 1.0,
@@ -89,7 +90,7 @@ GAMES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """``seen``, ``acts``: the words of a tiny model of the game's own; without them it is the embedded model as it ships. ``folder``: writes the game's
-tasks there; ``base``: a real model, and ``shots``: the worked examples that it is shown; ``size``: tries at a task, held against each other; what stands at the same place of ``seen`` and ``acts`` belongs together. ``passes``: over the episodes of a round. ``worth``: what a policy is worth without chance."""
+tasks there; ``base``: a real model, and ``shots``: the worked examples that it is shown; ``size``: tries at a task, held against each other; what stands at the same place of ``seen`` and ``acts`` belongs together. ``settings``: of the recipe, where they are not the defaults. ``worth``: what a policy is worth without chance."""
 
 
 def environment(name: str) -> str:
@@ -158,7 +159,7 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
     worlds = find(environment(name), game.get("agent"), seed=seed, shots=game.get("shots", ""))
     play = Play(together=64, max_turns=game["turns"], max_tokens=game["tokens"])
     size = game.get("size", 1)
-    overrides = {"passes": game.get("passes", 1), "estimator": "group" if size > 1 else "gae"} | overrides
+    overrides = {"estimator": "group" if size > 1 else "gae"} | game.get("settings", {}) | overrides
     made = {k: v for k, v in overrides.items() if k in ("learning_rate", "kl")}
     rest = {k: v for k, v in overrides.items() if k not in made}
     recipe = engine.episode_recipe(policy.info, "balanced", made, rounds=rounds or game["rounds"], **rest)

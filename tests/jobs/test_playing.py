@@ -95,6 +95,15 @@ def test_the_same_seed_gives_the_same_run(quiet, tmp_path):
     assert contents[0] == contents[1]
 
 
+def test_the_learning_rate_falls_to_nothing_where_that_is_asked_for(quiet):
+    made = learn(quiet, wish=dataclasses.replace(WISH, episodes=48), overrides={"decay": True})
+    with store.connect(quiet.database) as db:
+        rates = [step["learning_rate"] for step in db.steps(made.run.id)]
+    warm = rates.index(max(rates))
+    assert rates[warm:] == sorted(rates[warm:], reverse=True)
+    assert rates[-1] < max(rates) / 2
+
+
 def test_most_worlds_broken_is_a_failed_run_in_words(quiet):
     with pytest.raises((EnvironmentFailure, TrainingError), match="environment failed"):
         learn(quiet, Worlds(breaks=lambda w, row: True))

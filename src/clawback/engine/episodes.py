@@ -95,7 +95,8 @@ def train_episodes(
     prepare(policy, recipe)
     if policy.device.type == "cpu" and not recipe.micro_tokens:
         policy.scorer.micro_tokens = at_once(policy.info)
-    source: Source = Episodes(policy, collect, EpisodeSettings.of(recipe), seed)
+    playing = EpisodeSettings.of(recipe)
+    source: Source = Episodes(policy, collect, playing, seed)
     if ratings:
         source = _beside(source, ratings, prompts, recipe, tell)
     tell({"phase": "plan", "algorithm": recipe.algorithm, "note": str(about.get("environment", ""))})
@@ -104,6 +105,7 @@ def train_episodes(
         grad_clip=recipe.grad_clip,
         weight_decay=recipe.weight_decay,
         max_drift=recipe.max_drift,
+        decay=playing.decay,
         warm_up=WARM_UP,
         seed=seed,
         checkpoint=out / CHECKPOINT,

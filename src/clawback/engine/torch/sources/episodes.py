@@ -62,6 +62,8 @@ class EpisodeSettings:
     calm: float = 0.97
     """Advantages of ``gae`` and ``returns`` are in units of the largest standard deviation that a round of them had, which is forgotten
     at this rate a round. In units of their own round's, a policy that nearly always wins would learn noise at full strength."""
+    decay: bool = False
+    """The learning rate falls to zero over the run, on a straight line: the policy in the end swings less from round to round, and has learned less."""
     max_gap: float = 0.3
     """Nats a token, on average, by which what was recorded may differ from what the same weights say now."""
 
