@@ -331,7 +331,7 @@ def newest(home: Home) -> Run:
 
 def _episode_settings() -> set[str]:
     """Of ``EpisodeSettings``; and of how ratings beside them are graded."""
-    own = {"round_steps", "passes", "estimator", "gamma", "lam", "ridge", "memory", "calm", "decay", "max_gap"}
+    own = set("round_steps passes estimator gamma lam ridge memory calm decay max_gap".split())
     return own | {"grounding", "prompts", "samples", "exact_kl", "replay"}
 
 
