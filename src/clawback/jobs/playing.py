@@ -331,8 +331,8 @@ def newest(home: Home) -> Run:
 
 def _episode_settings() -> set[str]:
     """Of ``EpisodeSettings``; and of how ratings beside them are graded."""
-    own = set("round_steps passes estimator gamma lam ridge memory calm decay max_gap".split())
-    return own | {"grounding", "prompts", "samples", "exact_kl", "replay"}
+    own = {"round_steps", "passes", "estimator", "gamma", "lam", "ridge", "memory", "calm", "decay"}
+    return own | {"max_gap", "grounding", "prompts", "samples", "exact_kl", "replay"}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
