@@ -191,6 +191,7 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
         "before": _mean(before),
         "after": _mean(after),
         "held_out": held,
+        "p": _paired(before, after),
         "unparsable": sum(e.unparsable for e in after),
         "curve": curve,
         "episodes": len(curve) * game["groups"] * size,
@@ -236,8 +237,8 @@ def table(runs: list[dict[str, Any]], speed: list[dict[str, Any]]) -> str:
     lines = []
     if runs:
         lines += [
-            "| game | seeds | episodes | before | after, mean ± standard deviation | each seed | of the optimum | p (paired t) | unread replies | CPU s a seed |",
-            "|---|---|---|---|---|---|---|---|---|---|",
+            "| game | seeds | episodes | before | after, mean ± standard deviation | each seed | of the optimum | p (paired t, seeds) | p of each seed, over its tasks | unread replies | CPU s a seed |",
+            "|---|---|---|---|---|---|---|---|---|---|---|",
         ]
     for name in dict.fromkeys(run["game"] for run in runs):
         some = [run for run in runs if run["game"] == name]
@@ -246,7 +247,7 @@ def table(runs: list[dict[str, Any]], speed: list[dict[str, Any]]) -> str:
         lines.append(
             f"| {name} | {len(some)} | {some[0]['episodes']} | {statistics.mean(r['before'] for r in some):.3f} | {statistics.mean(after):.3f} ± {spread:.3f} "
             f"| {' '.join(f'{a:.2f}' for a in after)} | {statistics.mean(after) / GAMES[name]['optimum']:.0%} | {_p(gains)} "
-            f"| {sum(r['unparsable'] for r in some)} | {statistics.mean(r['cpu_seconds'] for r in some):.0f} |"
+            f"| {' '.join(format(r['p'], '.1g') for r in some)} | {sum(r['unparsable'] for r in some)} | {statistics.mean(r['cpu_seconds'] for r in some):.0f} |"
         )
     if speed:
         lines += [
@@ -260,8 +261,17 @@ def table(runs: list[dict[str, Any]], speed: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def _paired(before: Any, after: Any) -> float:
+    """One-sided signed-rank test (Wilcoxon) over the held-out tasks of one seed."""
+    from scipy import stats
+
+    by_task = [{e.number % 10**9: e.total for e in episodes} for episodes in (before, after)]
+    gains = [by_task[1][i] - by_task[0][i] for i in by_task[0].keys() & by_task[1].keys()]
+    return float(stats.wilcoxon(gains, alternative="greater").pvalue) if any(gains) else 1.0
+
+
 def _p(gains: list[float]) -> str:
-    """One-sided paired t-test."""
+    """One-sided paired t-test over seeds."""
     if len(gains) < 2 or statistics.stdev(gains) == 0:
         return "–"
     from scipy import stats
