@@ -72,6 +72,10 @@ GAMES: dict[str, dict[str, Any]] = {
         "env": "bfcl:simple_python", "base": "smollm2", "shots": "3", "optimum": 1.0,
         "rounds": 10, "groups": 16, "size": 8, "turns": 1, "tokens": 64, "held_out": 80,
     },
+    "cards": {
+        "env": "Blackjack-v1", "agent": "hands:HandsAgent", "base": "smollm2", "shots": str(AGENTS / "hands.jsonl"), "optimum": _blackjack.best(),
+        "rounds": 20, "groups": 128, "turns": 12, "tokens": 3, "held_out": 1000,
+    },
     "secretary": {
         "env": "textarena:Secretary-v0", "base": "smollm2", "shots": str(AGENTS / "secretary.jsonl"), "optimum": 0.639,
         "rounds": 10, "groups": 16, "size": 8, "turns": 8, "tokens": 8, "held_out": 200,
