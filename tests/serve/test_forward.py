@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +73,42 @@ def test_what_broke_off_is_kept_but_never_trained_on(proxy: Running, upstream: U
     upstream.says(sse(chunk("Half an ans")), kind="text/event-stream")
     httpx.post(f"{proxy.url}/v1/chat/completions", json=ASKED | {"stream": True})
     assert [(t.response, t.kind) for t in turns(home)] == [("Half an ans", "side")]
+
+
+def test_what_was_heard_is_kept_at_once_when_a_client_leaves_a_silent_upstream(
+    proxy: Running, upstream: Upstream, home: Home
+) -> None:
+    never = threading.Event()
+    upstream.says(sse(chunk("Half an ans")), never, kind="text/event-stream")
+    with httpx.stream("POST", f"{proxy.url}/v1/chat/completions", json=ASKED | {"stream": True}) as answer:
+        next(answer.iter_raw())
+    deadline = time.monotonic() + 20
+    while not turns(home) and time.monotonic() < deadline:
+        time.sleep(0.02)  # the server sees that the client has gone
+    assert [(t.response, t.kind) for t in turns(home)] == [("Half an ans", "side")]
+    never.set()
+
+
+def test_no_upstream_works_on_for_a_client_that_has_left(
+    home: Home, running: Callable[[Any], Running]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        there.settimeout(20)
+        address = f"http://127.0.0.1:{there.getsockname()[1]}"
+        server = running(serving.make(home, config.Serve(upstream=address)))
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            body = json.dumps(ASKED).encode()
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+            client.sendall(head % len(body) + body)
+            upstream, _ = there.accept()
+            upstream.settimeout(20)
+            asked = b""
+            while not asked.endswith(body):
+                asked += upstream.recv(65536)
+            upstream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
+            assert client.recv(65536)
+        with upstream:
+            assert upstream.recv(65536) == b"", "the connection is closed"
 
 
 def test_errors_and_other_paths_pass_and_leave_nothing(

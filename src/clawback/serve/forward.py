@@ -92,6 +92,7 @@ class Forward:
         body = await wire.body(receive)
         dialect = of(scope["path"]) if scope["method"] == "POST" else None
         sent = await self.prompts(dialect, body, wire.headers(scope)) if dialect else Prompted(body)
+        gone = asyncio.ensure_future(wire.gone(receive))
         try:
             async with self.client.request(
                 scope["method"],
@@ -101,18 +102,24 @@ class Forward:
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
             ) as answer:
-                await self._pass_on(scope, receive, send, answer, dialect, body, sent)
+                # An upstream that falls silent must not hold back what was heard, nor work on for nobody.
+                gone.add_done_callback(lambda _: answer.close())
+                await self._pass_on(scope, gone, send, answer, dialect, body, sent)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if gone.done():
+                return
             if scope.get("clawback.started"):
                 log.warning("the upstream broke off: %s", redact(str(error)))
                 if "clawback.break" not in scope:
                     raise ConnectionResetError("the upstream broke off") from error
                 scope["clawback.break"]()
-                await wire.gone(receive)
+                await gone
                 return
             log.warning("the upstream did not answer: %s", redact(str(error)))
             why = f"The upstream {_shown(self.upstream)} did not answer ({type(error).__name__}). Is it running?"
             await wire.refuse(send, scope, 502, why)
+        finally:
+            gone.cancel()
 
     def _address(self, scope: Any) -> Any:
         from yarl import URL
@@ -132,7 +139,7 @@ class Forward:
     async def _pass_on(
         self,
         scope: Any,
-        receive: Any,
+        gone: asyncio.Future[None],
         send: Any,
         answer: Any,
         dialect: Reading | None,
@@ -152,7 +159,6 @@ class Forward:
         length = answer.headers.get("content-length")
         if length is not None:
             headers.append((b"content-length", length.encode()))
-        gone = asyncio.ensure_future(wire.gone(receive))
         heard, recorded, last = bytearray(), False, -1
         try:
             scope["clawback.started"] = True
@@ -179,7 +185,6 @@ class Forward:
                 await self._record(scope, dialect, body, bytes(heard), stream, sent)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            gone.cancel()
             if reads and not recorded and heard:  # broke off: what was heard is kept
                 await asyncio.shield(self._record(scope, dialect, body, bytes(heard), stream, sent))
 
