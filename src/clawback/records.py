@@ -283,7 +283,8 @@ class Version:
 _TO_THE_END = ("system-reminder", "environment_context", "user_instructions", "permissions")
 _CLOSED = (
     "local-command-caveat", "local-command-stdout", "local-command-stderr", "command-name", "command-message", "command-args",
-    "bash-input", "bash-stdout", "bash-stderr", "task-notification", "turn_aborted", "ide_opened_file", "ide_selection",
+    "bash-input", "bash-stdout", "bash-stderr", "task-notification", "turn_aborted", "subagent_notification",
+    "ide_opened_file", "ide_selection",
 )  # fmt: skip
 """What Claude Code and Codex put into the user's messages between tags. The former also where nothing closes them."""
 _INTERRUPTED = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")

@@ -295,6 +295,10 @@ def test_what_is_shown_as_the_prompt_is_what_the_person_wrote() -> None:
     )
     assert without_reminders(steered) == "use tabs\n\nplease"
     assert without_reminders("<task-notification>a</task-notification>") == ""
+    done = (
+        '<subagent_notification>\n{"agent_path": "a", "status": {"completed": "b"}}\n</subagent_notification>'
+    )
+    assert without_reminders(done) == "", "Codex, when a sub-agent has ended"
     for plain in (
         "what is <command-name> for?",
         "a < b > c",
