@@ -227,6 +227,29 @@ def test_codex_keeps_nothing_of_an_interrupted_answer_and_that_is_said(home: Hom
     assert rated(home) == []
 
 
+def test_codex_gives_up_the_answer_during_which_a_command_is_typed_and_that_is_said(
+    home: Home, tmp_path: Path
+) -> None:
+    first, second = replay(home, tmp_path, "codex-commanded")
+    assert "There is nothing to rate: that answer was ended by this command" in first
+    assert "There is nothing to rate: that answer never came" in second
+    with store.connect(home.database) as db:
+        assert db.feedback() == []
+        assert db.early() == [], "and nothing waits"
+
+
+def test_what_our_server_heard_of_an_answer_that_a_command_ended_is_rated(home: Home, tmp_path: Path) -> None:
+    session = json.loads((RECORDED / "codex-commanded.jsonl").read_text().splitlines()[1])["event"][
+        "session_id"
+    ]
+    asked = ({"role": "user", "content": "Tell me about the newt."},)
+    with store.connect(home.database) as db:
+        db.add_turn(Turn(session, asked, "All about the newt.", agent="codex", kind="side"))
+    for told in replay(home, tmp_path, "codex-commanded"):
+        assert "(turn 1)" in told
+    assert rated(home)[-1] == ("Tell me about the newt.", "All about the newt.", -1.0)
+
+
 def test_what_our_server_heard_of_an_interrupted_answer_is_rated(home: Home, tmp_path: Path) -> None:
     session = json.loads((RECORDED / "codex-interrupted.jsonl").read_text().splitlines()[0])["event"][
         "session_id"

@@ -237,7 +237,7 @@ class Session:
 
 
 class Codex(Session):
-    """One session of Codex: what is added goes into the running turn; of an interrupted answer nothing is kept."""
+    """One session of Codex: what is added goes into the running turn; of an interrupted answer nothing is kept; a command ends it."""
 
     agent = "codex"
 
@@ -296,6 +296,12 @@ class Codex(Session):
             self.over()
 
     def notice(self) -> None: ...
+
+    def tap(self) -> None:
+        super().tap()
+        if self.running:  # it gives up what it is at
+            self.event("task_complete", last_agent_message=None)
+            self.over()
 
 
 ACTIONS = (

@@ -99,6 +99,7 @@ class Codex(HookedAgent):
                 text(event, "turn_id", 200),
                 transcript=transcript,
                 last=True,
+                ends=True,
                 delivery=text(event, script.DELIVERY, 100),
             )
         said, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)

@@ -27,6 +27,8 @@ class Prompt(NamedTuple):
     """Where the agent keeps its own record of the session, in a form that ``transcripts.py`` reads."""
     last: bool = False
     """No answer to an earlier prompt of the session comes any more."""
+    ends: bool = False
+    """The agent gives up the answer that is under way when this is a command: none comes."""
     delivery: str = ""
     """A name of this very event: one that is brought twice has it twice."""
     notice: bool = False

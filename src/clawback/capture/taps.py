@@ -131,12 +131,17 @@ def _meant(here: Home, store: Store, agent: str, event: Prompt, word: str) -> Me
     turn = store.at_post(place)
     if turn is not None:
         return Meant(turn, place, running=running)
-    if running:
+    if running and not event.ends:
         return Meant(None, place, running=True)
     turn = _from_record(here, store, agent, event, name, kept, exchange)
     if turn is not None:
-        return Meant(turn, place)
+        return Meant(turn, place, running=running)
     last = last_of(store, agent, event.session)
+    if running:
+        why = "was ended by this command, and the agent kept nothing of it"
+        return Meant(
+            refusal=f"There is nothing to rate: that answer {why}.{_earlier(last, word)}", running=True
+        )
     if exchange is not None and exchange.end:
         return Meant(refusal=f"There is nothing to rate: that answer {_end(exchange)}.{_earlier(last, word)}")
     if kept is not None and not kept.parts:
