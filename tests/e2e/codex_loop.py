@@ -269,7 +269,7 @@ def in_the_terminal(person: Person, served: bool) -> dict[str, Any]:
         terminal.say("Tell me about the otter.")
         terminal.shows("All about the otter.")
         person.at_rest(1)
-        command("rl: good", "Noted: good (turn 1).", "calls_of_rl")
+        command("rl: good", "Noted: good", "calls_of_rl")
         person.at_rest(2)
 
         terminal.say("Tell me about the epic.")
