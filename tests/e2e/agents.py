@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,16 @@ def on_loopback(script: Path, *arguments: str, timeout: float) -> dict[str, Any]
     assert done.returncode == 0, f"{script.name} failed:\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
+
+
+def soon(what: str, true: Callable[[], Any], seconds: float = 240) -> Any:
+    """Other processes do it, so it is looked for until it is so."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := true():
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"not within {seconds:g} s: {what}")
 
 
 def claude_environment(home: Path, url: str, clawback_home: Path) -> dict[str, str]:

@@ -10,9 +10,7 @@ import json
 import re
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from agents import claude_environment
+from agents import claude_environment, soon
 from responses_server import Asked, Call, ResponsesServer, Say
 from serve_loop import CODEX_SETTINGS, serve
 from terminal import Terminal
@@ -33,7 +31,6 @@ from clawback.records import Turn
 
 LINES = "".join(f"Line {number} of it.\n" for number in range(1, 13))
 """What comes of an answer whose end never comes."""
-NEVER = threading.Event()
 HELP = "Count what is in the jar."
 TOOL = "while [ ! -e go ]; do sleep 0.1; done; echo tool-ran"
 """It runs until the file is there."""
@@ -46,9 +43,9 @@ def answer(asked: Asked) -> Say | Call:
     said = " ".join(asked.texts)
     about = " and the ".join(re.findall(r"about the (\w+)", said))
     if about == "epic":
-        return Say(LINES + "The end.", hold=NEVER)
+        return Say(LINES, endless=True)
     if about == "newt":
-        return Say("All about the newt.\nThe end.", hold=NEVER)
+        return Say("All about the newt.\n", endless=True)
     if about.startswith("tool") and not asked.outputs:
         return Call("exec_command", {"cmd": TOOL, "yield_time_ms": 30_000})
     if about == "helper" and len(asked.outputs) < 2:
@@ -58,15 +55,6 @@ def answer(asked: Asked) -> Say | Call:
     if HELP in said:
         return Say("Three beans.")
     return Say(f"All about the {about}.")
-
-
-def soon(what: str, true: Callable[[], Any], seconds: float = 30) -> Any:
-    """Another process does it, so it is looked for until it is so."""
-    deadline = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)
-    return found
 
 
 class Person:

@@ -14,10 +14,9 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from agents import claude_environment
+from agents import claude_environment, soon
 from serve_loop import serve
 from telegram_server import TelegramServer
 
@@ -239,16 +238,6 @@ class Claw:
             finally:
                 process.terminate()
                 process.wait(timeout=60)
-
-
-def soon(what: str, true: Callable[[], Any], seconds: float = 240) -> Any:
-    """Other processes do it, so it is looked for until it is so."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := true():
-            return found
-        time.sleep(0.2)
-    raise AssertionError(f"not within {seconds:g} s: {what}")
 
 
 class Trial:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+HELD_SECONDS = 300
+"""How long an endless answer is held open for somebody to interrupt it."""
 USAGE = {
     "input_tokens": 10,
     "input_tokens_details": {"cached_tokens": 0},
@@ -31,7 +33,6 @@ class Asked:
     """What tools brought since then."""
     spaces: dict[str, str]
     """Every tool's name, with that of the namespace that it is in, or ""."""
-    headers: dict[str, str]
     title: bool
     """It is a title that is asked for, not an answer."""
 
@@ -39,8 +40,8 @@ class Asked:
 @dataclass(frozen=True)
 class Say:
     text: str
-    hold: threading.Event | None = None
-    """The last line waits for it, or until the client leaves."""
+    endless: bool = False
+    """After the text nothing comes, not even its end, until the client leaves."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Call:
 Answer = Callable[[Asked], Say | Call]
 
 
-def read(body: dict[str, Any], headers: dict[str, str]) -> Asked:
+def read(body: dict[str, Any]) -> Asked:
     texts: list[str] = []
     outputs: list[str] = []
     for item in body["input"]:
@@ -72,7 +73,7 @@ def read(body: dict[str, Any], headers: dict[str, str]) -> Asked:
         inner = tool.get("tools")
         spaces |= {t["name"]: tool["name"] for t in inner} if inner else {tool.get("name", tool["type"]): ""}
     title = "title" in str((body.get("text") or {}).get("format", ""))
-    return Asked(texts, outputs, spaces, headers, title)
+    return Asked(texts, outputs, spaces, title)
 
 
 class ResponsesServer:
@@ -90,7 +91,7 @@ class ResponsesServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                asked = read(body, {k.lower(): v for k, v in self.headers.items()})
+                asked = read(body)
                 outer.asked.append(asked)
                 said = Say('{"title": "Look at animals"}') if asked.title else answer(asked)
                 number = next(numbers)
@@ -110,18 +111,16 @@ class ResponsesServer:
                 self.send("response.completed", response=whole)
 
             def stream(self, said: Say, item: dict[str, Any]) -> bool:
-                """Whether the client has waited for all of it."""
+                """False where it has no end."""
                 place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
                 empty = {"type": "output_text", "text": "", "annotations": []}
                 self.send("response.output_item.added", output_index=0, item=item | {"content": []})
                 self.send("response.content_part.added", **place, part=empty)
-                *first, last = said.text.splitlines(keepends=True)
-                for line in first:
+                for line in said.text.splitlines(keepends=True):
                     self.send("response.output_text.delta", **place, delta=line)
-                while said.hold and not said.hold.is_set():
-                    if select.select([self.connection], [], [], 0.05)[0]:
-                        return False
-                self.send("response.output_text.delta", **place, delta=last)
+                if said.endless:
+                    select.select([self.connection], [], [], HELD_SECONDS)
+                    return False
                 self.send("response.output_text.done", **place, text=said.text)
                 return True
 

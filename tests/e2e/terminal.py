@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -58,6 +59,7 @@ class Terminal:
         os.close(self.fd)
 
     def _read(self) -> None:
+        letters = codecs.getincrementaldecoder("utf-8")("replace")
         while True:
             try:
                 data = os.read(self.fd, 65536)
@@ -66,7 +68,7 @@ class Terminal:
             for question, reply in REPLIES.items():
                 for _ in range(data.count(question)):
                     os.write(self.fd, reply)
-            self.written += data.decode("utf-8", "replace")
+            self.written += letters.decode(data)
 
     def new(self) -> str:
         """What came on the screen since something was last typed."""
