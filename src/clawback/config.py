@@ -157,6 +157,10 @@ class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Number of versions that ``clawback prune`` keeps besides the live one and the one before it; 0: all."""
     max_turn_bytes: Annotated[int, msgspec.Meta(ge=1)] = 2_000_000
     """Larger turns are shortened from the front before they are stored."""
+    max_picture_bytes: Count = 5_000_000
+    """Largest picture (PNG, JPEG, WebP, GIF) that is stored of what the proxy passes on; a larger one is left out. 0: none is stored."""
+    max_turn_picture_bytes: Count = 20_000_000
+    """Pictures of one turn, all together; of more the newest are stored. A picture that many turns repeat is stored once."""
 
     def __post_init__(self) -> None:
         for rule in self.rules:

@@ -63,7 +63,9 @@ class Turn:
     def prompt(self) -> str:
         """The last thing the user said, as text, without what their agent put in ("" when there is none)."""
         for message in reversed(self.messages):
-            if message.get("role") == "user" and (text := without_reminders(text_of(message.get("content")))):
+            if message.get("role") == "user" and (
+                text := without_reminders(shown_text(message.get("content")))
+            ):
                 return text
         return ""
 
@@ -377,3 +379,16 @@ def text_of(content: Any) -> str:
         )
         return "\n".join(t for t in texts if isinstance(t, str))
     return ""
+
+
+PICTURE = "[image]"
+"""Stands in a text where the message has a picture."""
+
+
+def shown_text(content: Any) -> str:
+    """As ``text_of``, with a mark where a picture stands."""
+    if not isinstance(content, (list, tuple)):
+        return text_of(content)
+    return text_of(
+        [{"text": PICTURE} if isinstance(b, Mapping) and b.get("type") == "image_url" else b for b in content]
+    )

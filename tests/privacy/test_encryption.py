@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("sqlcipher3", reason="needs the extra `crypt`")
 pytest.importorskip("pyrage", reason="needs the extra `crypt`")
 
-from clawback import feedback, store
+from clawback import feedback, pictures, store
 from clawback.cli import main
 from clawback.errors import Busy, NotFound, StoreError, UsageError
 from clawback.paths import Home
@@ -75,6 +75,22 @@ def test_there_and_back(home: Home) -> None:
     assert content(home) == again
     with pytest.raises(UsageError, match="already"):
         encryption.encrypt(home)
+
+
+def test_pictures_are_encrypted_with_the_rest(home: Home) -> None:
+    seen = b"\x89PNG\r\n\x1a\n" + b"Abelard's portrait" * 40
+    said = {"role": "user", "content": [pictures.part_of(seen), {"type": "text", "text": "Who is it?"}]}
+    with store.connect(home.database) as db:
+        number = db.add_turn(Turn("s", (said,), "Abelard.")).id
+    for change in (encryption.encrypt, encryption.decrypt):
+        assert (b"portrait" in raw(home)) == (change is encryption.encrypt)
+        change(home)
+        with store.connect(home.database) as db:
+            assert db.turn(number).messages == (said,)
+    encryption.encrypt(home)
+    with store.connect(home.database) as db:
+        db.forget([number])
+        assert db._read("SELECT * FROM pictures") == []
 
 
 def at_line(number: int, work: Callable[[], object]) -> bool:
@@ -138,7 +154,7 @@ def test_killed_anywhere_nothing_is_lost(home: Home, step: int) -> None:
 
 OPEN = """
 import sys, time
-from clawback import feedback, store
+from clawback import feedback, pictures, store
 from pathlib import Path
 with store.connect(Path(sys.argv[1]), busy_seconds=60) as db:
     db.turns()

@@ -200,7 +200,9 @@ def test_what_a_model_writes_about_streams_does_not_end_its_turn(
     assert [(t.response, t.kind) for t in turns(home)] == [("".join(words), "main")]
 
 
-def test_secrets_and_pictures_are_not_stored(proxy: Running, upstream: Upstream, home: Home) -> None:
+def test_secrets_are_not_stored_nor_what_is_no_picture(
+    proxy: Running, upstream: Upstream, home: Home
+) -> None:
     key = "sk-ant-" + "a1" * 20
     upstream.says(
         json.dumps({"type": "message", "content": [{"type": "text", "text": f"Your key is {key}."}]}).encode()

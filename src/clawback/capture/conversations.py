@@ -64,11 +64,21 @@ def spoken(messages: Sequence[Message]) -> list[Message]:
     for message in messages:
         whole = text_of(message.get("content")).strip() if message.get("role") == "user" else ""
         bare = said(message) if whole else ""
+        content = message.get("content")
+        shown = [part for part in content if _seen(part)] if isinstance(content, (list, tuple)) else []
         if bare == whole:
             kept.append(message)
+        elif shown:
+            words = [{"type": "text", "text": bare}] if bare else []
+            kept.append({**message, "content": [*shown, *words]})
         elif bare:
             kept.append({**message, "content": bare})
     return kept
+
+
+def _seen(part: Any) -> bool:
+    """Whether a part of a message is something else than text, such as a picture."""
+    return isinstance(part, Mapping) and part.get("type", "text") != "text"
 
 
 def places(messages: Sequence[Message]) -> list[tuple[int, bytes]]:

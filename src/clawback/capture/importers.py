@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from clawback import pictures
 from clawback.capture.transcripts import Exchange, claude_code
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.records import Feedback, Message, Turn
 from clawback.redact import redact, redact_all
+from clawback.store.pictures import put_back, taken_out
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 TRANSCRIPT = "claude-transcript:"
 """How the event ids of turns begin that come from a transcript."""
 Consent = Literal["", "yes", "no"]
-MAX_LINE = 20_000_000
+MAX_LINE = 64_000_000
 """Characters of one line; a longer one is no turn."""
 
 
@@ -181,7 +183,9 @@ def _conversation(data: Mapping[str, Any]) -> tuple[Message, ...]:
             raise BadLine("a message has no `role`")
         if not isinstance(message.get("content"), (str, list, type(None))):
             raise BadLine("the `content` of a message is neither text nor a list of blocks")
-    return tuple(redact_all(m) for m in messages)
+    bare, seen = taken_out(messages)  # what is in a picture is no text to look for secrets in
+    parts = {number: pictures.part_of(data) for number, data in enumerate(seen)}
+    return tuple(put_back([redact_all(m) for m in bare], parts))
 
 
 def _feedback(data: Mapping[str, Any], scale: str) -> Iterator[tuple[Any, float, str]]:

@@ -194,8 +194,10 @@ def asks(here: Home, turn: Turn, asked: Kept) -> bool:
 
 
 def plain(text: str) -> str:
-    """The words alone, because line and block breaks differ between the two sources."""
-    return " ".join(text.split())
+    """The words alone: line and block breaks differ between the two sources, and a picture stands in one of them alone."""
+    from clawback.records import PICTURE
+
+    return " ".join(text.replace(PICTURE, " ").split())
 
 
 def _stored(store: Store, here: Home, agent: str, event: Answer, asked: Kept, told: Exchange | None) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clawback import feedback
+from clawback import feedback, pictures
 from clawback.capture import conversations
 from clawback.config import Privacy
 from clawback.paths import Home
@@ -169,13 +169,14 @@ class Recorder:
         )
 
     def _kept(self, messages: Any) -> tuple[Message, ...]:
-        """As they are stored: without pictures, sounds and what OpenClaw added, and no larger than is asked for (the newest are kept)."""
-        spoken = conversations.spoken(messages)
-        lean = [{**m, "content": _without_media(m.get("content"))} for m in spoken]
+        """As they are stored: without sounds and what OpenClaw added, with the newest pictures, and no larger than is asked for (the newest are kept)."""
+        spoken = [{**m, "content": _without_media(m.get("content"))} for m in conversations.spoken(messages)]
+        limits = self.privacy.max_picture_bytes, self.privacy.max_turn_picture_bytes
+        seen = pictures.limited(spoken, *limits)
         room = self.privacy.max_turn_bytes
         kept: list[Message] = []
-        for message in reversed(lean):
-            room -= len(str(message))
+        for message in reversed(seen):
+            room -= len(str(pictures.marked([message])[0]))
             if room < 0 and kept:
                 break
             kept.append(message)
@@ -195,7 +196,7 @@ def placed(
     return named or session, (turn, conversations.came_back(messages, known[index][0]))
 
 
-_MEDIA = {"image_url": "[image]", "input_audio": "[audio]", "file": "[file]", "video_url": "[video]"}
+_MEDIA = {"input_audio": "[audio]", "file": "[file]", "video_url": "[video]"}
 
 
 def _without_media(content: Any) -> Any:

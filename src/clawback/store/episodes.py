@@ -57,7 +57,7 @@ class Episodes(Base):
             )
             return self._episode(row)
         db.executemany(
-            "INSERT INTO episode_branches VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO episode_branches (episode_id, place, ids, mask, logprobs) VALUES (?, ?, ?, ?, ?)",
             [(number.lastrowid, place, *_packed(one)) for place, one in enumerate(branches)],
         )
         return replace(episode, id=number.lastrowid or 0)

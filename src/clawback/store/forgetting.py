@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from clawback.errors import NotFound, UsageError
 from clawback.store.base import Base, now
+from clawback.store.pictures import numbers
 
 FORGOTTEN = "[forgotten]"
 """Stands in later turns' messages where a forgotten one was quoted."""
@@ -172,7 +173,7 @@ class Forgetting(Base):
 
     def turn_row(self, number: int) -> sqlite3.Row:
         rows = self._read(
-            "SELECT t.*, b.prompt, b.response FROM turns t JOIN bodies b ON b.turn_id = t.id WHERE t.id = ?",
+            "SELECT t.*, b.prompt, b.response, b.messages FROM turns t JOIN bodies b ON b.turn_id = t.id WHERE t.id = ?",
             number,
         )
         if not rows:
@@ -203,7 +204,9 @@ class Forgetting(Base):
         return [int(row[0]) for row in rows]
 
     def _blank(self, db: sqlite3.Connection, turn: sqlite3.Row, gone: Collection[int]) -> None:
-        """Take a turn's words out of the other turns that quote it, out of what came back to the one before, and out of what waits."""
+        """Take a turn's words out of the other turns that quote it, out of what came back to the one before, and out of what waits; and out of its session
+        the pictures that it brought."""
+        self._blank_pictures(db, turn)
         quoted = json.dumps(turn["response"], ensure_ascii=False)[1:-1]
         rows = db.execute(
             "SELECT b.turn_id, b.messages, b.next_state FROM bodies b JOIN turns t ON t.id = b.turn_id"
@@ -230,7 +233,22 @@ class Forgetting(Base):
                         row["turn_id"],
                     ),
                 )
+                db.execute(
+                    "DELETE FROM turn_pictures WHERE turn_id = ? AND number NOT IN (SELECT value FROM json_each(?))",
+                    (row["turn_id"], json.dumps(numbers(made))),
+                )
         db.execute("DELETE FROM prompts WHERE text = ? AND text != ''", (turn["prompt"],))
+
+    def _blank_pictures(self, db: sqlite3.Connection, turn: sqlite3.Row) -> None:
+        """The rows of a session lose the pictures that a turn's question brought: where their number stands in messages, a mark is read."""
+        said = json.loads(turn["messages"])
+        last = max((i for i, m in enumerate(said) if m.get("role") == "assistant"), default=-1)
+        own = numbers(said[last + 1 :])
+        db.execute(
+            "DELETE FROM turn_pictures WHERE turn_id IN (SELECT id FROM turns WHERE session_id = ?) AND picture_id IN"
+            " (SELECT picture_id FROM turn_pictures WHERE turn_id = ? AND number IN (SELECT value FROM json_each(?)))",
+            (turn["session_id"], turn["id"], json.dumps(own)),
+        )
 
 
 def _without(
@@ -238,7 +256,7 @@ def _without(
 ) -> list[dict[str, Any]] | None:
     """The messages with a turn's words blanked: its answer, and the question right before it (``alone``: that question by itself); None where
     nothing of it is there."""
-    from clawback.records import text_of  # hooks load the store, and need none of this
+    from clawback.records import shown_text, text_of  # hooks load the store, and need none of this
 
     made, changed = [dict(m) for m in messages], False
     for place, message in enumerate(made):
@@ -246,9 +264,14 @@ def _without(
             made[place] = message | {"content": FORGOTTEN}
             changed = True
             before = next((i for i in range(place - 1, -1, -1) if made[i].get("role") == "user"), None)
-            if before is not None and prompt and prompt in text_of(made[before].get("content")):
+            if before is not None and prompt and prompt in shown_text(made[before].get("content")):
                 made[before] = made[before] | {"content": FORGOTTEN}
-        elif alone and message.get("role") == "user" and prompt and prompt in text_of(message.get("content")):
+        elif (
+            alone
+            and message.get("role") == "user"
+            and prompt
+            and prompt in shown_text(message.get("content"))
+        ):
             made[place] = message | {"content": FORGOTTEN}
             changed = True
     return made if changed else None

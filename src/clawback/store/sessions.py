@@ -54,7 +54,11 @@ class Sessions(Base):
         return None
 
     def put_next_state(self, turn_id: int, messages: Sequence[Message]) -> None:
-        """What came back after a turn. The first value is kept: a request that is sent again says nothing new."""
+        """What came back after a turn, without pictures: the next turn has those. The first value is kept: a request that is sent again says nothing new."""
+        if any(isinstance(m.get("content"), (list, tuple)) for m in messages):
+            from clawback.pictures import marked
+
+            messages = marked(messages)
         with self._write() as db:
             db.execute(
                 "UPDATE bodies SET next_state = ? WHERE turn_id = ? AND next_state IS NULL",

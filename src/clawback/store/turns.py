@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from clawback.errors import NotFound
-from clawback.store.base import OWN, Base, now, readable
+from clawback.store.base import OWN, now, readable
+from clawback.store.pictures import Pictures, put_back, shows_pictures, taken_out
 
 if TYPE_CHECKING:
     from clawback.records import Message, Turn
@@ -28,7 +29,7 @@ FOLLOWED = 20_000
 """Newest turns that a judge is asked about."""
 
 
-class Turns(Base):
+class Turns(Pictures):
     def add_turn(self, turn: Turn, seen_at: float | None = None, stored: int = 0) -> Turn:
         """Store a turn and return it with its id. The same ``event_id`` again gives back the turn stored before.
 
@@ -36,7 +37,7 @@ class Turns(Base):
             seen_at: when its answer came before a person's eyes; by default now. Without a folder it has its session's.
             stored: how many of its first messages come from here, and are without secrets already.
         """
-        turn = self._clean_turn(turn, stored)
+        turn, shown = self._clean_turn(turn, stored)
         with self._write() as db:
             if turn.event_id and (known := self._by_event(turn.event_id)):
                 return known
@@ -78,10 +79,12 @@ class Turns(Base):
                 ),
             )
             assert number is not None
+            self._link_pictures(db, "turn", number, shown)
             return self.turn(number)
 
-    def _clean_turn(self, turn: Turn, stored: int) -> Turn:
-        """Without secrets, and what was thought apart from what was said. Where one was in the answer its token ids go as well: training would learn it from them."""
+    def _clean_turn(self, turn: Turn, stored: int) -> tuple[Turn, list[bytes]]:
+        """Without secrets, and what was thought apart from what was said. Where one was in the answer its token ids go as well: training would learn it from
+        them. And the pictures, which are stored apart."""
         from dataclasses import replace
 
         from clawback.records import split_thinking
@@ -96,18 +99,20 @@ class Turns(Base):
         }
         if (said["response"], said["thinking"], said["calls"]) != (response, thinking, tuple(turn.calls)):
             said |= {"response_ids": None, "response_logprobs": None}
-        return replace(
+        messages, shown = taken_out(turn.messages)
+        cleaned = replace(
             turn,
             session=self.clean(turn.session),
             model=self.clean(turn.model),
             event_id=self.clean(turn.event_id),
-            messages=(*turn.messages[:stored], *self.clean(list(turn.messages[stored:]))),
+            messages=(*messages[:stored], *self.clean(messages[stored:])),
             **said,
         )
+        return cleaned, shown
 
     def _by_event(self, event_id: str) -> Turn | None:
         rows = self._read(_TURN + "WHERE t.event_id = ?", event_id)
-        return _turn(rows[0]) if rows else None
+        return self._whole(rows)[0] if rows else None
 
     def turn_of_event(self, event_id: str) -> Turn | None:
         """The turn that this outside event brought."""
@@ -118,13 +123,19 @@ class Turns(Base):
         rows = self._read(_TURN + "WHERE t.id = ?", number)
         if not rows:
             raise NotFound(f"There is no turn {number}. `clawback turns` lists them.")
-        return _turn(rows[0])
+        return self._whole(rows)[0]
 
     def turns_by_id(self, numbers: Collection[int]) -> dict[int, Turn]:
         """Those of these numbers that there are."""
         listed = json.dumps(sorted(set(numbers)))
         rows = self._read(f"{_TURN} WHERE t.id IN (SELECT value FROM json_each(?)) ORDER BY t.id", listed)
-        return {row["id"]: _turn(row) for row in rows}
+        return {turn.id: turn for turn in self._whole(rows)}
+
+    def _whole(self, rows: Sequence[sqlite3.Row]) -> list[Turn]:
+        """With their pictures."""
+        seeing = [row["id"] for row in rows if shows_pictures(row["messages"])]
+        parts = self._pictures_of("turn", seeing) if seeing else {}
+        return [_turn(row, parts.get(row["id"])) for row in rows]
 
     def last_turn(self, session: str | None = None, cwd: str | None = None) -> Turn | None:
         """The main turn whose answer a person saw last, of one session or folder where named; without a session only of those
@@ -176,8 +187,8 @@ class Turns(Base):
         kind: str | None = None,
         since: int | None = None,
     ) -> list[Turn]:
-        """Newest first. ``before``: only ids under it; ``since``: from that one on; ``text``: in the prompt or the response; ``rated``: by somebody,
-        not a judge."""
+        """Newest first, with marks in place of their pictures. ``before``: only ids under it; ``since``: from that one on; ``text``: in the prompt or the
+        response; ``rated``: by somebody, not a judge."""
         # Those that were rated are few: then they lead to the turns, not the turns to them.
         lead = bool(rated) and session is None
         number = "f.turn_id" if lead else "t.id"
@@ -283,8 +294,10 @@ def _floats(data: bytes | None) -> tuple[float, ...] | None:
 
 
 @readable
-def _turn(row: sqlite3.Row) -> Turn:
+def _turn(row: sqlite3.Row, pictures: Mapping[int, Mapping[str, Any]] | None = None) -> Turn:
     messages: list[Message] = json.loads(row["messages"])
+    if shows_pictures(row["messages"]):
+        messages = put_back(messages, pictures)
     from clawback.records import Turn  # hooks that make none need not load it
 
     return Turn(

@@ -14,9 +14,9 @@ pytest.importorskip("PIL")
 from clawback import engine
 from clawback.engine.torch.loop.parallel import from_plain, to_plain
 from clawback.engine.torch.models import vision
-from clawback.engine.torch.models.vision import pictures
 from clawback.engine.torch.sources.examples import Example
-from clawback.errors import ModelError, TrainingError
+from clawback.errors import TrainingError
+from clawback.pictures import pictures
 from clawback.records import Part, Sample
 from tests.engine.conftest import tokenizer
 
@@ -192,16 +192,18 @@ def test_nothing_is_fetched_for_a_picture(address):
     )
 
 
-def test_what_is_no_picture_and_what_is_too_large_are_refused(folder, monkeypatch):
+def test_a_picture_that_cannot_be_read_or_is_too_large_is_left_out(folder, monkeypatch, caplog):
+    """Conversations are captured as they come: one broken file must not end every run."""
     policy = engine.load(str(folder))
-    broken = "data:image/png;base64," + base64.b64encode(b"no picture at all").decode()
-    with pytest.raises(ModelError, match="cannot be read"):
-        policy.chat.looked(
-            ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": broken}}]},)
-        )
+    whole = base64.b64decode(picture(RED).split(",")[1])
+    for broken in (whole[:40], whole[:8] + b"\0" * 50, b"\xff\xd8\xff" + b"no picture at all"):
+        address = "data:image/png;base64," + base64.b64encode(broken).decode()
+        both = [{"type": "image_url", "image_url": {"url": address}}, *asked(RED)[0]["content"]]
+        said = policy.chat.looked(({"role": "user", "content": both},))
+        assert said[0] == policy.chat.looked(asked(RED))[0]
+    assert "is left out" in caplog.text
     monkeypatch.setattr(vision, "MOST_PIXELS", 100)
-    with pytest.raises(ModelError, match="too large"):
-        policy.chat.looked(asked(RED))
+    assert policy.chat.looked(asked(RED))[1] is None
 
 
 def test_an_example_with_a_picture_goes_to_another_process_whole(folder):

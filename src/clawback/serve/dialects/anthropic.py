@@ -51,11 +51,10 @@ def _messages(message: Json) -> Iterator[Json]:
     for block in shapes.dicts(content):
         kind = block.get("type")
         if kind == "tool_result":
-            said = block.get("content")
             yield {
                 "role": "tool",
                 "tool_call_id": shapes.text(block.get("tool_use_id")),
-                "content": text_of(said),
+                "content": _result(block.get("content")),
             }
         elif kind == "tool_use":
             one = shapes.call(block.get("id"), block.get("name"), block.get("input"))
@@ -76,13 +75,25 @@ def _messages(message: Json) -> Iterator[Json]:
         yield {**made, "tool_calls": calls} if calls else made
 
 
+def _result(said: Any) -> Any:
+    """What a tool returned: its text, or text and pictures where there are some, such as what a tool sees of the screen."""
+    blocks = shapes.dicts(said)
+    if all(block.get("type") != "image" for block in blocks):
+        return text_of(said)
+    known = [block for block in blocks if block.get("type") in ("text", "image")]
+    return [
+        _image(b.get("source"))
+        if b["type"] == "image"
+        else {"type": "text", "text": shapes.text(b.get("text"))}
+        for b in known
+    ]
+
+
 def _image(source: Any) -> Json:
     source = source if isinstance(source, dict) else {}
     if source.get("type") == "base64":
-        url = f"data:{shapes.text(source.get('media_type'))};base64,{shapes.text(source.get('data'))}"
-    else:
-        url = shapes.text(source.get("url"))
-    return {"type": "image_url", "image_url": {"url": url}}
+        return shapes.picture(source.get("data"), source.get("media_type"))
+    return {"type": "image_url", "image_url": {"url": shapes.text(source.get("url"))}}
 
 
 def refuses(body: Mapping[str, Any]) -> str:

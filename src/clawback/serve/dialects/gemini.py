@@ -45,7 +45,9 @@ def _messages(content: Json) -> Iterator[Json]:
         if isinstance(came := part.get("functionResponse"), dict):
             said = json.dumps(came.get("response"), ensure_ascii=False, default=str)
             yield {"role": "tool", "tool_call_id": shapes.text(came.get("id")), "content": said}
-        elif isinstance(part.get("inlineData"), dict) or isinstance(part.get("fileData"), dict):
+        elif isinstance(data := _either(part, "inlineData", "inline_data"), dict):
+            kept.append(shapes.picture(data.get("data"), _either(data, "mimeType", "mime_type")))
+        elif isinstance(_either(part, "fileData", "file_data"), dict):
             kept.append({"type": "image_url", "image_url": {"url": ""}})
         elif "text" in part and not part.get("thought"):
             kept.append({"type": "text", "text": shapes.text(part["text"])})

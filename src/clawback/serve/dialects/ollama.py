@@ -23,7 +23,7 @@ def read_generate(body: Mapping[str, Any]) -> Asked:
         raise ValueError("prompt: a text is needed")
     system = shapes.text(body.get("system"))
     messages: list[Json] = [{"role": "system", "content": system}] if system else []
-    return _asked(body, [*messages, {"role": "user", "content": prompt}])
+    return _asked(body, [*messages, {"role": "user", "content": _seen(prompt, body.get("images"))}])
 
 
 def _message(message: Json) -> Json:
@@ -31,12 +31,7 @@ def _message(message: Json) -> Json:
         "role": shapes.text(message.get("role")) or "user",
         "content": shapes.text(message.get("content")),
     }
-    if message.get("images"):
-        blocks: list[Json] = [{"type": "text", "text": made["content"]}]
-        made["content"] = [
-            *blocks,
-            *({"type": "image_url", "image_url": {"url": ""}} for _ in message["images"]),
-        ]
+    made["content"] = _seen(made["content"], message.get("images"))
     if calls := _calls(message):
         made["tool_calls"] = [
             {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
@@ -45,6 +40,13 @@ def _message(message: Json) -> Json:
     if made["role"] == "tool":
         made["tool_call_id"] = shapes.text(message.get("tool_call_id") or message.get("tool_name"))
     return made
+
+
+def _seen(text: str, images: Any) -> Any:
+    """A text with the pictures that came beside it, as base64 without a kind."""
+    if not isinstance(images, list) or not images:
+        return text
+    return [{"type": "text", "text": text}, *(shapes.picture(data) for data in images)]
 
 
 def _asked(body: Mapping[str, Any], messages: list[Json]) -> Asked:

@@ -240,6 +240,11 @@ def lines(raw: bytes) -> Iterator[Json]:
             yield made
 
 
+def picture(data: Any, kind: Any = "") -> Json:
+    """A part that brings a picture along as base64. What kind it is its bytes will say; ``kind`` is what the request says of it."""
+    return {"type": "image_url", "image_url": {"url": f"data:{text(kind)};base64,{text(data)}"}}
+
+
 def call(identifier: Any, name: Any, arguments: Any) -> Json:
     given = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     return {"id": text(identifier), "name": text(name), "arguments": given}

@@ -1,29 +1,29 @@
 """Images in a conversation, for vision models: from ``data:`` addresses to the inputs that the model's own processor makes.
 
-Images come with the conversation, as base64. Nothing is fetched from the network or the disk: an address of
-any other kind does not count as an image, and its message is read as text. The size in bytes and in pixels is
-limited before anything is decoded.
+Images come with the conversation, as base64 (``clawback.pictures``). Nothing is fetched from the network or the
+disk: an address of any other kind does not count as an image, and its message is read as text. The size in bytes
+and in pixels is limited before anything is decoded. An image that cannot be read, or is too large, is left out with
+a warning: conversations are captured as they come, and one broken file must not end every run.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import io
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from clawback import pictures
 from clawback.errors import ModelError
 from clawback.records import Message
 
+log = logging.getLogger("clawback.engine")
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
-MOST_BYTES = 20 << 20
-"""Of a picture as it comes."""
 MOST_PIXELS = 40_000_000
 MOST_PICTURES = 16
 """In a conversation; of more the newest are seen."""
@@ -49,27 +49,22 @@ class Pixels:
         return found
 
 
-def pictures(content: Any) -> list[bytes]:
-    """The pictures among the blocks of a message, as files. Only what came with the message counts."""
-    found = []
-    for block in content if isinstance(content, (list, tuple)) else ():
-        if isinstance(block, Mapping) and block.get("type") == "image_url":
-            address = block.get("image_url")
-            address = address.get("url") if isinstance(address, Mapping) else address
-            if isinstance(address, str) and (data := _data(address)) is not None:
-                found.append(data)
-    return found
+class Picture(NamedTuple):
+    """One that was decoded, and the hash of its file."""
+
+    image: Any
+    digest: bytes
 
 
-def seen(messages: Sequence[Message]) -> list[list[bytes]]:
+def seen(messages: Sequence[Message]) -> list[list[Picture]]:
     """The pictures of each message; of too many the newest."""
-    found = [pictures(message.get("content")) for message in messages]
+    found = [pictures.pictures(message.get("content")) for message in messages]
     spare = sum(map(len, found)) - MOST_PICTURES
     for some in found:
         cut = min(len(some), max(0, spare))
         del some[:cut]
         spare -= cut
-    return found
+    return [[one for data in some if (one := _opened(data))] for some in found]
 
 
 class Vision:
@@ -95,21 +90,19 @@ class Vision:
                 ) from error
         return self._processor
 
-    def look(self, text: str, files: Sequence[bytes]) -> tuple[list[int], Pixels]:
+    def look(self, text: str, found: Sequence[Picture]) -> tuple[list[int], Pixels]:
         """A rendered conversation, with a mark where each picture stands, as ids and inputs.
 
-        Raises ``ModelError`` where a picture cannot be read, or marks and pictures are not as many.
+        Raises ``ModelError`` where marks and pictures are not as many.
         """
-        images = [_opened(data) for data in files]
+        images = [one.image for one in found]
         try:
             made = self.processor(text=[text], images=images, add_special_tokens=False, return_tensors="pt")
         except Exception as error:
             raise ModelError(
-                f"The processor of {self.source} does not take a conversation with {len(files)} pictures: {error}"
+                f"The processor of {self.source} does not take a conversation with {len(found)} pictures: {error}"
             ) from error
-        digest = hashlib.sha256()
-        for data in files:
-            digest.update(hashlib.sha256(data).digest())
+        digest = hashlib.sha256(b"".join(one.digest for one in found))
         inputs = {name: value for name, value in made.items() if name not in _OF_IDS}
         return [int(token) for token in made["input_ids"][0]], Pixels(inputs, digest.hexdigest())
 
@@ -119,20 +112,8 @@ class Vision:
         return text.replace(mark, "") if isinstance(mark, str) and mark else text
 
 
-def _data(address: str) -> bytes | None:
-    """What is in a ``data:image/…;base64,…`` address; None for another kind."""
-    head, comma, body = address.partition(",")
-    if not comma or not head.lower().startswith("data:image/") or not head.lower().endswith(";base64"):
-        return None
-    if len(body) > MOST_BYTES * 4 // 3 + 4:
-        return None
-    try:
-        return base64.b64decode(body, validate=True)
-    except (binascii.Error, ValueError):
-        return None
-
-
-def _opened(data: bytes) -> Any:
+def _opened(data: bytes) -> Picture | None:
+    """The picture in a file; None, and a warning, where there is none to be had. Raises ``ModelError`` without Pillow."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -142,7 +123,8 @@ def _opened(data: bytes) -> Any:
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
         if image.width * image.height > MOST_PIXELS:  # known before anything is unpacked
-            raise ModelError(f"A picture of {image.width} × {image.height} is too large to be looked at.")
-        return image.convert("RGB")
+            raise ValueError(f"{image.width} × {image.height} is too large to be looked at")
+        return Picture(image.convert("RGB"), hashlib.sha256(data).digest())
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ModelError(f"A picture of {len(data)} bytes cannot be read: {error}.") from error
+        log.warning("A picture of %d bytes is left out: %s", len(data), error)
+        return None
