@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from clawback import config, feedback, paths, store
+from clawback import config, feedback, paths, pictures, store
 from clawback.paths import Home
 from clawback.records import Branch, Episode, EpisodeStep, Run, Turn, Version
 from clawback.release import prompted
@@ -204,6 +206,61 @@ def test_nothing_that_a_model_wrote_runs(page: Any) -> None:
     assert all(link.startswith(("http://", "https://")) for link in links)
     assert "<script>" in answer.inner_text(), "it is shown as what it is"
     assert "ran" not in page.title()
+
+
+def png(colour: tuple[int, int, int]) -> bytes:
+    """Eight by eight of one colour."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = (b"\0" + bytes(colour) * 8) * 8
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_pictures_are_shown_where_they_came_with_the_turn_and_fetched_from_nowhere(
+    home: Home, proxy: Running, opened: Callable[..., Any], chromium: Any
+) -> None:
+    foreign = [
+        {"type": "image_url", "image_url": {"url": address}}
+        for address in (
+            "https://example.org/a.png",
+            "http://127.0.0.1:9/a.png",
+            "data:image/svg+xml;base64,PHN2Zy8+",
+            "data:text/html;base64,AAAA",
+        )
+    ]
+    red, blue = (pictures.part_of(png(colour)) for colour in ((250, 0, 0), (0, 0, 250)))
+    first = {"role": "user", "content": [red, *foreign, {"type": "text", "text": "What is this?"}]}
+    talk = (first, {"role": "assistant", "content": "Red."}, {"role": "user", "content": [blue, {"type": "text", "text": "And this?"}]})  # fmt: skip
+    with store.connect(home.database) as db:
+        number = db.add_turn(Turn("seen", talk, "Blue.")).id
+        db.add_turn(Turn("other", ({"role": "user", "content": [red, {"type": "text", "text": "And this?"}]},), "Red."))  # fmt: skip
+    page = opened(proxy, home)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_selector("text=1 of 2")
+    while "Blue." not in page.inner_text(".answer"):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('.prompt img')?.naturalWidth === 8")
+    assert page.locator(".prompt img").count() == 1
+    assert page.inner_text(".prompt").strip() == "And this?"
+    page.keyboard.press("c")
+    page.wait_for_function("() => document.querySelector('.messages img')?.naturalWidth === 8")
+    assert page.locator(".messages img").count() == 1
+    assert "What is this?" in page.inner_text(".messages")
+    go(page, "turns")
+    page.click(f".rowbutton:has-text('{number} ·')")
+    page.wait_for_selector(".detail .card > .message.user img")
+    assert page.locator(".detail img").count() == 2
+    shown = page.locator("img.seen").evaluate_all("(all) => all.map((one) => one.src.slice(0, 22))")
+    assert set(shown) == {"data:image/png;base64,"}
+    assert all(url.startswith((proxy.url, "data:image/png")) for url in asked)
+    # The same words about two pictures are not two answers to one question.
+    go(page, "rate")
+    page.click("button:has-text('A or B')")
+    page.wait_for_selector(".card.empty:has-text('There are no two answers to the same prompt yet')")
 
 
 def test_two_answers_side_by_side(page: Any, home: Home) -> None:

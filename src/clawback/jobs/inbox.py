@@ -12,7 +12,7 @@ from clawback import config, feedback, store
 from clawback.capture import conversations
 from clawback.feedback import information
 from clawback.paths import Home
-from clawback.records import Turn
+from clawback.records import PICTURE, Turn
 
 if TYPE_CHECKING:
     from clawback.rewards.acquisition import Acquisition
@@ -103,7 +103,9 @@ class Inbox:
         rated, ratings = self._places(said), self._ratings(said)
         asked: dict[str, list[int]] = {}
         for place, turn in enumerate(self.turns):
-            if place not in rated:
+            if (
+                place not in rated and PICTURE not in turn.prompt
+            ):  # the same words may be about another picture
                 asked.setdefault(turn.prompt, []).append(place)
         found = [
             (places[j], places[i])  # the older one first

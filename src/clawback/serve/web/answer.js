@@ -4,19 +4,49 @@ import { attempt, button, count, el, say } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { api, person, tap } from "./server.js";
 
+const PICTURE = /^data:image\/(png|jpeg|webp|gif);base64,/;
+const MARK = "[image]";
 const SCORES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
 
 export function textOf(content) {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) return content ? JSON.stringify(content) : "";
-  return content.map((b) => b.text ?? `[${b.type ?? "something"}]`).join("\n");
+  return content.filter((b) => !addressOf(b)).map((b) => b.text ?? (b.type === "image_url" ? MARK : `[${b.type ?? "something"}]`)).join("\n");
+}
+
+/** Where a part of a message has a picture with it; nothing that would have to be asked for. */
+const addressOf = (part) => {
+  const address = part?.type === "image_url" ? part.image_url?.url ?? part.image_url : null;
+  return typeof address === "string" && PICTURE.test(address) ? address : null;
+};
+
+/** The pictures that came with a message. */
+export function picturesOf(content) {
+  const found = Array.isArray(content) ? content.map(addressOf).filter(Boolean) : [];
+  return found.map((src, i) => el("img", { class: "seen", src, alt: found.length > 1 ? `Picture ${i + 1} of ${found.length}` : "The picture" }));
+}
+
+/** What was asked, with its pictures, which a list has no room for: they are loaded when the card is shown. */
+export function promptCard(turn, label = "You asked", path = "turns") {
+  const text = el("p", { class: "said" }, turn.prompt || "(no question was recorded)");
+  const card = el("section", { class: "card prompt", "aria-label": label }, text);
+  if (turn.prompt.includes(MARK)) attempt(async () => {
+    const whole = await api(`${path}/${turn.id}`);
+    const asked = whole.messages.findLast((m) => m.role === "user" && (textOf(m.content) || picturesOf(m.content).length));
+    const pictures = picturesOf(asked?.content);
+    if (!pictures.length) return;
+    text.textContent = textOf(asked.content);
+    card.append(...pictures);
+  })();
+  return card;
 }
 
 /** One message of a conversation. */
-export function message(role, text, calls = []) {
+export function message(role, content, calls = []) {
+  const text = textOf(content);
   const name = { user: "You", assistant: "Model", system: "System", tool: "Tool", environment: "Environment" }[role] ?? role;
   const body = role === "assistant" ? markdown(text) : el("p", { class: "said" }, text);
-  return el("div", { class: `message ${role}` }, el("span", { class: "role" }, name), text ? body : null, calls.map(call));
+  return el("div", { class: `message ${role}` }, el("span", { class: "role" }, name), text ? body : null, picturesOf(content), calls.map(call));
 }
 
 function call(one) {
@@ -41,7 +71,7 @@ export function conversationOf(id, path = "turns") {
     const turn = await api(`${path}/${id}`);
     const before = turn.messages.slice(0, -1);
     inside.replaceChildren(...(before.length
-      ? before.map((m) => message(m.role, textOf(m.content), (m.tool_calls ?? []).map((c) => c.function ?? c)))
+      ? before.map((m) => message(m.role, m.content, (m.tool_calls ?? []).map((c) => c.function ?? c)))
       : [el("p", { class: "quiet" }, "Nothing: this is how the conversation began.")]));
   }) }, el("summary", {}, "The conversation before"), inside);
   return fold;

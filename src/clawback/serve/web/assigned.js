@@ -1,5 +1,5 @@
 // What somebody who was invited is asked about: the question, the answer, and nothing of what others think of it or who wrote it.
-import { answerCard, conversationOf, rater } from "./answer.js";
+import { answerCard, conversationOf, promptCard, rater } from "./answer.js";
 import { button, el } from "./dom.js";
 import { api } from "./server.js";
 
@@ -31,7 +31,7 @@ export const assigned = {
       fold = conversationOf(turn.id, "assigned");
       host.replaceChildren(
         status,
-        el("section", { class: "card prompt", "aria-label": "The question" }, el("p", { class: "said" }, turn.prompt || "(no question was recorded)")),
+        promptCard(turn, "The question", "assigned"),
         fold, answerCard(turn.response, { calls: turn.calls }),
         el("div", { class: "bar" }, control.node, el("div", { class: "row" },
           button("Back", () => move(-1), { key: "←", disabled: at === 0 }), button("Next", () => move(1), { key: "→", disabled: at === turns.length - 1 }))));

@@ -1,5 +1,5 @@
 // The answers that wait for a rating, most informative first; or two answers side by side, of which one is better.
-import { answerCard, conversationOf, rater, stepsOf } from "./answer.js";
+import { answerCard, conversationOf, promptCard, rater, stepsOf } from "./answer.js";
 import { attempt, button, el, say, when } from "./dom.js";
 import { author, who } from "./names.js";
 import { api, tap } from "./server.js";
@@ -48,7 +48,7 @@ async function answers(now) {
     fold = conversationOf(turn.id);
     host.replaceChildren(...[
       el("p", { class: "quiet", role: "status" }, `${at + 1} of ${turns.length} · ${turn.agent}${turn.model || turn.version !== null ? ` · ${author(turn)}` : ""} · ${when(turn.created_at)}`),
-      el("section", { class: "card prompt", "aria-label": "You asked" }, el("p", { class: "said" }, turn.prompt || "(no question was recorded)")),
+      promptCard(turn),
       fold,
       stepsOf(turn.steps),
       answerCard(turn.response, { calls: turn.calls }),

@@ -1,6 +1,6 @@
 // Everything that was captured: search it, look at one turn with all that was said about it.
 import { changes } from "./changes.js";
-import { answerCard, message, rater, textOf } from "./answer.js";
+import { answerCard, message, rater } from "./answer.js";
 import { attempt, button, count, el, when } from "./dom.js";
 import { author } from "./names.js";
 import { api } from "./server.js";
@@ -44,10 +44,10 @@ export const turns = {
       detail.replaceChildren(el("section", { class: "card" },
         el("div", { class: "row" }, el("h2", {}, `Turn ${turn.id}`), el("span", { class: "grow" }), button("Close", () => { control = null; detail.replaceChildren(); })),
         el("p", { class: "quiet" }, `${turn.agent} · ${author(turn)} · ${when(turn.created_at)} · session ${turn.session}${turn.kind === "side" ? " · a side turn of the agent" : ""}`),
-        before.length ? el("details", { class: "fold" }, el("summary", {}, `${count(before.length, "message")} before`), el("div", { class: "messages" }, before.map((m) => message(m.role, textOf(m.content))))) : null,
-        last ? message(last.role, textOf(last.content)) : null,
+        before.length ? el("details", { class: "fold" }, el("summary", {}, `${count(before.length, "message")} before`), el("div", { class: "messages" }, before.map((m) => message(m.role, m.content)))) : null,
+        last ? message(last.role, last.content) : null,
         answerCard(turn.response, { calls: turn.calls }),
-        turn.next_state.length ? el("details", { class: "fold" }, el("summary", {}, "What came next"), el("div", { class: "messages" }, turn.next_state.map((m) => message(m.role, textOf(m.content))))) : null,
+        turn.next_state.length ? el("details", { class: "fold" }, el("summary", {}, "What came next"), el("div", { class: "messages" }, turn.next_state.map((m) => message(m.role, m.content)))) : null,
         edits.map((f) => el("div", {}, el("h3", {}, `Edited ${when(f.created_at)}`), changes(turn.response, f.text))),
         remarks.map((f) => el("p", {}, el("strong", {}, "Remark: "), f.text)),
         el("p", {}, turn.reward === null ? "No feedback yet." : el("strong", { class: sign(turn.reward) }, `Reward ${opinion(turn)}`),
