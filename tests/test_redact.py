@@ -207,6 +207,7 @@ def test_a_text_is_redacted_the_same_a_window_at_a_time(pieces: list[str]) -> No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_WINDOW", 37)
         patch.setattr(module, "_REACH", 1200)
+        patch.setattr(module, "_SHORT_REACH", 1200)
         assert redact(text) == whole
 
 

@@ -100,8 +100,12 @@ _PATTERNS = {
     "putty": r"(private-lines:[ ]?\d{1,3}\s{1,4})([a-z0-9+/=\s]{40,20000})",
 }  # fmt: skip
 
-_WINDOW, _REACH = 65_536, 24_000
-"""Characters in which one search looks for the beginning of a match, and in which it must end if it is bounded at all."""
+_WINDOW = 16_384
+"""Characters in which one search looks for the beginning of a match. While it does, no other thread runs: several such threads at once would
+keep the server's event loop from running for all of their searches."""
+_REACH, _SHORT_REACH = 24_000, 4_200
+"""Characters in which a match must end if it is bounded at all; of most rules."""
+_LONG = ("putty",)
 _KEY_BODY = 20_000
 """Characters of a private key in which its end is looked for."""
 _KEY_SIGNS = r"(?:[A-Za-z0-9+/=]|\\[nrt]|[\s\"',+:.()\\-])"
@@ -115,11 +119,11 @@ def redact(text: str) -> str:
         text = _without_keys(text)
     for literal, rest in _PREFIXES:
         if literal in text:
-            text = _sub(_prefixed(literal, rest), _if_token(literal), text, text)
+            text = _sub(_prefixed(literal, rest), _if_token(literal), text, text, _REACH)
     low = _lower(text)
     for marks, name, act in _RULES:
         if any(mark in low for mark in marks):
-            changed = _sub(_compiled(name), act, text, low)
+            changed = _sub(_compiled(name), act, text, low, _REACH if name in _LONG else _SHORT_REACH)
             if changed is not text:
                 text, low = changed, _lower(changed)
     return text
@@ -131,10 +135,10 @@ def _lower(text: str) -> str:
     return low if len(low) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
-def _sub(pattern: re.Pattern[str], act: Act, text: str, low: str) -> str:
+def _sub(pattern: re.Pattern[str], act: Act, text: str, low: str, reach: int) -> str:
     """``pattern`` is looked for in ``low``, ``act`` gets the groups of ``text``."""
     pieces, at = [], 0
-    for match in _matches(pattern, low):
+    for match in _matches(pattern, low, reach):
         found = [text[begin:end] for begin, end in match.regs]
         if (made := act(found)) != found[0]:
             pieces += [text[at : match.start()], made]
@@ -142,12 +146,12 @@ def _sub(pattern: re.Pattern[str], act: Act, text: str, low: str) -> str:
     return "".join([*pieces, text[at:]]) if pieces else text
 
 
-def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+def _matches(pattern: re.Pattern[str], text: str, reach: int) -> Iterator[re.Match[str]]:
     """``pattern.finditer(text)``, a window at a time: one search keeps all other threads waiting, and a long text would for a second."""
     at = 0
     while at < len(text):
         stop = at + _WINDOW
-        limit = min(len(text), stop + _REACH)
+        limit = min(len(text), stop + reach)
         match = pattern.search(text, at, limit)
         if match is None or match.start() >= stop:
             at = stop
@@ -344,7 +348,7 @@ _RULES: tuple[tuple[tuple[str, ...], str, Act], ...] = (
 def _without_keys(text: str) -> str:
     """Private keys go, from their first line to their last. The first line alone, as code names it, stays and swallows nothing."""
     pieces, at = [], 0
-    for match in _matches(_compiled("key header"), _lower(text)):
+    for match in _matches(_compiled("key header"), _lower(text), _SHORT_REACH):
         if match.start() < at:
             continue
         end = _key_end(text, match.end())

@@ -58,7 +58,9 @@ def unpacked(raw: bytes, encoding: str) -> bytes:
 MOST_MESSAGES = 10_000
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]")
 """An escape of half a character; of a whole one there are two in a row."""
-MOST_PARTS = 200_000
+_PAIRS = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_LONE = re.compile("[\ud800-\udfff]")
+MOST_PARTS = 100_000
 
 
 def parsed(raw: bytes, encoding: str = "") -> dict[str, Any]:
@@ -86,11 +88,17 @@ def mended(value: Any) -> Any:
     """The same with every text such as can be stored and read by a tokenizer: ``"\\ud83d"`` is valid JSON, and half a character.
     Two halves that belong together become one, any other a sign that says so.
     """
-    if isinstance(value, str):
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(
+        value, str
+    ):  # a decoder would ask about each half in turn, and nothing else could run meanwhile
+        return _LONE.sub("\ufffd", _PAIRS.sub(_joined, value))
     if isinstance(value, dict):
         return {mended(key): mended(inner) for key, inner in value.items()}
     return [mended(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _joined(pair: re.Match[str]) -> str:
+    return pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
 async def gone(receive: Any) -> None:
