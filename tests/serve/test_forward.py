@@ -89,8 +89,9 @@ def test_what_was_heard_is_kept_at_once_when_a_client_leaves_a_silent_upstream(
     never.set()
 
 
+@pytest.mark.parametrize("begun", [True, False], ids=["in the middle", "before a word"])
 def test_no_upstream_works_on_for_a_client_that_has_left(
-    home: Home, running: Callable[[Any], Running]
+    begun: bool, home: Home, running: Callable[[Any], Running]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         there.settimeout(20)
@@ -105,8 +106,9 @@ def test_no_upstream_works_on_for_a_client_that_has_left(
             asked = b""
             while not asked.endswith(body):
                 asked += upstream.recv(65536)
-            upstream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
-            assert client.recv(65536)
+            if begun:
+                upstream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
+                assert client.recv(65536)
         with upstream:
             assert upstream.recv(65536) == b"", "the connection is closed"
 

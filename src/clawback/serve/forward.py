@@ -93,15 +93,12 @@ class Forward:
         dialect = of(scope["path"]) if scope["method"] == "POST" else None
         sent = await self.prompts(dialect, body, wire.headers(scope)) if dialect else Prompted(body)
         gone = asyncio.ensure_future(wire.gone(receive))
+        asking = asyncio.ensure_future(self._ask(scope, sent))
         try:
-            async with self.client.request(
-                scope["method"],
-                self._address(scope),
-                data=sent.body or None,
-                headers=self._headers(scope, sent),
-                allow_redirects=False,
-                skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
-            ) as answer:
+            await asyncio.wait({asking, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                return
+            async with asking.result() as answer:
                 # An upstream that falls silent must not hold back what was heard, nor work on for nobody.
                 gone.add_done_callback(lambda _: answer.close())
                 await self._pass_on(scope, gone, send, answer, dialect, body, sent)
@@ -120,6 +117,18 @@ class Forward:
             await wire.refuse(send, scope, 502, why)
         finally:
             gone.cancel()
+            asking.cancel()  # where nobody waits for it any more: that closes the connection
+
+    async def _ask(self, scope: Any, sent: Prompted) -> Any:
+        """The upstream's answer, of which the head has come."""
+        return await self.client.request(
+            scope["method"],
+            self._address(scope),
+            data=sent.body or None,
+            headers=self._headers(scope, sent),
+            allow_redirects=False,
+            skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
+        )
 
     def _address(self, scope: Any) -> Any:
         from yarl import URL
