@@ -1,4 +1,4 @@
-"""Two Ray nodes on this machine draw what one process would have drawn; one of them is killed, and the version comes out."""
+"""Two Ray nodes on this machine draw and play what one process would have; one of them is killed, and the version comes out."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clawback import config, engine, jobs
+from clawback import config, engine, jobs, store
 from clawback.cluster.sampling import RaySampler
 from clawback.engine import embedded
 from clawback.engine.torch.models.policy import Policy, load
+from clawback.jobs import playing
 from clawback.paths import Home
 from clawback.records import Sample
 from tests.conftest import rate_some
@@ -116,3 +117,41 @@ def test_the_command_makes_a_version_with_a_cluster(cluster: Any, home: Home) ->
     assert outcome.run.status == "done"
     assert outcome.report.reasons
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
+def test_a_node_that_plays_is_killed_and_the_run_learns_from_the_same_episodes(
+    cluster: Any, tmp_path: Path
+) -> None:
+    wish = playing.Wish(
+        "tests.environments.worlds:Worlds", episodes=24, groups=8, held_out=8, max_tokens=3, together=8
+    )
+    homes = Home(tmp_path / "here"), Home(tmp_path / "there")
+    for home in homes:
+        home.create()
+        home.config.write_text('[model]\ndtype = "float32"\n[training]\nbackground = false\n')
+    killed: list[str] = []
+    told: list[dict[str, Any]] = []
+
+    def kill(progress: Any) -> None:
+        told.append(progress)
+        if progress["phase"] == "train" and progress["step"] == 1 and not killed:
+            killed.append("")
+            cluster.remove_node(cluster.second, allow_graceful=False)
+
+    here = playing.learn(homes[0], wish, seed=1)
+    there = playing.learn(homes[1], wish, seed=1, ray=(cluster.address, 2), on_progress=kill)
+    assert killed
+    assert any("were lost" in str(one.get("text")) for one in told)
+    assert there.counts == here.counts == {"completed": 24 + 8 + 8}
+
+    def heard(home: Home) -> list[Any]:
+        with store.connect(home.database) as db:
+            return sorted((e.number, e.task, e.total, str(e.messages)) for e in db.episodes(100))
+
+    # Rounding may tip a draw once weights have been learned; what was played before that is the same word for word.
+    rows = list(zip(heard(homes[0]), heard(homes[1]), strict=True))
+    first = [(a, b) for a, b in rows if a[0] < 8 or playing.BEFORE <= a[0] < playing.AFTER]
+    assert len(first) == 16
+    assert all(a == b for a, b in first)
+    one, other = (load_file(Path(p.version.path) / "adapter_model.safetensors") for p in (here, there))
+    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 5 * WEIGHT

@@ -76,6 +76,14 @@ if TYPE_CHECKING:
 )
 @click.option("--draw", default="", metavar="URL", help="A vLLM that draws the replies (docs/hosted.md).")
 @click.option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Let the machines of this Ray cluster play the episodes (auto, HOST:PORT).",
+)
+@click.option(
+    "--ray-workers", type=click.IntRange(1, 1024), help="Workers that play.  [default: one per machine]"
+)
+@click.option(
     "--set",
     "values",
     multiple=True,
@@ -98,6 +106,8 @@ def gym(
     episodes: int,
     batch: int,
     group: int,
+    ray: str | None,
+    ray_workers: int | None,
     values: tuple[str, ...],
     num_samples: int | None,
     seed: int | None,
@@ -119,6 +129,7 @@ def gym(
     clawback gym tools:shop --ratings
     clawback gym tools:shop --num-samples 10
     clawback gym tools:shop --draw http://127.0.0.1:8000
+    clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --ray auto
     clawback gym --resume 7
     """
     needs("torch")
@@ -128,6 +139,10 @@ def gym(
     here = current_home()
     if task is None and resume is None:
         raise UsageError("Name what is to be played: `clawback gym TASK`, or a run with --resume.")
+    if ray_workers and not ray:
+        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
+    if ray and num_samples is not None:
+        raise UsageError("A few episodes to look at are played here: leave --ray out.")
     wish = drawing.Wish(task or "", agent, episodes, batch, group, **how)
     if num_samples is not None:
         sampled = drawing.samples(here, wish, num_samples, seed=seed)
@@ -136,7 +151,14 @@ def gym(
     try:
         with progress_bar(quiet=as_json) as follow:
             played = playing.learn(
-                here, wish, seed=seed, overrides=_values(values), live=live, resume=resume, on_progress=follow
+                here,
+                wish,
+                seed=seed,
+                overrides=_values(values),
+                live=live,
+                resume=resume,
+                ray=(ray, ray_workers or 0) if ray else None,
+                on_progress=follow,
             )
     except KeyboardInterrupt:
         click.echo(

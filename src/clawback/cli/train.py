@@ -239,6 +239,8 @@ def train(
         raise UsageError(
             "A run in the background has one process: leave --background out, or --processes and --ray."
         )
+    if ray_workers and not ray:
+        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
     if shard and count == 1 and os.environ.get("NNODES", "1") == "1":
         raise UsageError("--shard shares the base out among processes: name how many with --processes.")
     if background:

@@ -54,45 +54,89 @@ class Crew(Protocol):
         ...
 
 
-def dispatch(
-    crew: Crew,
-    units: Sequence[Unit],
-    here: Callable[[Unit], Any],
-    *,
-    most: int = AHEAD,
-    patience: float = PATIENCE,
-    clock: Callable[[], float] = time.monotonic,
-) -> dict[str, Any]:
-    """The result of each unit, by its name, each once. ``here``: do a unit without any worker."""
-    waiting = deque({unit.id: unit for unit in units}.values())
-    given: dict[Hashable, dict[str, tuple[Unit, float]]] = {}
-    done: dict[str, Any] = {}
+class Dispatcher:
+    """``add`` units, ``step`` until ``idle``: each result comes once."""
 
-    def back(worker: Hashable) -> None:
-        for unit, _ in given.pop(worker, {}).values():
-            if unit.id not in done:
-                waiting.appendleft(unit)
+    def __init__(
+        self,
+        crew: Crew,
+        here: Callable[[Unit], Any],
+        *,
+        most: int = AHEAD,
+        patience: float = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``here``: do a unit without any worker."""
+        self.crew, self.here = crew, here
+        self.most, self.patience, self.clock = most, patience, clock
+        self._waiting: deque[Unit] = deque()
+        self._given: dict[Hashable, dict[str, tuple[Unit, float]]] = {}
+        self._open: set[str] = set()
+        """Units whose result has not come yet."""
 
-    while waiting or any(given.values()):
-        able = sorted(crew.workers(), key=lambda w: len(given.get(w, {})))
-        for worker in [w for _ in range(most) for w in able]:
-            held = given.setdefault(worker, {})
-            if waiting and len(held) < most:
-                unit = waiting.popleft()
-                held[unit.id] = (unit, clock())
-                crew.give(worker, unit)
-        if not any(given.values()):
-            unit = waiting.popleft()
-            done[unit.id] = here(unit)
-            continue
-        for news in crew.wait(LOOK):
+    @property
+    def idle(self) -> bool:
+        return not self._open
+
+    def add(self, units: Sequence[Unit]) -> None:
+        """A unit that is open already is not added again."""
+        for unit in units:
+            if unit.id not in self._open:
+                self._open.add(unit.id)
+                self._waiting.append(unit)
+
+    def step(self) -> dict[str, Any]:
+        """Give what can be given, and wait a moment for reports: the results that came, by the names of their units."""
+        if self.idle:
+            return {}
+        self._give()
+        if not any(self._given.values()):
+            unit = self._next()
+            assert unit is not None  # what is open waits, or is given
+            self._open.discard(unit.id)
+            return {unit.id: self.here(unit)}
+        done: dict[str, Any] = {}
+        for news in self.crew.wait(LOOK):
             if news.lost:
-                back(news.worker)
+                self._back(news.worker)
                 continue
-            given.get(news.worker, {}).pop(news.unit, None)
-            done.setdefault(news.unit, news.result)
-        now = clock()
-        for worker in [w for w, held in given.items() if any(now - at > patience for _, at in held.values())]:
-            crew.drop(worker)
-            back(worker)
+            self._given.get(news.worker, {}).pop(news.unit, None)
+            if news.unit in self._open:
+                self._open.discard(news.unit)
+                done[news.unit] = news.result
+        now = self.clock()
+        for worker, held in list(self._given.items()):
+            if any(now - at > self.patience for _, at in held.values()):
+                self.crew.drop(worker)
+                self._back(worker)
+        return done
+
+    def _give(self) -> None:
+        able = sorted(self.crew.workers(), key=lambda w: len(self._given.get(w, {})))
+        for worker in [w for _ in range(self.most) for w in able]:
+            held = self._given.setdefault(worker, {})
+            if len(held) < self.most and (unit := self._next()) is not None:
+                held[unit.id] = (unit, self.clock())
+                self.crew.give(worker, unit)
+
+    def _next(self) -> Unit | None:
+        while self._waiting:
+            unit = self._waiting.popleft()
+            if unit.id in self._open:  # else somebody who was taken for dead has answered after all
+                return unit
+        return None
+
+    def _back(self, worker: Hashable) -> None:
+        for unit, _ in self._given.pop(worker, {}).values():
+            if unit.id in self._open:
+                self._waiting.appendleft(unit)
+
+
+def dispatch(crew: Crew, units: Sequence[Unit], here: Callable[[Unit], Any], **how: Any) -> dict[str, Any]:
+    """The result of each unit, by its name, each once."""
+    dispatcher = Dispatcher(crew, here, **how)
+    done: dict[str, Any] = {}
+    dispatcher.add(units)
+    while not dispatcher.idle:
+        done |= dispatcher.step()
     return done

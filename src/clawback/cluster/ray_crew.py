@@ -8,7 +8,7 @@ they only hold copies of what the learner has, so a new one is as good.
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 from clawback.cluster.dispatch import News, Unit
@@ -39,10 +39,9 @@ def connect(address: str) -> Any:
 class RayCrew:
     """A ``Crew``."""
 
-    def __init__(self, ray: Any, about: dict[str, Any], count: int = 0) -> None:
-        """``count``: workers; 0: one a machine. Raises ``TrainingError`` where none comes up."""
-        from clawback.cluster.drawer import Drawer
-
+    def __init__(self, ray: Any, kind: type, about: Sequence[Any], count: int = 0) -> None:
+        """``kind``: of ``Worker``, made with ``about`` and its number of threads. ``count``: workers; 0: one a machine. Raises ``TrainingError`` where
+        none comes up."""
         self.ray, self.about = ray, about
         nodes = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) >= 1]
         if not nodes:
@@ -51,7 +50,7 @@ class RayCrew:
         smallest = min(int(n["Resources"]["CPU"]) for n in nodes)
         total = sum(int(n["Resources"]["CPU"]) for n in nodes)
         self.cpus = max(1, min(smallest, total // self.count))
-        self.kind = ray.remote(Drawer).options(
+        self.kind = ray.remote(kind).options(
             num_cpus=self.cpus, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
         self.objects: dict[str, Any] = {}
@@ -66,10 +65,11 @@ class RayCrew:
             self._start()
         self._first()
 
-    def publish(self, name: str, weights: Any) -> None:
-        """Where workers find an adapter. Older ones are let go."""
+    def publish(self, name: str, weights: Any, keep: Collection[str] = ()) -> None:
+        """Where workers find an adapter. Older ones are let go, but for ``keep``."""
         if name not in self.objects:
-            self.objects = {name: self.ray.put(weights)}
+            kept = {n: found for n, found in self.objects.items() if n in keep}
+            self.objects = kept | {name: self.ray.put(weights)}
 
     # ------------------------------------------------------------------------------------------------- a Crew
 
@@ -79,7 +79,7 @@ class RayCrew:
     def give(self, worker: Hashable, unit: Unit) -> None:
         actor: Any = worker
         found = self.objects.get(unit.work["adapter"])
-        self.asked[actor.draw.remote(unit.work, found)] = (actor, unit.id)
+        self.asked[actor.work.remote(unit.work, found)] = (actor, unit.id)
 
     def wait(self, seconds: float) -> Sequence[News]:
         refs = [*self.asked, *self.starting]
@@ -118,7 +118,7 @@ class RayCrew:
             self._start()
 
     def _start(self) -> None:
-        actor = self.kind.remote(self.about, self.cpus)
+        actor = self.kind.remote(*self.about, self.cpus)
         self.starting[actor.ready.remote()] = actor
         self.started += 1
 

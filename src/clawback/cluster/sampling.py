@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from clawback.cluster.adapters import lost, published
 from clawback.cluster.dispatch import Unit, dispatch
 from clawback.engine.torch.loop.parallel import described
 from clawback.engine.torch.models.chat import Encoded
@@ -56,16 +57,13 @@ class RaySampler:
     def __call__(
         self, policy: Policy, prompts: Sequence[Sequence[int]], chance: Chance, merge: bool
     ) -> list[list[Sampled]]:
+        from clawback.cluster.drawer import Drawer
         from clawback.cluster.ray_crew import RayCrew
 
         if self.crew is None:
-            self.crew = RayCrew(self.ray, described(policy, self.recipe), self.count)
-        lost = self.crew.lost
-        name = ""
-        if policy.adapted:
-            weights = {n: p.detach().cpu() for n, p in policy.model.named_parameters() if "lora_" in n}
-            name = named(weights)
-            self.crew.publish(name, weights)
+            self.crew = RayCrew(self.ray, Drawer, [described(policy, self.recipe)], self.count)
+        before = self.crew.lost
+        name = published(policy, self.crew)
         units, places = cut(policy, prompts, chance, merge, name, max(1, UNITS * self.crew.count))
 
         def here(unit: Unit) -> dict[str, Any]:
@@ -81,9 +79,8 @@ class RaySampler:
 
         done = dispatch(self.crew, units, here)
         self.drawn += len(units)
-        if self.crew.lost > lost:
-            text = f"{self.crew.lost - lost} of the cluster's workers were lost ({self.crew.why}); what they had was drawn by others."
-            self.tell({"phase": "alert", "text": text})
+        if (news := lost(self.crew, before)) is not None:
+            self.tell(news)
         found = [done[unit.id] for unit in units]
         if any(one["adapter"] != name for one in found):
             raise TrainingError(
@@ -120,14 +117,6 @@ class RaySampler:
                     f"What {by} draws is not what learns: log-probs differ by {gap:.2f} nats a token (limit {MAX_GAP}). Another model, "
                     "precision or version of Clawback is at work there; nothing was learned from it."
                 )
-
-
-def named(weights: Mapping[str, torch.Tensor]) -> str:
-    """An adapter's name: a hash of what it is."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(weights.items()):
-        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def cut(

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from clawback.environments.core import EnvironmentFailure, Task
-from clawback.environments.rollouts import Order, Rollouts
+from clawback.environments.rollouts import EpisodeSource, Order
 from clawback.environments.worlds import mixed
 from clawback.errors import UsageError
 from clawback.progress import OnProgress
@@ -55,7 +55,7 @@ def _row(seed: int, turn: int, count: int) -> tuple[int, ...]:
 class Collector:
     """Call it with the number of a round."""
 
-    rollouts: Rollouts
+    rollouts: EpisodeSource
     dealing: Dealing
     staleness: int = 0
     played: Callable[[Sequence[int]], Mapping[int, Episode]] = lambda _: {}

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from clawback.environments.core import Task
-from clawback.environments.rollouts import Order, Rollouts
+from clawback.environments.rollouts import EpisodeSource, Order
 from clawback.environments.worlds import mixed
 from clawback.records import Episode
 
@@ -66,7 +66,7 @@ def orders(tasks: Sequence[Task], count: int, seed: int, first: int) -> list[Ord
 
 
 def evaluate(
-    rollouts: Rollouts,
+    rollouts: EpisodeSource,
     asked: Sequence[Order],
     *,
     played: Mapping[int, Episode] | None = None,

@@ -12,17 +12,17 @@ times, and is then ``failed``, without a reward and excluded from training.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
-from concurrent.futures import Future, InvalidStateError, wait
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from clawback.engine.types import Sampling
+from clawback.environments.background_loop import BackgroundLoop
 from clawback.environments.core import (
     Environment,
     EnvironmentFailure,
@@ -95,6 +95,27 @@ class Order:
     split: Literal["train", "test"] = "train"
 
 
+class EpisodeSource(Protocol):
+    """Who plays what is ordered: this process (``Rollouts``), or a cluster (``cluster/episodes.py``)."""
+
+    worlds: EnvironmentSet
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is under way."""
+        ...
+
+    def start(self, orders: Iterable[Order]) -> None: ...
+
+    def wave(self) -> list[Episode]:
+        """Go on for a while: the episodes that are over by now."""
+        ...
+
+    def refreshed(self, update: int) -> None:
+        """The policy's weights have changed."""
+        ...
+
+
 @dataclass(eq=False, slots=True)
 class _Live:
     """An episode under way."""
@@ -136,7 +157,7 @@ class Rollouts:
         """Worlds that broke, and episodes that are over."""
         self._waiting: deque[Order] = deque()
         self._live: list[_Live] = []
-        self._loop = _Loop()
+        self._loop = BackgroundLoop()
 
     # ------------------------------------------------------------------------------------------------- the outside
 
@@ -304,13 +325,17 @@ class Rollouts:
             live.answer = self._ask(partial(live.world.step, live.dialogue.messages[-1]))
 
     def _check(self) -> None:
-        """Raises ``EnvironmentFailure`` where most worlds break."""
-        tries = self.over + self.broken
-        if self.broken >= FEWEST_FAILED and self.broken > MOST_FAILED * tries:
-            raise EnvironmentFailure(
-                f"{self.broken} of {tries} tries at {self.worlds.name} ended because the environment failed, not the policy. "
-                "`clawback episodes list` shows why; fix it, then resume."
-            )
+        check_broken(self.over, self.broken, self.worlds.name)
+
+
+def check_broken(over: int, broken: int, name: str) -> None:
+    """Raises ``EnvironmentFailure`` where most worlds break."""
+    tries = over + broken
+    if broken >= FEWEST_FAILED and broken > MOST_FAILED * tries:
+        raise EnvironmentFailure(
+            f"{broken} of {tries} tries at {name} ended because the environment failed, not the policy. "
+            "`clawback episodes list` shows why; fix it, then resume."
+        )
 
 
 def scored(step: EpisodeStep, said: Step, penalty: float) -> EpisodeStep:
@@ -332,70 +357,3 @@ async def _quietly(what: Callable[[], Awaitable[None]]) -> None:
     """A world that cannot be closed is one more that broke; its episode is over all the same."""
     with suppress(Exception):
         await asyncio.wait_for(what(), 30)
-
-
-async def _into(what: Callable[[], Coroutine[Any, Any, T]], answer: Future[T]) -> None:
-    """What comes of ``what``, into ``answer``, unless nobody wants it any more."""
-    try:
-        came = await what()
-    except BaseException as error:
-        with suppress(InvalidStateError):
-            answer.set_exception(error)
-    else:
-        with suppress(InvalidStateError):
-            answer.set_result(came)
-
-
-class _Loop:
-    """An event loop in a thread of its own.
-
-    It is handed calls, not coroutines: what is cancelled before its turn comes has no coroutine yet that nobody would await.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._asked: deque[tuple[Callable[[], Coroutine[Any, Any, Any]], Future[Any]]] = deque()
-        self._woken = False
-        self._running: set[asyncio.Task[None]] = set()
-        """The loop itself holds its tasks weakly."""
-        self._thread = threading.Thread(target=self._loop.run_forever, name="worlds", daemon=True)
-        self._thread.start()
-
-    def submit(self, what: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """To be run. The loop is woken once for all that is asked before it comes to it: waking costs more than a quick world's step."""
-        answer: Future[T] = Future()
-        self._asked.append((what, answer))
-        if not self._woken:
-            self._woken = True
-            self._loop.call_soon_threadsafe(self._begin)
-        return answer
-
-    def _begin(self) -> None:
-        self._woken = False  # first: what is asked from here on wakes the loop again
-        while self._asked:
-            what, answer = self._asked.popleft()
-            if answer.cancelled():
-                continue
-            task = self._loop.create_task(_into(what, answer))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
-            answer.add_done_callback(partial(self._unwanted, task))
-
-    def _unwanted(self, task: asyncio.Task[None], answer: Future[Any]) -> None:
-        if answer.cancelled():
-            self._loop.call_soon_threadsafe(task.cancel)
-
-    def close(self) -> None:
-        """What is still under way gets its chance to let go."""
-        if self._loop.is_closed():
-            return
-
-        async def rest() -> None:
-            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            if others:
-                await asyncio.wait(others, timeout=5)
-
-        self.submit(rest).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
-        self._loop.close()

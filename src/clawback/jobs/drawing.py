@@ -1,9 +1,12 @@
-"""Which episodes to play, which sampler draws the replies, and a preview of a few episodes before training on any."""
+"""Which episodes to play, who plays them and draws the replies, and a preview of a few episodes before training on any."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from clawback import config, release, store
 from clawback.environments.core import EnvironmentSet
@@ -14,8 +17,11 @@ from clawback.paths import Home
 from clawback.records import Episode
 
 if TYPE_CHECKING:
+    from clawback.cluster.episodes import ClusterRollouts
+    from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
     from clawback.environments.rollouts import Drawer
+    from clawback.progress import OnProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +53,82 @@ class Wish:
         return find(self.task, self.agent, seed=seed, shots=self.shots)
 
     @property
+    def play(self) -> Play:
+        return Play(self.together, self.max_turns, self.max_tokens, self.penalty)
+
+    @property
     def rounds(self) -> int:
         return max(1, -(-self.episodes // (self.groups * self.size)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A Ray cluster that this process is connected to."""
+
+    ray: Any
+    workers: int
+    """0: one a machine."""
+
+
+@contextmanager
+def connected(ray: tuple[str, int] | None) -> Iterator[Cluster | None]:
+    """The cluster at an address, for so many workers. Raises ``UsageError`` where none answers, ``MissingExtra`` without Ray."""
+    if ray is None:
+        yield None
+        return
+    from clawback.cluster.ray_crew import connect
+
+    found = connect(ray[0])
+    try:
+        yield Cluster(found, ray[1])
+    finally:
+        found.shutdown()
+
+
+def players(
+    cluster: Cluster | None,
+    home: Home,
+    policy: Policy,
+    worlds: EnvironmentSet,
+    wish: Wish,
+    recipe: Recipe,
+    *,
+    run: int,
+    seed: int,
+    keep: Callable[[Sequence[Episode]], None],
+    tell: OnProgress,
+) -> Rollouts | ClusterRollouts:
+    """Who plays a run's episodes: this process, or a cluster's workers. ``keep`` is told of the episodes that are over."""
+    if cluster is None:
+        draws = drawer(home, policy, wish, str(run))
+        return Rollouts(policy, worlds, wish.play, on_episodes=keep, drawer=draws)
+    from clawback.cluster.episodes import ClusterRollouts
+    from clawback.cluster.player import Player, Scene
+    from clawback.cluster.ray_crew import RayCrew
+    from clawback.engine.torch.loop.parallel import described
+
+    chat = policy.chat
+    scene = Scene(
+        wish.task,
+        wish.agent,
+        wish.shots,
+        seed,
+        wish.play,
+        policy.sampling,
+        chat.template_args,
+        chat.system,
+        policy.max_prompt,
+        str(Path.cwd()),
+    )
+    about = [described(policy, recipe), scene]
+    return ClusterRollouts(
+        lambda: RayCrew(cluster.ray, Player, about, cluster.workers),
+        policy,
+        worlds,
+        scene,
+        on_episodes=keep,
+        tell=tell,
+    )
 
 
 def drawer(home: Home, policy: Policy, wish: Wish, name: str) -> Drawer | None:
@@ -69,7 +149,6 @@ def samples(home: Home, wish: Wish, count: int, *, seed: int | None = None) -> l
     with store.connect(home.database) as db:
         policy = release.load(home, db.live(), settings)
     policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)
-    play = Play(wish.together, wish.max_turns, wish.max_tokens, wish.penalty)
     tasks = list(worlds.tasks("train"))
-    with Rollouts(policy, worlds, play, drawer=drawer(home, policy, wish, "samples")) as rollouts:
+    with Rollouts(policy, worlds, wish.play, drawer=drawer(home, policy, wish, "samples")) as rollouts:
         return rollouts.play(orders(tasks, count, seed, 0))

@@ -18,10 +18,9 @@ from clawback import feedback, release, store
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import Verdict, compare, evaluate, orders
-from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import Busy, NotFound, Stopped, UsageError
 from clawback.jobs import checks, inputs
-from clawback.jobs.drawing import Wish, drawer
+from clawback.jobs.drawing import Cluster, Wish, connected, players
 from clawback.jobs.run_job import EPISODES, RunJob
 from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
@@ -30,6 +29,7 @@ from clawback.release.registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
+    from clawback.environments.rollouts import EpisodeSource
 
 BEFORE, AFTER = 1_000_000_000, 2_000_000_000
 """Where the numbers of a run's held-out episodes begin."""
@@ -60,6 +60,7 @@ def learn(
     live: bool = False,
     worlds: EnvironmentSet | None = None,
     resume: int | None = None,
+    ray: tuple[str, int] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Played:
     """Make a version from episodes, from what is live now.
@@ -70,15 +71,22 @@ def learn(
         live: put it live if held-out tasks accept it.
         worlds: in place of what ``wish.task`` names.
         resume: a run that was stopped, to go on with: its own wish counts.
+        ray: address and workers (0: one a machine) of a cluster that plays the episodes.
 
-    Raises ``Busy`` while another process trains, ``Stopped`` when somebody stops it, ``EnvironmentFailure`` where most worlds break.
+    Raises ``Busy`` while another process trains, ``Stopped`` when somebody stops it, ``EnvironmentFailure`` where most worlds break,
+    ``UsageError`` where no cluster answers.
     """
     from filelock import FileLock, Timeout
 
     home.create()
     try:
-        with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
+        with (
+            FileLock(home.train_lock, timeout=LOCK_SECONDS),
+            store.connect(home.database) as db,
+            connected(ray) as cluster,
+        ):
             job = _Job(home, db, on_progress)
+            job.cluster = cluster
             return job.go(wish, seed, overrides or {}, preset, worlds, resume, live)
     except Timeout:
         raise Busy("A run is training already. `clawback status` shows how far it is.") from None
@@ -95,6 +103,8 @@ class _Job(RunJob):
     again = "clawback gym --resume {id}"
     stopped_by = (Stopped, KeyboardInterrupt)
     stops_in = frozenset({"before", "train", "after"})
+    cluster: Cluster | None = None
+    """That plays the episodes in place of this process."""
 
     def go(
         self,
@@ -111,6 +121,10 @@ class _Job(RunJob):
         if resume is not None:
             wish = self.taken_up(resume)
             seed = self.db.run(resume).seed
+        if self.cluster is not None and (wish.draw or worlds is not None):
+            raise UsageError(
+                "A cluster's workers draw for themselves, in environments that they find by name: leave --ray out, or --draw and `worlds`."
+            )
         worlds = worlds or wish.worlds(seed)
         run, policy = self.begin(wish, seed, overrides, preset, resume is not None)
         with self.entered(run):
@@ -221,14 +235,19 @@ class _Job(RunJob):
         """Held-out tasks, training, held-out tasks."""
         from clawback import engine
 
-        play = Play(wish.together, wish.max_turns, wish.max_tokens, wish.penalty)
         held = list(worlds.tasks("test"))
-        with Rollouts(
+        recipe = engine.recipe_from(run.recipe)
+        with players(
+            self.cluster,
+            self.home,
             policy,
             worlds,
-            play,
-            on_episodes=lambda e: self.keep(run, e),
-            drawer=drawer(self.home, policy, wish, str(run.id)),
+            wish,
+            recipe,
+            run=run.id,
+            seed=run.seed,
+            keep=lambda e: self.keep(run, e),
+            tell=lambda p: self.enter(run, p),
         ) as rollouts:
             before = self.held_out(run, rollouts, held, wish, BEFORE)
             collector = Collector(
@@ -246,7 +265,7 @@ class _Job(RunJob):
             result = engine.train_episodes(
                 policy,
                 collector,
-                engine.recipe_from(run.recipe),
+                recipe,
                 seed=run.seed,
                 out=self.folder(run),
                 about=about,
@@ -303,7 +322,7 @@ class _Job(RunJob):
         }  # fmt: skip
 
     def held_out(
-        self, run: Run, rollouts: Rollouts, tasks: Sequence[Any], wish: Wish, first: int
+        self, run: Run, rollouts: EpisodeSource, tasks: Sequence[Any], wish: Wish, first: int
     ) -> list[Episode]:
         asked = orders(tasks, wish.held_out, run.seed, first)
         name = "before" if first == BEFORE else "after"

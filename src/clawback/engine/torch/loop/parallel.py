@@ -199,7 +199,7 @@ def workers_of_a_node(count: int) -> int:
 def described(policy: Policy, recipe: Recipe) -> dict[str, Any]:
     """What a worker needs to load the same policy."""
     dtype = str(next(policy.model.parameters()).dtype).removeprefix("torch.")
-    config: Any = next(iter(policy.model.peft_config.values()))  # type: ignore[operator]
+    config: Any = next(iter(policy.model.peft_config.values())) if policy.has_adapter else None  # type: ignore[operator]
     revision = policy.info.revision
     return {
         "base": policy.info.base,
@@ -208,8 +208,8 @@ def described(policy: Policy, recipe: Recipe) -> dict[str, Any]:
         "dtype": dtype if dtype in ("float32", "bfloat16") else "auto",
         "device": policy.device.type,
         "temperature": policy.sampling.scale,
-        "rank": int(config.r),
-        "alpha": int(config.lora_alpha),
+        "rank": int(config.r) if config else recipe.rank,
+        "alpha": int(config.lora_alpha) if config else recipe.alpha,
         "micro_tokens": policy.scorer.micro_tokens,
         "checkpointing": bool(policy.model.training),
         "seed": 0,
