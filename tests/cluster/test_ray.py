@@ -6,6 +6,7 @@ import dataclasses
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from clawback import config, engine, jobs, store
 from clawback.cluster.sampling import RaySampler
 from clawback.engine import embedded
 from clawback.engine.torch.models.policy import Policy, load
-from clawback.jobs import playing
+from clawback.feedback.endpoint import Budget
+from clawback.jobs import judging, playing
 from clawback.paths import Home
 from clawback.records import Sample
+from tests.cluster.test_asking import ASKED
 from tests.conftest import rate_some
 from tests.engine.torch.test_parallel import samples
 
@@ -155,3 +158,26 @@ def test_a_node_that_plays_is_killed_and_the_run_learns_from_the_same_episodes(
     assert all(a == b for a, b in first)
     one, other = (load_file(Path(p.version.path) / "adapter_model.safetensors") for p in (here, there))
     assert max(float((one[name] - other[name]).abs().max()) for name in one) < 5 * WEIGHT
+
+
+def test_a_node_that_judges_is_killed_and_the_votes_are_those_of_one_process(cluster: Any) -> None:
+    def judge() -> judging.Local:
+        policy = load(str(embedded.path()), device="cpu", dtype="float32")
+        return judging.Local(policy, Budget(1000, 1000.0, 10**6), 12)
+
+    def vote(on: judging.Local, asked: tuple[str, str]) -> list[str]:
+        return [on(*asked).text for _ in range(4)]
+
+    alone, together = judge(), judge()
+    expected = [vote(alone, asked) for asked in ASKED]
+    told: list[Any] = []
+    with (
+        judging.shared(together, (cluster.address, 0), told.append) as at_once,
+        ThreadPoolExecutor(at_once) as pool,
+    ):
+        assert at_once == 4  # two machines, two answers ahead each
+        begun = [pool.submit(vote, together, asked) for asked in ASKED]
+        begun[0].result()
+        cluster.remove_node(cluster.second, allow_graceful=False)
+        assert [one.result() for one in begun] == expected
+    assert any("were lost" in str(one.get("text")) for one in told)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from clawback.cli.common import current_home, emit, json_option
+from clawback.errors import UsageError
 
 
 @click.command()
@@ -19,9 +20,25 @@ from clawback.cli.common import current_home, emit, json_option
 )
 @click.option("--votes", type=click.IntRange(1, 25), help="Votes per turn (default: from the settings, 3).")
 @click.option("--hints/--no-hints", default=None, help="Also look for hints (default: from the settings).")
+@click.option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Let the machines of this Ray cluster draw the local judge's votes (auto, HOST:PORT).",
+)
+@click.option(
+    "--ray-workers", type=click.IntRange(1, 1024), help="Workers that draw.  [default: one per machine]"
+)
 @click.option("--dry-run", is_flag=True, help="Only say what it would do, and the most it can cost.")
 @json_option
-def judge(limit: int, votes: int | None, hints: bool | None, dry_run: bool, as_json: bool) -> int:
+def judge(
+    limit: int,
+    votes: int | None,
+    hints: bool | None,
+    ray: str | None,
+    ray_workers: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
     """Let a judge model vote on answers by what the user or a tool replied to them.
 
     [judge] in config.toml sets the model and its limits; by default the live version itself judges. Ctrl-C stops it and keeps the votes
@@ -31,9 +48,12 @@ def judge(limit: int, votes: int | None, hints: bool | None, dry_run: bool, as_j
     clawback judge --dry-run
     clawback judge --limit 50 --votes 5
     clawback judge --hints
+    clawback judge --ray auto
     """
     from clawback.jobs import judging
 
+    if ray_workers and not ray:
+        raise UsageError("--ray-workers is about a cluster: name it with --ray.")
     here = current_home()
     if dry_run:
         planned = judging.plan(here, limit=limit, votes=votes, hints=hints)
@@ -45,6 +65,13 @@ def judge(limit: int, votes: int | None, hints: bool | None, dry_run: bool, as_j
     from clawback.cli.train import progress_bar
 
     with progress_bar(quiet=as_json) as follow:
-        done = judging.judge_once(here, limit=limit, votes=votes, hints=hints, on_progress=follow)
+        done = judging.judge_once(
+            here,
+            limit=limit,
+            votes=votes,
+            hints=hints,
+            ray=(ray, ray_workers or 0) if ray else None,
+            on_progress=follow,
+        )
     emit(done.to_dict(), done.summary(), as_json)
     return 1 if done.stopped else 0

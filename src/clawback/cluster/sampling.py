@@ -102,21 +102,27 @@ class RaySampler:
     ) -> None:
         self.close()
 
-    @torch.no_grad()
     def _hold(
         self, policy: Policy, prompts: Sequence[Sequence[int]], found: Sequence[tuple[Mapping[str, Any], int]]
     ) -> None:
         """One answer of each worker against the learner's own log-probs. Raises ``TrainingError`` where they are apart."""
-        of = {part["by"]: (begin, part["answers"][0][0]) for part, begin in found if part["by"]}
-        for by, (begin, (ids, logprobs, _)) in of.items():
-            [own] = policy.scorer([Encoded(tuple(prompts[begin]), tuple(ids))]).split()
-            gap = float((own.cpu() - torch.tensor(logprobs)).abs().mean())
-            self.gap = max(self.gap, gap)
-            if not gap <= MAX_GAP:
-                raise TrainingError(
-                    f"What {by} draws is not what learns: log-probs differ by {gap:.2f} nats a token (limit {MAX_GAP}). Another model, "
-                    "precision or version of Clawback is at work there; nothing was learned from it."
-                )
+        of = {part["by"]: (begin, part) for part, begin in found if part["by"]}
+        for begin, part in of.values():
+            self.gap = max(self.gap, told_apart(policy, prompts[begin], part))
+
+
+@torch.no_grad()
+def told_apart(policy: Policy, prompt: Sequence[int], part: Mapping[str, Any]) -> float:
+    """Nats a token between a worker's log-probs of its first answer and the policy's own. Raises ``TrainingError`` where they are too far apart."""
+    ids, logprobs, _ = part["answers"][0][0]
+    [own] = policy.scorer([Encoded(tuple(prompt), tuple(ids))]).split()
+    gap = float((own.cpu() - torch.tensor(logprobs)).abs().mean())
+    if not gap <= MAX_GAP:
+        raise TrainingError(
+            f"What {part['by']} draws is not what learns: log-probs differ by {gap:.2f} nats a token (limit {MAX_GAP}). Another model, "
+            "precision or version of Clawback is at work there; nothing was learned from it."
+        )
+    return gap
 
 
 def cut(

@@ -5,13 +5,16 @@ Only here do the live policy and the judge meet: ``feedback`` calls a function a
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, store
-from clawback.errors import Busy, JudgeError
+from clawback.errors import Busy, JudgeError, UsageError
 from clawback.feedback import hints as hinting
 from clawback.feedback import judge as judging
 from clawback.feedback.endpoint import Answer, Ask, Budget, Endpoint, guess
@@ -20,10 +23,13 @@ from clawback.paths import Home
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.generate import Sampled
     from clawback.rewards.generative import Generative
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 LOCAL = "local"
+Draw = Callable[[Sequence[int], int, int], "Sampled"]
+"""The answer to a prompt of token ids, of so many tokens at most, by a seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,36 +94,71 @@ def judge_once(
     limit: int = -1,
     votes: int | None = None,
     hints: bool | None = None,
+    ray: tuple[str, int] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Pass:
     """Judge what waits, then look for hints where that is asked for; what is not given is as the settings have it.
 
-    Raises ``Busy`` while another process does the same, ``JudgeError`` where the judge cannot be asked.
+    ``ray``: address and workers (0: one a machine) of a cluster that draws the votes of the local judge.
+
+    Raises ``Busy`` while another process does the same, ``JudgeError`` where the judge cannot be asked, ``UsageError`` where no cluster answers.
     """
     from filelock import FileLock, Timeout
 
     loaded = config.load(home.config)
     settings, silent = loaded.judge, loaded.training.session_timeout
     model = name_of(settings)
+    if ray is not None and settings.api != LOCAL:
+        raise UsageError(
+            f"The judge is {model} on a server ([judge] api): a cluster draws for the local judge alone. Leave --ray out."
+        )
     budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
     how: dict[str, Any] = {
         "budget": budget,
         "votes": votes or settings.votes,
         "limit": limit,
-        "parallel": 1 if settings.api == LOCAL else settings.parallel,
         "on_progress": on_progress,
     }
     home.create()
     try:
         # One at a time: two would pay for the same votes.
-        with FileLock(home.judge_lock, timeout=0), store.connect(home.database) as db:
+        with FileLock(home.judge_lock, timeout=0), store.connect(home.database) as db, ExitStack() as stack:
             ask = asker(home, db, settings, budget)
+            how["parallel"] = 1 if settings.api == LOCAL else settings.parallel
+            if ray is not None:
+                assert isinstance(ask, Local)
+                how["parallel"] = stack.enter_context(shared(ask, ray, on_progress))
             judged = judging.judge(db, ask, model, silent=silent, **how)
             wanted = settings.hints if hints is None else hints
             hinted = hinting.extract(db, ask, model, **how) if wanted and not judged.stopped else None
     except Timeout:
         raise Busy("The judge is running already in another process.") from None
     return Pass(judged, hinted, budget.calls, budget.tokens)
+
+
+@contextmanager
+def shared(judge: Local, ray: tuple[str, int], on_progress: OnProgress | None) -> Iterator[int]:
+    """The judge's answers are drawn by a cluster meanwhile: how many may be asked for at once."""
+    from clawback import engine
+    from clawback.cluster.asking import SharedDraw
+    from clawback.cluster.dispatch import AHEAD
+    from clawback.cluster.drawer import Drawer
+    from clawback.cluster.ray_crew import RayCrew, connect
+    from clawback.engine.torch.loop.parallel import described
+
+    policy = judge.policy
+    if policy.full:
+        raise UsageError(
+            "All weights of this version were trained, and workers are sent adapters alone: leave --ray out."
+        )
+    cluster = connect(ray[0])
+    try:
+        crew = RayCrew(cluster, Drawer, [described(policy, engine.recipe(policy.info))], ray[1])
+        with SharedDraw(crew, policy, on_progress or (lambda _: None)) as draw:
+            judge.draw = draw
+            yield AHEAD * crew.count
+    finally:
+        cluster.shutdown()
 
 
 def generative(home: Home) -> tuple[str, Generative]:
@@ -158,24 +199,38 @@ def asker(home: Home, db: store.Store, settings: config.Judge, budget: Budget) -
 
 
 class Local:
-    """The live policy as a judge of its own answers. Each call samples with the next seed, so that votes differ
-    and a pass over the same turns gives the same votes.
+    """The live policy as a judge of its own answers. What a call draws follows from its text and from how often that was asked before:
+    votes differ, and a pass over the same turns gives the same votes, whoever draws them and in whatever order.
     """
 
     def __init__(self, policy: Policy, budget: Budget, answer_tokens: int) -> None:
         self.policy, self.budget = policy, budget
         self.answer_tokens = min(answer_tokens, policy.max_response)
-        self.seed = 0
+        self.draw: Draw = self._own
+        self._asked: Counter[bytes] = Counter()
 
     def __call__(self, system: str, user: str) -> Answer:
+        from clawback.engine.torch.sampling.generate import completion
+
         held = guess(system + user) + self.answer_tokens
         self.budget.take(held)
         used = 0
         try:
-            self.seed += 1
-            messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-            [[made]] = self.policy.generate([messages], max_tokens=self.answer_tokens, seed=self.seed)
+            prompt = self.policy.chat.prompt(
+                [{"role": "system", "content": system}, {"role": "user", "content": user}]
+            )
+            sampled = self.draw(prompt, self.answer_tokens, self._seed(f"{system}\0{user}"))
+            made = completion(self.policy.chat, prompt, sampled)
             used = guess(system + user) + len(made.ids)
             return Answer(made.text, used, made.finished)
         finally:
             self.budget.settle(held, used)
+
+    def _seed(self, text: str) -> int:
+        name = hashlib.sha256(text.encode()).digest()
+        self._asked[name] += 1  # one thread asks for the votes of a turn
+        return int.from_bytes(hashlib.sha256(name + bytes([self._asked[name] % 256])).digest()[:7])
+
+    def _own(self, prompt: Sequence[int], max_tokens: int, seed: int) -> Sampled:
+        [[sampled]] = self.policy.sample([prompt], max_tokens=max_tokens, seed=seed)
+        return sampled

@@ -1,0 +1,62 @@
+"""Votes that a cluster draws are those that one process draws, asked for by many threads, whoever dies."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from clawback import engine
+from clawback.cluster.asking import SharedDraw
+from clawback.cluster.drawer import Drawer
+from clawback.engine.torch.loop.parallel import described
+from clawback.engine.torch.models.policy import Policy
+from clawback.errors import TrainingError
+from clawback.feedback.endpoint import Budget
+from clawback.jobs.judging import Local
+from tests.cluster.crews import Here
+from tests.cluster.test_episodes import loaded
+
+ASKED = [("Is it good?", f"Answer {number}: - one - two") for number in range(6)]
+
+
+def crew(policy: Policy, workers: int, dies: int | None = None) -> Here:
+    about = described(policy, engine.recipe(policy.info))
+    return Here(lambda: Drawer(about, 1), workers, dies)
+
+
+def votes(policy: Policy, draw: SharedDraw | None, threads: int) -> list[list[str]]:
+    """Three votes on each text; those of one text are asked for in turn."""
+    judge = Local(policy, Budget(1000, 1000.0, 10**6), 12)
+    if draw is not None:
+        judge.draw = draw
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda asked: [judge(*asked).text for _ in range(3)], ASKED))
+
+
+@pytest.mark.parametrize("adapter", [False, True], ids=["the base", "an adapter"])
+@pytest.mark.parametrize(
+    ("workers", "dies"), [(2, None), (2, 2), (1, 1)], ids=["all live", "one dies", "none left"]
+)
+def test_the_votes_are_those_of_one_process(adapter: bool, workers: int, dies: int | None) -> None:
+    policy = loaded(adapter)
+    alone = votes(policy, None, 1)
+    assert len({vote for some in alone for vote in some}) > len(ASKED)
+    told: list[Any] = []
+    with SharedDraw(crew(policy, workers, dies), policy, told.append) as draw:
+        assert votes(policy, draw, 4) == alone
+    assert bool(told) == (dies is not None)
+    assert bool(draw.here) == (workers == 1)
+
+
+def test_a_worker_with_another_model_is_heard_by_nobody() -> None:
+    policy = loaded(True)
+    others = crew(policy, 1)
+    with SharedDraw(others, policy) as draw:
+        for weights in others.objects.values():
+            for name, value in weights.items():
+                if "lora_B" in name:
+                    value.mul_(-40)
+        with pytest.raises(TrainingError, match="log-probs differ"):
+            draw(policy.chat.prompt([{"role": "user", "content": "Well?"}]), 12, 1)
