@@ -11,6 +11,10 @@ _EXAMPLE = re.compile(r"\b(?:for example|such as|for instance|e\.g\.)")
 _MAYBE = re.compile(r"\b(?:may|might|could|perhaps|possibly|probably|usually|can)\b")
 _FIRST = re.compile(r"\b(?:i|i'm|my|me|we|our)\b")
 _SECOND = re.compile(r"\b(?:you|your)\b")
+_WARM = re.compile(
+    r"\b(?:thanks?|thank you|happy|glad|enjoy|love|wonderful|great|hope|welcome|congratulations)\b"
+)
+_TWO_SIDED = re.compile(r"\b(?:but|however|while|although|though|whereas)\b")
 _REASON = re.compile(r"\b(?:because|since|so that|therefore|due to|as a result)\b")
 
 
@@ -27,6 +31,15 @@ class Taste:
 
 def _sentences(text: str) -> list[str]:
     return [one for one in re.split(r"(?<=[.!?])\s+", text.strip()) if one]
+
+
+def _reading_ease(text: str) -> float:
+    """Flesch's: over 60 is plain English, over 70 easy (Flesch 1948). Syllables are runs of vowels, without an e at the end."""
+    words = re.findall(r"[a-z']+", text.lower())
+    syllables = sum(max(1, len(re.findall(r"[aeiouy]+", re.sub(r"e$", "", word)))) for word in words)
+    return (
+        206.835 - 1.015 * len(words) / max(1, len(_sentences(text))) - 84.6 * syllables / max(1, len(words))
+    )
 
 
 def _mean_word(text: str) -> float:
@@ -60,5 +73,9 @@ TEST = {
     "short sentences": Taste(lambda t: len(t.split()) / max(1, len(_sentences(t))) <= 14, "Shorter sentences, please.", False, "Use short sentences of at most 14 words."),
     "ends openly": Taste(lambda t: t.rstrip()[-1:] == "?", "Ask me something at the end.", True, "End with a question to me."),
     "no repeated opening": Taste(lambda t: len({s.split()[0].lower() for s in _sentences(t) if s.split()}) >= 0.8 * len(_sentences(t)), "Vary how sentences begin.", False, "Begin each sentence with another word."),
+    "easy to read": Taste(lambda t: _reading_ease(t) >= 65, "Make it easier to read.", False, "Write so that a child of twelve can read it easily."),
+    "warm": Taste(lambda t: bool(_WARM.search(t.lower())), "A bit warmer, please.", False, "Be warm and kind."),
+    "two sides": Taste(lambda t: bool(_TWO_SIDED.search(t.lower())), "Tell me the other side, too.", False, "Say what speaks against it, too."),
 }  # fmt: skip
-"""What is reported."""
+"""What is reported. The last three were chosen for how often the base pleases (0.14 to 0.33 of its answers), before anything was learned of them; of "reasons" and
+"ends openly", which it hardly ever meets, 32 ratings show one answer or none."""

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawback.rewards import style_features, text_statistics
 from clawback.rewards.remarks import SAYS, wishes
-from clawback.rewards.style_features import NAMES
 
 SHORTER = {"words": False, "sentences": False, "items": False}
 LONGER = dict.fromkeys(SHORTER, True)
@@ -27,6 +27,12 @@ LONGER = dict.fromkeys(SHORTER, True)
         ("I hate emojis", [{"emoji": False}]),
         ('Stop saying "Great question!"', [{SAYS + "great question!": False}]),
         ("Start with “Of course”, briefly", [{SAYS + "of course": True}, SHORTER]),
+        ("Shorter sentences, please.", [{"words a sentence": False}]),
+        ("Your sentences are too long.", [{"words a sentence": False}]),
+        ("Your sentences are not long enough", [{"words a sentence": True}]),
+        ("no long words", [{"letters a word": False}]),
+        ("No endless paragraphs", [{"words a paragraph": False}]),
+        ("Use full sentences", [{"list": False}]),
         ("No 🙂", [{SAYS + "🙂": False}]),
         ("The tower was built in 1889.", []),
         ("", []),
@@ -48,4 +54,6 @@ def test_of_a_text_without_end_the_beginning_is_read():
 def test_any_text_gives_known_names(text):
     for wish in wishes(text):
         assert wish
-        assert all(name in NAMES or name.startswith(SAYS) for name in wish)
+        assert all(
+            name in {*style_features.NAMES, *text_statistics.NAMES} or name.startswith(SAYS) for name in wish
+        )

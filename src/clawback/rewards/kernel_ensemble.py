@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -164,13 +165,20 @@ class Spectra:
     kernels: tuple[Kernel, ...]
     mixes: Floats
     ridges: Floats  # [λ]
+    prior: Floats  # [models] log-odds of each against the others
     values: Floats  # [models, n] eigenvalues of the centred kernels
     vectors: Floats  # [models, n, n]
     rated: Mapping[str, Floats]
 
     @classmethod
-    def of(cls, kernels: Sequence[Kernel], rated: Mapping[str, Floats], ridge: float = RIDGE) -> Spectra:
-        """Raises ``ValueError`` without kernels."""
+    def of(
+        cls,
+        kernels: Sequence[Kernel],
+        rated: Mapping[str, Floats],
+        ridge: float = RIDGE,
+        likelier: Mapping[str, float] = MappingProxyType({}),
+    ) -> Spectra:
+        """``likelier``: view → log-odds by which models that look at it are likelier beforehand. Raises ``ValueError`` without kernels."""
         if not kernels:
             raise ValueError("answers have to be seen somehow")
         count = len(next(iter(rated.values())))
@@ -178,7 +186,12 @@ class Spectra:
         grams = np.array([k(rated, rated) for k in kernels])
         centre = np.eye(count) - 1.0 / count
         values, vectors = np.linalg.eigh([centre @ np.tensordot(mix, grams, 1) @ centre for mix in mixes])
-        return cls(tuple(kernels), mixes, ridge * np.array([0.25, 1.0, 4.0]), np.maximum(values, 0.0), vectors, rated)  # fmt: skip
+        odds = np.array([max(likelier.get(view, 0.0) for view in k.views) for k in kernels])
+        prior = np.where(mixes > 0, odds, 0.0).max(1)
+        prior -= np.logaddexp.reduce(prior) - np.log(len(prior))
+        return cls(
+            tuple(kernels), mixes, ridge * np.array([0.25, 1.0, 4.0]), prior, np.maximum(values, 0.0), vectors, rated
+        )  # fmt: skip
 
     def evidence(self, ratings: ArrayLike) -> Floats:
         """``[models, λ, b]`` log Bayes factors against noise alone of ``ratings [n, b]``, each column a rating of all answers."""
@@ -192,7 +205,7 @@ class Spectra:
             d = self.values + ridge  # [models, n]
             size = np.maximum(np.einsum("knb,kn->kb", along, ridge / d), 1e-12) / n
             occam = 0.5 * np.log(d / ridge).sum(1)[:, None]
-            parts.append(-0.5 * (n - 1) * np.log(size) - occam - null)
+            parts.append(-0.5 * (n - 1) * np.log(size) - occam - null + self.prior[:, None])
         return np.stack(parts, 1)
 
     def fit(self, ratings: ArrayLike) -> KernelEnsemble:

@@ -23,7 +23,12 @@ LONGEST = 160
 """Characters of a sentence that is taken for a remark; longer ones are quotations, or tell of something else."""
 
 _MORE: Wish = {"words": True, "sentences": True, "items": True}
+_SHORT, _LONG = r"short(?:er)?|brief(?:er)?", r"long(?:er)?|endless"
 _CONCEPTS: tuple[tuple[str, Wish], ...] = (
+    # What is short or long comes first: "shorter sentences" does not ask for a shorter answer.
+    *((rf"(?:{size}) {part}s?|{part}s?(?: that)?(?: are| is|'re)?(?: \w+)? (?:{size})", {name: more})
+      for size, more in ((_SHORT, False), (_LONG, True))
+      for part, name in (("sentence", "words a sentence"), ("word", "letters a word"), ("paragraph", "words a paragraph"))),
     (r"short(?:er|ly)?|brief(?:er|ly)?|concise(?:ly)?|terse(?:r|ly)?|succinct(?:ly)?|to the point|tl;?dr|compact", dict.fromkeys(_MORE, False)),
     (r"long(?:er)?|detail(?:s|ed)?|wordy|verbose|lengthy|rambl\w+|elaborate|expand|everything|thorough(?:ly)?|in[- ]depth|comprehensive", _MORE),
     (r"bullet(?:s|ed)?(?:[- ]points?)?|list(?:s|ed)?|itemi[sz]ed?", {"list": True}),
@@ -73,6 +78,6 @@ def wishes(text: str) -> list[Wish]:
 def _wish(piece: str) -> Wish | None:
     for pattern, wish in _KNOWN:
         if match := pattern.search(piece):
-            turned = bool(_NOT.search(piece, 0, match.start())) and not _NOT_ENOUGH.search(piece)
+            turned = bool(_NOT.search(piece, 0, match.end())) and not _NOT_ENOUGH.search(piece)
             return {name: more != turned for name, more in wish.items()}
     return None

@@ -22,7 +22,7 @@ from clawback.rewards.remarks import SAYS, Wish, wishes
 from clawback.rewards.resemblance import NEAR, near_to, resembling
 from clawback.rewards.reward_head import Trust, permutation_test
 from clawback.rewards.rule_posterior import WRONG_REMARK, RulePosterior, Space
-from clawback.rewards.views import Answers, Viewed, Views
+from clawback.rewards.views import NAMED, Answers, Viewed, Views
 
 __all__ = ["Answers", "Contrast", "RewardEnsemble", "fit", "learn"]
 
@@ -36,6 +36,9 @@ RESEMBLES = 1e6
 """Odds by which a literal is likelier that a remark names word for word; a remark that is half as near has the root of them."""
 SAID_IN_WORDS = 20.0
 """Odds by which the rules are likelier than the kernels where remarks were understood: what has a name is what rules are about."""
+LEAST = 0.25
+"""Share in a grade that each kind keeps, however well the other explains the ratings: neither is what the person really goes by, and of such models a mean predicts better
+than the likelier one alone (Yao et al. 2018, arXiv:1704.02030)."""
 PHRASES = 16
 """Quoted texts that are looked for, those most spoken of: with the hypotheses it goes as the third power of the signs."""
 
@@ -80,6 +83,8 @@ class RewardEnsemble:
     def score(self, seen: Viewed, share: float, pessimism: float) -> Floats:
         """The same for answers whose views have been computed."""
         share = self.share(share)
+        if 0.0 < share < 1.0:
+            share = min(max(share, LEAST), 1 - LEAST)
         mean, sd = self.conjunctions.predict(seen.signs)
         rules = share * (mean - pessimism * sd)
         if share == 1.0:
@@ -135,7 +140,11 @@ def learn(
     ]
     quoted = Counter(name.removeprefix(SAYS) for *_, wish in wished for name in wish if name.startswith(SAYS))
     phrases = tuple(sorted(phrase for phrase, _ in quoted.most_common(PHRASES)))
-    views = Views.ground(base, phrases, shares)
+    spoken = {name for *_, wish in wished for name in wish} | {
+        name for *_, said in remarks for name in near_to(said)
+    }
+    named = sorted(name for name in spoken if not name.startswith(SAYS))
+    views = Views.ground(base, phrases, shares, named)
     odds, near = _resembled(views, remarks)
     space = Space.of(views.signs(base), views.layout).expecting(odds)
     said, heard = _said(space, views, wished)
@@ -155,7 +164,7 @@ def fit(
     """The same where it is known already how answers vary. ``remarks``: log-likelihoods ``[h]`` of the rules, and how many say something."""
     said, heard = remarks
     signs = rated.signs
-    spectra = Spectra.of(views.kernels, rated.views, ridge)
+    spectra = Spectra.of(views.kernels, rated.views, ridge, {NAMED: np.log(SAID_IN_WORDS)})
 
     def explained(ratings: Floats) -> Floats:
         """[n, b] → [b] log Bayes factor of both together."""
@@ -201,8 +210,15 @@ def _said(
     total, heard = np.zeros(len(space.literals)), 0
     different = {(ids, tuple(wish.items())): (ids, text, wish) for ids, text, wish in wished}
     for ids, text, wish in different.values():
-        wanted = {column: more for name, more in wish.items() for column in views.columns(name)}
-        said = space.remarked(wanted, views.told(ids, text))
+        wanted: dict[int, bool] = {}
+        signs = views.told(ids, text)
+        for name, more in wish.items():
+            columns = views.columns(name)
+            wanted |= dict.fromkeys(columns, more)
+            # Of a number a remark tells the direction. How far it should go, the ratings say: where it lacks one cut, it lacks all.
+            if (signs[columns] != more).any():
+                signs[columns] = not more
+        said = space.remarked(wanted, signs)
         total += said
         heard += bool(said.any())
     return total, heard

@@ -5,6 +5,7 @@
 | style | the style features (``style_features``), by name |
 | statistics | sentence and word lengths, variety, punctuation, layout (``text_statistics``): any language |
 | tokens, rates | which everyday tokens occur, and how often: function words, in any language that the tokenizer knows |
+| named | the features that the person's remarks are about, where there are remarks |
 | relation | how the answer relates to its prompt: words in common, and ratio of lengths |
 | prompt | length and kind of the question, its everyday words |
 | hidden, further states | layers of the base on answer and prompt (``scoring.pooling``) |
@@ -41,6 +42,8 @@ ASKED_WORDS = 0.06
 """A word of prompts counts when it is in at least this share of them."""
 OPENING = 12
 """Words of an answer that may take up the question's."""
+NAMED = "named"
+_NUMBERED = {name: place for place, name in reversed([*enumerate([*style_features.NAMES, *STATISTICS])])}
 _WORD = re.compile(r"\w+")
 _ALIKE = 512
 """Answers of the base among which distances are measured."""
@@ -97,6 +100,8 @@ class Views:
     cuts: Floats  # [columns] limits of the statistics, as signs
     cut_of: NDArray[np.int64]  # [columns] which statistic
     kernels: tuple[Kernel, ...] = ()
+    named: tuple[str, ...] = ()
+    """Style features and statistics that somebody spoke of: a view of their own."""
 
     @classmethod
     def ground(
@@ -104,8 +109,9 @@ class Views:
         base: Answers,
         phrases: Sequence[str] = (),
         shares: tuple[float, float, float] = SHARES,
+        named: Sequence[str] = (),
     ) -> Views:
-        """From answers of the base to many prompts. ``phrases``: texts that somebody spoke of, in lower case."""
+        """From answers of the base to many prompts. ``phrases``: texts that somebody spoke of, in lower case; ``named``: features that they did."""
         features = replace(
             Features.ground(base.ids, base.hidden, base.texts), phrases=tuple(phrases), shares=shares
         )
@@ -114,7 +120,7 @@ class Views:
         every = sorted(set().union(*held)) if held else []
         share = {word: sum(word in one for one in held) / len(held) for word in every}
         asked = tuple(w for w in every if ASKED_WORDS <= share[w] <= 1 - ASKED_WORDS)
-        bare = cls(features, asked, knows, {}, np.zeros(0), np.zeros(0, dtype=np.int64))
+        bare = cls(features, asked, knows, {}, np.zeros(0), np.zeros(0, dtype=np.int64), named=tuple(named))
         raw = bare._raw(base)
         standards = {name: Standard.of(values) for name, values in raw.items()}
         limits, own = _cuts(bare._numbers(base))
@@ -177,6 +183,10 @@ class Views:
             )
             made["tokens"] = (counts > 0).astype(np.float64)
             made["rates"] = np.sqrt(counts / np.maximum([[len(one)] for one in ids], 1))
+        if self.named:
+            made[NAMED] = np.hstack([made["style"], made["statistics"]])[
+                :, [_NUMBERED[n] for n in self.named]
+            ]
         if self.knows_prompts:
             made["relation"] = relation(answers.prompts, answers.texts)
             made["prompt"] = np.hstack(

@@ -142,9 +142,10 @@ def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings
     found = Chosen(good, grading.look([one.encoded for one in good]))
     if len(good) < 2 or len(grading.base) < 2:
         return found
-    few = torch.randperm(len(grading.base), generator=grading.generator(0, 6))[:BASE].tolist()
-    about = relevance(grading, [grading.base[i] for i in few], grading.base_seen.of(few).ref)
-    floor = float(np.quantile(about, settings.least_relevance))
+    if grading.relevant is None:
+        few = torch.randperm(len(grading.base), generator=grading.generator(0, 6))[:BASE].tolist()
+        grading.relevant = relevance(grading, [grading.base[i] for i in few], grading.base_seen.of(few).ref)
+    floor = float(np.quantile(grading.relevant, settings.least_relevance))
     ours = relevance(grading, [one.encoded for one in good], found.seen.ref)
     return found.of([i for i, value in enumerate(ours) if value >= floor])
 

@@ -116,6 +116,8 @@ class Grading:
         self.base_rewards: Floats = np.zeros(0)
         self.base_ended: list[bool] = []
         self.base_seen = Seen([], [], np.zeros((0, 0)))
+        self.relevant: Floats | None = None
+        """How relevant answers of the base are to what was asked, once that was measured (``instructed.relevance``)."""
         self.usual, self.scale = 0.0, 1.0
         """Mean reward of the base's answers, and the standard deviation of rewards among its answers to one prompt."""
         self.base_graded: list[Graded] = []

@@ -36,6 +36,9 @@ SURE = 2.0
 WORTH = 0.5
 """Standard deviations of the base's rewards by which a sentence has to gain: the better of two answers of the base gains 0.56."""
 
+OPENING = 48
+"""Tokens of an answer that show what it is about."""
+
 
 @dataclass
 class Arm:
@@ -141,16 +144,19 @@ def follows(arm: Arm, scale: float) -> bool:
 def relevance(grading: Grading, answers: Sequence[Encoded], own: Sequence[Tensor]) -> Floats:
     """``[S]`` nats a token by which each answer is likelier after its own prompt than after the next one's: is it about what was asked?
 
-    The pointwise mutual information of answer and prompt under the base (Li et al. 2016, arXiv:1510.03055), a token.
+    The pointwise mutual information of answer and prompt under the base (Li et al. 2016, arXiv:1510.03055), a token. Of long answers the beginning
+    is read: there it shows what is spoken of, and reading all of it again would take as long as to score it.
 
     Args:
         own: log-probs ``[T]`` of each answer after its own prompt, under the base.
     """
     others = list(answers[1:]) + list(answers[:1])
-    swapped = [Encoded(b.prompt, a.response) for a, b in zip(answers, others, strict=True)]
+    swapped = [Encoded(b.prompt, a.response[:OPENING]) for a, b in zip(answers, others, strict=True)]
     with grading.policy.base():
         odd = grading.policy.scorer(swapped).split()
-    return np.array([float(a.mean() - b.mean()) if len(b) else 0.0 for a, b in zip(own, odd, strict=True)])
+    return np.array(
+        [float((a[: len(b)] - b).mean()) if len(b) else 0.0 for a, b in zip(own, odd, strict=True)]
+    )
 
 
 def _generator(seed: int, number: int) -> torch.Generator:
