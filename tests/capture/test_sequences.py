@@ -2,13 +2,16 @@
 
 Sessions of Claude Code and Codex are played as the real ones behave (``recorded/``): prompts, messages that are queued and taken into the
 running turn or asked after it, tools, answers of several blocks, interruptions, failures, sub-agents, work in the background, the agent's own
-record with and without its lag; the hooks' server is up, down, or hangs and acts on everything once more when it wakes up.
+record with and without its lag; the hooks' server is up, down, hangs and acts on everything once more when it wakes up, or is killed
+(SIGKILL) before one of the statements with which it stores an event, and the hook's program goes on by itself.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +53,8 @@ class World:
 
     def __init__(self, home: Home) -> None:
         self.home, self.server, self.late, self.count = home, "down", [], 0
+        self.statements: int | None = None
+        """How many more the server lives for, where it is about to be killed."""
         self.taps: dict[str, Tap] = {}
 
     def name(self) -> str:
@@ -58,6 +63,8 @@ class World:
 
     def fire(self, agent: str, event: dict[str, Any]) -> str:
         payload = json.dumps({script.DELIVERY: self.name()} | event).encode()
+        if self.statements is not None:
+            self.kill(agent, payload)
         if self.server == "up":
             said, _ = hooks.answer(self.home, agent, payload)
             return str(json.loads(said)["reason"]) if said else ""
@@ -68,6 +75,28 @@ class World:
         except hook.Unusable:
             return ""
         return str(reply["reason"]) if reply else ""
+
+    def kill(self, agent: str, payload: bytes) -> None:
+        """The server takes an event, and dies at it; the hook's program notices that the connection is closed."""
+        assert self.statements is not None
+        child = os.fork()
+        if child == 0:
+            left = self.statements
+
+            def count(_: Any, event: str, called: Any) -> None:
+                nonlocal left
+                if event == "c_call" and called.__name__ in ("execute", "executemany", "commit"):
+                    left -= 1
+                    if left < 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+            try:
+                sys.setprofile(count)
+                hooks.answer(self.home, agent, payload)
+            finally:
+                os._exit(0)  # it was done, and died before it could say so
+        os.waitpid(child, 0)
+        self.server, self.statements = "down", None
 
     def wake(self) -> None:
         for agent, payload in self.late:
@@ -318,8 +347,10 @@ ACTIONS = (
     "tap",
     "tap",
 )
+SERVER = ("up", "down", "hung", "wake")
+KILLS = tuple(f"kill {statements}" for statements in (0, 4, 8, 12, 18, 25, 40))
 STEPS = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from(ACTIONS) | st.sampled_from(["up", "down", "hung", "wake"])),
+    st.tuples(st.integers(0, 2), st.sampled_from(ACTIONS) | st.sampled_from([*SERVER, *KILLS])),
     min_size=5,
     max_size=40,
 )
@@ -337,6 +368,8 @@ def play(folder: Path, steps: list[tuple[int, str]]) -> None:
             world.wake()
         elif action in ("up", "down", "hung"):
             world.server = action
+        elif action.startswith("kill"):
+            world.statements = int(action.removeprefix("kill"))
         elif action == "say late":
             sessions[number].say(lag=True)
         else:
