@@ -88,6 +88,8 @@ class Reply:
     calls: tuple[Message, ...]
     finished: bool
     """False: it was cut off at the most tokens allowed."""
+    stopped: str = ""
+    """The stop string that ended it."""
     logprobs: tuple[tuple[str, float], ...] = ()
     """(token, log-prob), where they were asked for."""
     beside: tuple[tuple[tuple[str, float], ...], ...] = ()
