@@ -84,8 +84,7 @@ def run(home: Home, options: argparse.Namespace) -> dict[str, Any]:
         # What a server keeps for good (code, tables, products compiled for the lengths of prompts) is there after a while of it.
         for seconds in (60 * options.warm, 60 * options.minutes):
             attack(home, port, time.monotonic() + seconds, options, statuses)
-            # Half a minute is how often the server looks after itself.
-            time.sleep(40)
+            rest(process)
             quiet.append(process.memory_info().rss >> 20)
         alive = request(port, ("GET", "/healthz", {}, b""))
     finally:
@@ -109,6 +108,16 @@ def run(home: Home, options: argparse.Namespace) -> dict[str, Any]:
             "each_half_minute": memory,
         },
     }
+
+
+def rest(process: psutil.Process) -> None:
+    """Until the server has done what it was asked, and half a minute more, which is how often it looks after itself."""
+    used, before = process.cpu_times(), 0.0
+    while used.user + used.system - before > 0.5:
+        before = used.user + used.system
+        time.sleep(5)
+        used = process.cpu_times()
+    time.sleep(40)
 
 
 def sample(process: psutil.Process, memory: list[int]) -> None:

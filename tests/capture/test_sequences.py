@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from clawback import store
 from clawback.capture import hook, script
 from clawback.paths import Home
+from clawback.records import Turn
 from clawback.serve import hooks
 
 SEQUENCES = int(os.environ.get("CLAWBACK_SEQUENCES", "40"))
@@ -265,6 +266,47 @@ class Session:
         self.finish()
 
 
+class Proxied(Session):
+    """One whose requests go through our server as well, which stores each response before the agent has had the end of it."""
+
+    def __init__(self, world: World, path: Path) -> None:
+        super().__init__(world, path)
+        self.messages: list[dict[str, Any]] = []
+
+    def heard(self, *, whole: bool, calls: tuple[dict[str, Any], ...] = ()) -> None:
+        one = self.running
+        said = one.text if one and one.said else ""
+        if one and (said or calls):
+            kind = "main" if whole else "side"
+            turn = Turn(self.name, tuple(self.messages), said, agent=self.agent, kind=kind, calls=calls)  # type: ignore[arg-type]
+            with store.connect(self.world.home.database) as db:
+                db.add_turn(turn)
+            self.messages.append({"role": "assistant", "content": said})
+
+    def user(self, name: str, content: Any, **more: Any) -> None:
+        super().user(name, content, **more)
+        if isinstance(content, str):
+            self.messages.append({"role": "user", "content": content})
+
+    def tool(self) -> None:
+        if not self.running:
+            return
+        self.heard(whole=True, calls=({"id": "c", "name": "Bash", "arguments": "{}"},))
+        steered = self.queue
+        super().tool()
+        self.messages.append({"role": "tool", "tool_call_id": "c", "content": "ran"})
+        self.messages += [{"role": "user", "content": text} for text in steered]
+
+    def finish(self) -> None:
+        if self.running and self.running.said:
+            self.heard(whole=True)
+        super().finish()
+
+    def interrupt(self) -> None:
+        self.heard(whole=False)
+        super().interrupt()
+
+
 class Codex(Session):
     """One session of Codex: what is added goes into the running turn; of an interrupted answer nothing is kept; a command ends it."""
 
@@ -350,7 +392,7 @@ ACTIONS = (
 SERVER = ("up", "down", "hung", "wake")
 KILLS = tuple(f"kill {statements}" for statements in (0, 4, 8, 12, 18, 25, 40))
 STEPS = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from(ACTIONS) | st.sampled_from([*SERVER, *KILLS])),
+    st.tuples(st.integers(0, 3), st.sampled_from(ACTIONS) | st.sampled_from([*SERVER, *KILLS])),
     min_size=5,
     max_size=40,
 )
@@ -361,7 +403,7 @@ def play(folder: Path, steps: list[tuple[int, str]]) -> None:
     home.create()
     home.config.write_text("[training]\nbackground = false\n")
     world = World(home)
-    kinds = (Session, Session, Codex)
+    kinds = (Session, Session, Codex, Proxied)
     sessions = [kind(world, folder / f"session{number}.jsonl") for number, kind in enumerate(kinds)]
     for number, action in steps:
         if action == "wake":
@@ -394,7 +436,7 @@ def check(home: Home, world: World, told: str) -> None:
             if given.kind == "rating":
                 found.setdefault(given.text, []).append(turn.response)
         early = db.early()
-        responses = [turn.response for turn in db.turns(limit=1000, kind="main")]
+        responses = [turn.response for turn in db.turns(limit=1000, kind="main") if turn.response]
     assert len(responses) == len(set(responses)), "an answer is one turn"
     assert not [one for one in early if not one.lost], "nothing waits for ever"
     lost = {one.text for one in early}
