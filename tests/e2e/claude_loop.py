@@ -60,7 +60,9 @@ def wait_for_the_run(home: Home) -> None:
         if told != seen:
             seen, moved = told, time.monotonic()
         time.sleep(1)
-    raise AssertionError(f"the run has done nothing for {STALLED} s: {seen}")
+    log = home.logs / "train.log"
+    why = log.read_text() if log.exists() else ""
+    raise AssertionError(f"the run has done nothing for {STALLED} s: {seen} {why}")
 
 
 def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
@@ -100,6 +102,8 @@ def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
             return sum(taste.fits(p, claude_says(p.text)["result"]) for p in held_out)
 
         run("clawback", "init", "--yes", "--agent", "claude-code", "--model", "embedded")
+        # A machine that does something else as well would have it take longer than it may unless somebody says so.
+        run("clawback", "config", "set", "training.budget", "24h")
         fits_before, replies, rated = satisfied(), [], []
         for text in prompts:
             turn = claude_says(text)
