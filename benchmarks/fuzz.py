@@ -3,17 +3,20 @@
 ``python -m benchmarks fuzz --minutes 60`` (and ``--local``, where the embedded model answers in place of an upstream). The corpus is
 what reviews found, in random sizes, places and mixtures; a seed makes it the same again. Of each moment at which the loop was late it is
 noted how late, for how much of that its thread waited for a processor (other work on the machine), and how much processor time our process
-used meanwhile. What is left when the first is taken off, and no more than the second, was our own doing: ``by_us``.
+used meanwhile. What is left when the first is taken off, and no more than the second, was our own doing: ``by_us``. ``at_work`` says which
+of our threads were not waiting for anything, and where they were, so that what held the loop up can be found.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import gzip
 import http.client
 import json
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -29,6 +32,8 @@ import psutil
 
 from clawback.paths import Home, secret
 
+WAITING = ("threading.py", "selectors.py", "queue.py", "base_events.py", "thread.py", "runners.py", "fuzz.py")
+"""Files of the standard library in which a thread stands that waits; and our own watch."""
 TICK, LATE = 0.01, 0.1
 """Seconds: how often the loop is looked at, and what counts as a freeze."""
 PIECES = (
@@ -79,8 +84,7 @@ def run(home: Home, options: argparse.Namespace) -> dict[str, Any]:
         # What a server keeps for good (code, tables, products compiled for the lengths of prompts) is there after a while of it.
         for seconds in (60 * options.warm, 60 * options.minutes):
             attack(home, port, time.monotonic() + seconds, options, statuses)
-            # Half a minute is how often the server looks after itself.
-            time.sleep(40)
+            rest(process)
             quiet.append(process.memory_info().rss >> 20)
         alive = request(port, ("GET", "/healthz", {}, b""))
     finally:
@@ -96,6 +100,7 @@ def run(home: Home, options: argparse.Namespace) -> dict[str, Any]:
         "late_by_more_than_100_ms": len(late),
         "of_these_by_our_own_work": len(ours),
         "worst": ours[:10] or late[:3],
+        "at_work_then": Counter(place for one in ours for place in one["at_work"]).most_common(12),
         "memory_mb": {
             "after_the_warm_up": quiet[0],
             "after_all_of_it": quiet[1],
@@ -103,6 +108,16 @@ def run(home: Home, options: argparse.Namespace) -> dict[str, Any]:
             "each_half_minute": memory,
         },
     }
+
+
+def rest(process: psutil.Process) -> None:
+    """Until the server has done what it was asked, and half a minute more, which is how often it looks after itself."""
+    used, before = process.cpu_times(), 0.0
+    while used.user + used.system - before > 0.5:
+        before = used.user + used.system
+        time.sleep(5)
+        used = process.cpu_times()
+    time.sleep(40)
 
 
 def sample(process: psutil.Process, memory: list[int]) -> None:
@@ -276,10 +291,11 @@ def serve(root: str, upstream: str) -> None:
     guarded = app.make(home, config.Serve(upstream=upstream))
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
     file = (home.root / "late").open("w", buffering=1)
+    stacks = (home.root / "stacks").open("w+")
 
     async def watched(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            watching.append(asyncio.create_task(watch(file)))
+            watching.append(asyncio.create_task(watch(file, stacks)))
         await guarded(scope, receive, send)
 
     watching: list[asyncio.Task[None]] = []
@@ -301,11 +317,32 @@ def runnable() -> float:
     return int(counted[1]) / 1e9
 
 
-async def watch(file: Any) -> None:
+def at_work(stacks: Any) -> list[str]:
+    """Where the threads stood that were not waiting, innermost call first, as the dump has it that was made meanwhile."""
+    stacks.seek(0)
+    dumped = stacks.read()
+    found = []
+    for thread in dumped.split("\n\n"):
+        frames = re.findall(r'File "([^"]*)", line (\d+) in (\S+)', thread)
+        if frames and Path(frames[0][0]).name not in WAITING:
+            places = [f"{Path(path).name}:{line} {name}" for path, line, name in frames]
+            own = next(
+                (place for place, frame in zip(places, frames, strict=True) if "clawback" in frame[0]), ""
+            )
+            found.append(" < ".join(dict.fromkeys([*places[:2], own])))
+    stacks.seek(0)
+    stacks.truncate()
+    return found
+
+
+async def watch(file: Any, stacks: Any) -> None:
     await asyncio.sleep(2)
     while True:
         began, used, own, queued = time.perf_counter(), time.process_time(), time.thread_time(), runnable()
+        # By a thread that needs no interpreter, so that it can look while another one holds it.
+        faulthandler.dump_traceback_later(LATE, file=stacks)
         await asyncio.sleep(TICK)
+        faulthandler.cancel_dump_traceback_later()
         late = time.perf_counter() - began - TICK
         if late > LATE:
             used, queued = time.process_time() - used, runnable() - queued
@@ -316,7 +353,8 @@ async def watch(file: Any) -> None:
                 "on_the_loop": time.thread_time() - own,
                 "by_us": min(late - queued, used),
             }
-            file.write(json.dumps({key: round(value, 3) for key, value in found.items()}) + "\n")
+            told = {key: round(value, 3) for key, value in found.items()}
+            file.write(json.dumps(told | {"at_work": at_work(stacks)}) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,12 @@ from collections.abc import Callable
 
 import pytest
 
-from clawback.capture import conversations
+from clawback.capture import conversations, peers
+from clawback.environments.terminal import folders
+from clawback.environments.terminal import tools as terminal_tools
+from clawback.environments.tools import rewards, schema
 from clawback.feedback import verdict
+from clawback.prompts import guards
 from clawback.records import without_reminders
 from clawback.redact import redact
 from clawback.rewards import remarks
@@ -32,6 +36,22 @@ def deltas(text: str) -> object:
     event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x" * 50}}
     raw = f"data: {json.dumps(event)}\n\n".encode() * (len(text) // 40)
     return anthropic.hear(raw, True)
+
+
+def fences(text: str) -> object:
+    return terminal_tools.calls({"role": "assistant", "content": text})
+
+
+def answered(text: str) -> object:
+    return rewards.same_answer(text, "otter")
+
+
+def variables(text: str) -> object:
+    return folders._variables({"NAME": text})
+
+
+def addresses(text: str) -> object:
+    return [pattern.search(text) for pattern, _ in guards._KNOWN]
 
 
 CASES: list[tuple[Callable[[str], object], str, str]] = [
@@ -55,6 +75,17 @@ CASES: list[tuple[Callable[[str], object], str, str]] = [
     (without_reminders, "", "<system-reminder"),
     (without_reminders, "", "<system-reminder>"),
     (without_reminders, "<system-reminder>", "</system-reminder"),
+    (peers._without_end, "", "</s>"),
+    (peers._without_end, "", "<|im_end|> "),
+    (peers._without_calls, "</tool_call>", "<tool_call>"),
+    (fences, "", "``` a a\n"),
+    (fences, "```\n", "```sh\n"),
+    (answered, "", "<answer>"),
+    (answered, "", "\\boxed{"),
+    (answered, "", "\\boxed "),
+    (variables, "", "${a:-"),
+    (schema._SPHINX.findall, "", "\n "),
+    (addresses, "", "a."),
     *(
         (redact, "", piece)
         for piece in (

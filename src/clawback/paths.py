@@ -88,6 +88,12 @@ def tidy(path: Path) -> str:
     return f"~/{path.relative_to(own)}" if path.is_relative_to(own) else str(path)
 
 
+def tidied(text: str) -> str:
+    """The same with ``~`` for their own folder wherever a path in it begins so."""
+    own = str(Path.home())
+    return text if own == "/" else text.replace(f"{own}/", "~/")
+
+
 def secret(path: Path) -> str:
     """The random token in that file (0600), made on first use."""
     try:

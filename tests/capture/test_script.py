@@ -330,8 +330,13 @@ def test_an_event_of_just_as_many_bytes_as_are_read_at_once_is_whole(
     assert not (odd.logs / "hooks.log").exists()
 
 
-def test_a_prompt_loads_nothing_that_it_has_no_use_for(odd: Home) -> None:
-    """Each of these takes milliseconds of every prompt, and comes back by one careless import."""
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [("UserPromptSubmit", ("dataclasses", "inspect", "clawback.records", "msgspec")), ("Stop", ())],
+)
+def test_an_event_loads_nothing_that_it_has_no_use_for(odd: Home, kind: str, more: tuple[str, ...]) -> None:
+    """Each of these takes milliseconds of every prompt or answer, and comes back by one careless import."""
+    assert run(odd, "claude-code", prompt("one")) == (0, "")
     script.path(odd).write_text(
         script.path(odd)
         .read_text()
@@ -339,17 +344,9 @@ def test_a_prompt_loads_nothing_that_it_has_no_use_for(odd: Home) -> None:
         .replace("exec 2>", "# ")
     )
     words = [str(script.path(odd)), "claude-code"]
-    done = subprocess.run(words, input=json.dumps(prompt("one")).encode(), capture_output=True, timeout=60)
+    event = prompt("two") | {"hook_event_name": kind, "last_assistant_message": "an answer"}
+    done = subprocess.run(words, input=json.dumps(event).encode(), capture_output=True, timeout=60)
     loaded = {line.rsplit("|", 1)[1].strip() for line in done.stderr.decode().splitlines() if "|" in line}
     assert "clawback.store.prompts" in loaded, "the measurement itself"
-    for name in (
-        "site",
-        "dataclasses",
-        "inspect",
-        "hashlib",
-        "_hashlib",
-        "clawback.records",
-        "msgspec",
-        "tomllib",
-    ):
+    for name in ("site", "hashlib", "_hashlib", "tomllib", *more):
         assert name not in loaded

@@ -2,13 +2,16 @@
 
 Sessions of Claude Code and Codex are played as the real ones behave (``recorded/``): prompts, messages that are queued and taken into the
 running turn or asked after it, tools, answers of several blocks, interruptions, failures, sub-agents, work in the background, the agent's own
-record with and without its lag; the hooks' server is up, down, or hangs and acts on everything once more when it wakes up.
+record with and without its lag; the hooks' server is up, down, hangs and acts on everything once more when it wakes up, or is killed
+(SIGKILL) before one of the statements with which it stores an event, and the hook's program goes on by itself.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +23,7 @@ from hypothesis import strategies as st
 from clawback import store
 from clawback.capture import hook, script
 from clawback.paths import Home
+from clawback.records import Turn
 from clawback.serve import hooks
 
 SEQUENCES = int(os.environ.get("CLAWBACK_SEQUENCES", "40"))
@@ -50,6 +54,8 @@ class World:
 
     def __init__(self, home: Home) -> None:
         self.home, self.server, self.late, self.count = home, "down", [], 0
+        self.statements: int | None = None
+        """How many more the server lives for, where it is about to be killed."""
         self.taps: dict[str, Tap] = {}
 
     def name(self) -> str:
@@ -58,6 +64,8 @@ class World:
 
     def fire(self, agent: str, event: dict[str, Any]) -> str:
         payload = json.dumps({script.DELIVERY: self.name()} | event).encode()
+        if self.statements is not None:
+            self.kill(agent, payload)
         if self.server == "up":
             said, _ = hooks.answer(self.home, agent, payload)
             return str(json.loads(said)["reason"]) if said else ""
@@ -68,6 +76,28 @@ class World:
         except hook.Unusable:
             return ""
         return str(reply["reason"]) if reply else ""
+
+    def kill(self, agent: str, payload: bytes) -> None:
+        """The server takes an event, and dies at it; the hook's program notices that the connection is closed."""
+        assert self.statements is not None
+        child = os.fork()
+        if child == 0:
+            left = self.statements
+
+            def count(_: Any, event: str, called: Any) -> None:
+                nonlocal left
+                if event == "c_call" and called.__name__ in ("execute", "executemany", "commit"):
+                    left -= 1
+                    if left < 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+            try:
+                sys.setprofile(count)
+                hooks.answer(self.home, agent, payload)
+            finally:
+                os._exit(0)  # it was done, and died before it could say so
+        os.waitpid(child, 0)
+        self.server, self.statements = "down", None
 
     def wake(self) -> None:
         for agent, payload in self.late:
@@ -236,6 +266,47 @@ class Session:
         self.finish()
 
 
+class Proxied(Session):
+    """One whose requests go through our server as well, which stores each response before the agent has had the end of it."""
+
+    def __init__(self, world: World, path: Path) -> None:
+        super().__init__(world, path)
+        self.messages: list[dict[str, Any]] = []
+
+    def heard(self, *, whole: bool, calls: tuple[dict[str, Any], ...] = ()) -> None:
+        one = self.running
+        said = one.text if one and one.said else ""
+        if one and (said or calls):
+            kind = "main" if whole else "side"
+            turn = Turn(self.name, tuple(self.messages), said, agent=self.agent, kind=kind, calls=calls)  # type: ignore[arg-type]
+            with store.connect(self.world.home.database) as db:
+                db.add_turn(turn)
+            self.messages.append({"role": "assistant", "content": said})
+
+    def user(self, name: str, content: Any, **more: Any) -> None:
+        super().user(name, content, **more)
+        if isinstance(content, str):
+            self.messages.append({"role": "user", "content": content})
+
+    def tool(self) -> None:
+        if not self.running:
+            return
+        self.heard(whole=True, calls=({"id": "c", "name": "Bash", "arguments": "{}"},))
+        steered = self.queue
+        super().tool()
+        self.messages.append({"role": "tool", "tool_call_id": "c", "content": "ran"})
+        self.messages += [{"role": "user", "content": text} for text in steered]
+
+    def finish(self) -> None:
+        if self.running and self.running.said:
+            self.heard(whole=True)
+        super().finish()
+
+    def interrupt(self) -> None:
+        self.heard(whole=False)
+        super().interrupt()
+
+
 class Codex(Session):
     """One session of Codex: what is added goes into the running turn; of an interrupted answer nothing is kept; a command ends it."""
 
@@ -318,8 +389,10 @@ ACTIONS = (
     "tap",
     "tap",
 )
+SERVER = ("up", "down", "hung", "wake")
+KILLS = tuple(f"kill {statements}" for statements in (0, 4, 8, 12, 18, 25, 40))
 STEPS = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from(ACTIONS) | st.sampled_from(["up", "down", "hung", "wake"])),
+    st.tuples(st.integers(0, 3), st.sampled_from(ACTIONS) | st.sampled_from([*SERVER, *KILLS])),
     min_size=5,
     max_size=40,
 )
@@ -330,13 +403,15 @@ def play(folder: Path, steps: list[tuple[int, str]]) -> None:
     home.create()
     home.config.write_text("[training]\nbackground = false\n")
     world = World(home)
-    kinds = (Session, Session, Codex)
+    kinds = (Session, Session, Codex, Proxied)
     sessions = [kind(world, folder / f"session{number}.jsonl") for number, kind in enumerate(kinds)]
     for number, action in steps:
         if action == "wake":
             world.wake()
         elif action in ("up", "down", "hung"):
             world.server = action
+        elif action.startswith("kill"):
+            world.statements = int(action.removeprefix("kill"))
         elif action == "say late":
             sessions[number].say(lag=True)
         else:
@@ -361,7 +436,7 @@ def check(home: Home, world: World, told: str) -> None:
             if given.kind == "rating":
                 found.setdefault(given.text, []).append(turn.response)
         early = db.early()
-        responses = [turn.response for turn in db.turns(limit=1000, kind="main")]
+        responses = [turn.response for turn in db.turns(limit=1000, kind="main") if turn.response]
     assert len(responses) == len(set(responses)), "an answer is one turn"
     assert not [one for one in early if not one.lost], "nothing waits for ever"
     lost = {one.text for one in early}

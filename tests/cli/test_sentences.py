@@ -49,6 +49,10 @@ WRONG = [
     ("backup /no/such/x.db", 1, "could not be written: the folder /no/such is not there."),
     ("export /no/such/x.jsonl", 1, "The folder /no/such is not there."),
     ("import /no/such/x.jsonl", 2, "There is no file /no/such/x.jsonl"),
+    ("report --output /no/such/x.html", 1, "The folder /no/such is not there."),
+    ("config import nope.yaml", 2, "There is no file nope.yaml."),
+    ("train --config nope.yaml", 2, "There is no file nope.yaml."),
+    ("config list gat", 2, "There is no section `gat` of the settings; did you mean `gate`?"),
     ("turns --limit 0", 2, "--limit is a whole number from 1 to 10000, not `0`."),
 ]
 TAKES_NO_JSON = ("serve", "completion", "statuz", "help")

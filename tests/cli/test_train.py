@@ -162,9 +162,12 @@ def test_on_a_narrow_terminal_no_count_and_no_clock_is_cut_off(monkeypatch: pyte
     figures = {"loss": 0.112, "reward": 2.21, "kl": 0.0935}
     with progress_bar() as follow:
         follow({"phase": "prepare"})
-        follow({"phase": "train", "step": 160, "steps": 256, "seconds_left": 41.0, **figures})
+        follow({"phase": "draw", "step": 0, "steps": 64})
+        follow({"phase": "train", "step": 256, "steps": 256, "seconds_left": 41.0, **figures})
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue())
-    assert "160 of 256 0:00:00" in shown
+    assert "256 of 256 0:00:00" in shown
+    last = shown[shown.rindex("prepare") :]
+    assert "of 64" not in last, "a phase that is over, and told of its first step alone"
     assert "…" not in shown
 
 

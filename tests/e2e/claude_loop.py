@@ -24,6 +24,8 @@ from clawback import engine, store
 from clawback.engine import embedded
 from clawback.paths import Home
 
+STALLED = 300
+"""Seconds without a step of a run after which it is not waited for."""
 RATINGS = 32
 
 
@@ -44,6 +46,23 @@ class LiveModel:
         [[completion]] = self.policy.generate([messages], max_tokens=160, seed=seed)
         self.served.append(version.number)
         return completion.text
+
+
+def wait_for_the_run(home: Home) -> None:
+    """Until the background run, a process of its own, has ended. It may take its time, as long as it goes on."""
+    seen, moved = "", time.monotonic()
+    while time.monotonic() < moved + STALLED:
+        with store.connect(home.database) as db:
+            [*runs] = db.runs()
+        if runs and runs[0].status != "running":
+            return
+        told = repr(runs)
+        if told != seen:
+            seen, moved = told, time.monotonic()
+        time.sleep(1)
+    log = home.logs / "train.log"
+    why = log.read_text() if log.exists() else ""
+    raise AssertionError(f"the run has done nothing for {STALLED} s: {seen} {why}")
 
 
 def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
@@ -79,14 +98,12 @@ def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
         def claude_says(text: str, *options: str) -> dict[str, Any]:
             return dict(json.loads(run(claude, "-p", text, "--output-format", "json", *options)))
 
-        def ended() -> bool:
-            runs = json.loads(run("clawback", "runs", "--json"))
-            return any(r["status"] != "running" for r in runs)
-
         def satisfied() -> int:
             return sum(taste.fits(p, claude_says(p.text)["result"]) for p in held_out)
 
         run("clawback", "init", "--yes", "--agent", "claude-code", "--model", "embedded")
+        # A machine that does something else as well would have it take longer than it may unless somebody says so.
+        run("clawback", "config", "set", "training.budget", "24h")
         fits_before, replies, rated = satisfied(), [], []
         for text in prompts:
             turn = claude_says(text)
@@ -95,9 +112,7 @@ def main(claude: str, workdir: Path, taste_name: str) -> dict[str, Any]:
             reply = claude_says(f"/rl {'good' if good else 'bad'}", "--resume", turn["session_id"])
             replies.append(len(server.requests) - asked)
             rated.append({"prompt": text, "response": turn["result"], "good": good})
-        deadline = time.monotonic() + 900
-        while not ended() and time.monotonic() < deadline:
-            time.sleep(1)  # the background run is another process; its end is what we wait for
+        wait_for_the_run(home)
 
         with store.connect(home.database) as db:
             stored = [

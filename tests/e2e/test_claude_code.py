@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 def test_turns_are_captured_rated_trained_on_and_answered_by_the_new_version(tmp_path: Path) -> None:
     script = Path(__file__).with_name("claude_loop.py")
-    seen = agents.on_loopback(script, str(agents.claude_code()), str(tmp_path), "bullets", timeout=1500)
+    seen = agents.on_loopback(script, str(agents.claude_code()), str(tmp_path), "bullets", timeout=7200)
 
     assert seen["llm_calls_of_rl"] == 0, "/rl must be answered without calling the model"
     assert seen["stored_equals_rated"], "each rating must be on the very turn that was seen"

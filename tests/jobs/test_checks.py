@@ -44,6 +44,14 @@ def test_too_few_ratings_are_said_before_a_run_begins(
         assert db.runs() == []
 
 
+def test_an_edit_is_not_counted_as_a_tap(home: Home) -> None:
+    rated(home, 1)
+    with store.connect(home.database) as db:
+        feedback.edit(db, 1, "A better answer.")
+    with pytest.raises(TrainingError, match=r"There are 2 good \(1 of them an edit\) and 0 bad ratings"):
+        jobs.startable(home, None)
+
+
 def test_an_algorithm_that_there_is_not_is_named_with_the_nearest(home: Home) -> None:
     rated(home, 1, 1, -1, -1)
     for start in (lambda: jobs.startable(home, "ppoo"), lambda: jobs.train_once(home, algorithm="ppoo")):

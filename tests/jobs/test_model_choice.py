@@ -214,14 +214,20 @@ def test_the_wizard_asks_again(
     place = Path.home() / ".lmstudio/models/somebody/tiny/tiny.gguf"
     place.parent.mkdir(parents=True)
     file.rename(place)
-    typed = iter(["help", "none", "./nope", "1", "careful", "y"])
+    typed = iter(["help", "none", "./nope", "1", "carefull", "careful", "y"])
+    monkeypatch.setenv("COLUMNS", "80")
     import click
 
     monkeypatch.setattr(click.termui, "visible_prompt_func", lambda *_: next(typed))
     monkeypatch.setattr(setup.service, "available", lambda: False)
     assert main(["init"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    shown = capsys.readouterr().out
+    said = " ".join(shown.split())
     assert "There is no agent 'help'" in said
+    assert "There is no preset `carefull`" in said
+    assert "Did you mean `careful`?" in said
+    asked = shown.partition("This will change")[0].splitlines()
+    assert max(map(len, asked)) <= 80, "no word is broken by the terminal"
     assert "There is no folder and no GGUF file ./nope" in said
     assert all(what in said for what in setup.PRESETS.values())
     assert "Next:" in said

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from clawback import config, store
-from clawback.capture import script, status_line
+from clawback.capture import proof, script, status_line
 from clawback.cli import main
 from clawback.engine import local_models
 from clawback.jobs import health, remote_commands, service, setup
@@ -209,7 +209,9 @@ def found(home: Home, word: str) -> list[dict[str, Any]]:
     return [dict(f) for f in health.check(home) if word in f["what"]]
 
 
-def test_doctor_tells_a_port_in_use_from_a_server_that_died(alone: Home) -> None:
+def test_doctor_tells_a_port_in_use_from_a_server_that_died(
+    alone: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import socket
 
     with socket.socket() as taken:
@@ -218,7 +220,10 @@ def test_doctor_tells_a_port_in_use_from_a_server_that_died(alone: Home) -> None
         port = taken.getsockname()[1]
         config.save(alone.config, {"serve": {"port": port}})
         assert not found(alone, "something else listens")[0]["ok"]
+        monkeypatch.setattr(proof, "SECONDS", 0.2)
         (alone.root / script.SERVER).write_text(f"{port}\n")
+        assert not found(alone, f"what listens on port {port} does not answer as our server does")[0]["ok"]
+        monkeypatch.setattr(proof, "proven", lambda home, asked: (home, asked) == (alone, port))
         assert found(alone, f"the server runs on port {port}")[0]["ok"]
     assert not found(alone, "is not running")[0]["ok"]
 

@@ -220,3 +220,4 @@ def test_the_server_proves_itself_to_who_asks_without_a_token(proxy: Running, ho
     assert asked(**{proof.HEADER: "short"}).status_code == 404
     assert asked().status_code == 404
     assert not proof.holds(home, proxy.port, "", "")
+    assert proof.proven(home, proxy.port)

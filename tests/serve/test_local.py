@@ -18,6 +18,7 @@ from clawback import release, store
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import tools
+from clawback.serve.dialects import shapes
 
 from .conftest import Running
 
@@ -105,6 +106,18 @@ def test_stop_strings_seeds_and_limits(chat: openai.OpenAI) -> None:
     assert (cut.message.content, cut.finish_reason) == (text[: text.index(word)], "stop")
     assert ask(seed=1, max_tokens=2).finish_reason == "length"
     assert ask(temperature=0).message.content == ask(temperature=0, seed=5).message.content
+
+
+def test_the_stop_string_that_ended_a_message_is_named(server: Running) -> None:
+    body = {"model": "clawback-base", "messages": ASK, "max_tokens": 60, "temperature": 0}
+    url = f"{server.url}/v1/messages"
+    word = httpx.post(url, json=body, timeout=60).json()["content"][0]["text"].split()[2]
+    body["stop_sequences"] = [word, "not in it at all"]
+    whole = httpx.post(url, json=body, timeout=60).json()
+    streamed = httpx.post(url, json=body | {"stream": True}, timeout=60)
+    ended = next(e["delta"] for e in shapes.events(streamed.content) if e["type"] == "message_delta")
+    for told in (whole, ended):
+        assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", word)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from clawback import store
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve.dialects import BY_PATH, shapes
+from clawback.serve.local import Local
 
 from .conftest import Running
 
@@ -87,6 +88,7 @@ def test_the_likeliest_tokens_at_each_place_are_told(client: openai.OpenAI) -> N
         )
 
 
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
 TITLE = {
     "type": "object",
@@ -160,13 +162,56 @@ def test_any_other_schema_is_none_that_could_be_kept_to(schema: Any) -> None:
         ("completions", {"prompt": ["x", "y"]}, "prompt"),
         ("embeddings", {"input": []}, "input"),
         ("embeddings", {"input": "x", "dimensions": 5}, "dimensions"),
+        ("embeddings", {"input": "x", "encoding_format": "int8"}, "encoding_format"),
+        ("chat/completions", {"messages": ASK, "tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+        ("chat/completions", {"messages": ASK, "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "look"}}}, "tool_choice"),
+        ("responses", {"input": "Hello", "tool_choice": "required"}, "tool_choice"),
+        ("messages", {"messages": ASK, "max_tokens": 5, "tool_choice": {"type": "any"}}, "tool_choice"),
+        ("responses", {"input": "Hello", "include": ["message.output_text.logprobs"]}, "include"),
+        ("chat/completions", {"messages": ASK, "modalities": ["text", "audio"]}, "modalities"),
+        ("chat/completions", {"messages": ASK, "max_tokens": 0}, "max_tokens"),
+        ("chat/completions", {"messages": ASK, "max_completion_tokens": -1}, "max_completion_tokens"),
+        ("responses", {"input": "Hello", "max_output_tokens": "5"}, "max_output_tokens"),
+        ("messages", {"messages": ASK, "max_tokens": 5, "temperature": "hot"}, "temperature"),
+        ("chat/completions", {"messages": ASK, "temperature": 2.5}, "temperature"),
+        ("chat/completions", {"messages": ASK, "top_p": 7}, "top_p"),
+        ("completions", {"prompt": "x", "seed": "a"}, "seed"),
+        ("chat/completions", {"messages": ASK, "stop": 5}, "stop"),
+        ("messages", {"messages": ASK, "max_tokens": 5, "stop_sequences": [1]}, "stop_sequences"),
+        ("chat/completions", {"messages": ASK, "stream": "yes"}, "stream"),
+        ("chat/completions", {"messages": ASK, "response_format": "json"}, "response_format"),
+        ("chat/completions", {"messages": [{"role": "user", "content": [PICTURE]}]}, "picture"),
+        ("messages/count_tokens", {"messages": []}, "messages"),
+        ("messages/batches", {}, "nothing"),
+        ("files", {}, "nothing"),
     ],
 )  # fmt: skip
 def test_what_is_not_done_is_refused_in_the_dialect(server: Running, path: str, body: Any, word: str) -> None:
     answer = httpx.post(f"{server.url}/v1/{path}", json=body, timeout=60)
-    assert answer.status_code == 400
-    told = answer.json()["error"]
-    assert word in (told["message"] if isinstance(told, dict) else told)
+    assert answer.status_code == (404 if word == "nothing" else 400), answer.text
+    assert word in answer.json()["error"]["message"]
+    assert answer.json().get("type") == ("error" if path.startswith("messages") else None)
+
+
+def test_tools_that_may_not_be_called_are_not_shown(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[int] = []
+    read = Local.prompt
+
+    def watched(self: Local, asked: shapes.Asked, system: str = "") -> list[int]:
+        shown.append(len(asked.tools))
+        return read(self, asked, system)
+
+    monkeypatch.setattr(Local, "prompt", watched)
+    for choice in ("auto", "none", {"type": "none"}):
+        body = {"messages": ASK, "max_tokens": 2, "tools": [TOOL], "tool_choice": choice}
+        assert httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).status_code == 200
+    assert shown == [1, 0, 0]
+
+
+def test_a_picture_further_back_in_the_conversation_is_no_reason(server: Running) -> None:
+    seen = [{"role": "user", "content": [PICTURE]}, {"role": "assistant", "content": "An otter."}]
+    body = {"messages": [*seen, *ASK], "max_tokens": 2}
+    assert httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).status_code == 200
 
 
 def test_what_says_the_same_as_nothing_is_no_reason(server: Running) -> None:

@@ -373,6 +373,14 @@ def test_each_view_fits_with_something_open_in_it(page: Any, home: Home) -> None
     assert page.locator("dialog kbd").first.is_visible(), "a telephone may have a keyboard"
 
 
+@pytest.mark.parametrize("width", [1400, 1200, 1000, 800, 720])
+def test_what_is_live_stands_beside_the_menu_in_two_lines(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.wait_for_function("document.getElementById('live').textContent.includes('good')")
+    assert page.evaluate("document.querySelector('header').offsetHeight") < 75
+    assert fits(page)
+
+
 def test_who_comes_without_a_token_is_asked_for_it(home: Home, proxy: Running, chromium: Any) -> None:
     context = chromium.new_context(viewport={"width": 400, "height": 800})
     page = context.new_page()

@@ -31,9 +31,10 @@ from clawback.redact import redact, redact_all
 if TYPE_CHECKING:
     from clawback.store import Store
 
-_ENDS = re.compile(r"(?:\s*<\|[A-Za-z_]{2,20}\|>|\s*</s>)+\s*\Z")
-"""What chat templates write after an answer."""
-_CALLS = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
+_END = re.compile(r"(?:<\|[A-Za-z_]{2,20}\|>|</s>)\Z")
+"""What chat templates write after an answer, once or several times."""
+_END_LENGTH = 24
+_CALLS, _CALL_CLOSES = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL), "</tool_call>"
 _OPTIONAL = ("model", "rollout_context", "event_id", "source", "created_at")
 JUDGE = "judge:openclaw-rl"
 MOST_TEXT = 4000
@@ -151,6 +152,22 @@ def _votes(path: Path, report: Report) -> dict[tuple[str, Any], list[_Vote]]:
     return found
 
 
+def _without_end(text: str) -> str:
+    end = len(text)
+    while True:
+        while end and text[end - 1].isspace():
+            end -= 1
+        found = _END.search(text, max(0, end - _END_LENGTH), end)
+        if found is None:
+            return text[:end]
+        end = found.start()
+
+
+def _without_calls(text: str) -> str:
+    closed = text.rfind(_CALL_CLOSES) + len(_CALL_CLOSES)
+    return text if closed < len(_CALL_CLOSES) else _CALLS.sub("", text[:closed]) + text[closed:]
+
+
 def _openclaw_turn(data: Mapping[str, Any], consent: Consent, licence: str) -> Turn:
     messages = data.get("messages")
     written = data.get("response_text")
@@ -159,8 +176,8 @@ def _openclaw_turn(data: Mapping[str, Any], consent: Consent, licence: str) -> T
     if not isinstance(written, str):
         raise BadLine("`response_text` is missing")
     calls = tuple(_call(c) for c in data.get("tool_calls") or () if isinstance(c, dict))
-    thinking, response = split_thinking(_ENDS.sub("", written))
-    response = (_CALLS.sub("", response) if calls else response).strip()
+    thinking, response = split_thinking(_without_end(written))
+    response = (_without_calls(response) if calls else response).strip()
     if not response and not calls:
         raise BadLine("`response_text` is empty")
     came = data.get("next_state")

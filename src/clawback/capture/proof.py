@@ -16,6 +16,7 @@ from clawback.paths import Home, secret
 PATH = "/api/hooks/proof"
 HEADER = "X-Clawback-Nonce"
 _LEAST, _MOST = 16, 128
+SECONDS = 3.0
 
 
 def nonce() -> str:
@@ -28,6 +29,21 @@ def answer(home: Home, port: int, asked: str) -> str:
         return ""
     key = secret(home.root / "hook-token").encode()
     return hmac.new(key, f"clawback {port} {asked}".encode(), "sha256").hexdigest()
+
+
+def proven(home: Home, port: int) -> bool:
+    """Does our server answer on that port of this machine, and not another program?"""
+    import http.client
+
+    # No proxy of the environment's is asked for what is on this machine.
+    connection, asked = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS), nonce()
+    try:
+        connection.request("GET", PATH, headers={HEADER: asked})
+        return holds(home, port, asked, connection.getresponse().read(1000).decode("utf-8", "replace"))
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def holds(home: Home, port: int, asked: str, said: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import click
@@ -30,6 +31,8 @@ def report(output: Path, as_json: bool) -> None:
     from clawback.files import replace
     from clawback.jobs import report as job
 
+    if not output.absolute().parent.is_dir():  # a folder that was mistyped is not to be made
+        raise FileNotFoundError(errno.ENOENT, "", str(output))
     with open_store() as store:
         found = job.facts(store)
     replace(output, job.page(found).encode())

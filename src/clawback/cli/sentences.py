@@ -98,6 +98,8 @@ def _of_usage(error: click.ClickException) -> str:
             return (
                 f"{_named(error)} is {allowed}, not `{typed}`{f'; did you mean `{guess}`?' if guess else '.'}"
             )
+    if found := re.search(r"^(?:File|Path) '(.+)' does not exist\.", getattr(error, "message", "")):
+        return f"There is no file {found[1]}."
     text = error.format_message().rstrip(".")
     return f"{text[:1].upper()}{text[1:]}. `{path} --help` shows how it is called."
 

@@ -11,6 +11,8 @@ import msgspec
 from clawback import config as settings_file
 from clawback import settings
 from clawback.cli.common import current_home, emit, fold, json_option, shorten, width
+from clawback.cli.sentences import nearest
+from clawback.errors import UsageError
 from clawback.paths import tidy
 
 
@@ -110,6 +112,9 @@ def list_(section: str | None, as_json: bool) -> None:
     """
     chosen = settings_file.load(current_home().config)
     if section is not None and section not in settings.sections():
+        meant = nearest(section, settings.sections())
+        if meant and "." not in section:
+            raise UsageError(f"There is no section `{section}` of the settings; did you mean `{meant}`?")
         settings.find(section)
     keys = [one.key for one in settings.settings() if section is None or one.key.startswith(f"{section}.")]
     data = [_data(key, chosen) for key in keys]

@@ -9,6 +9,7 @@ import click
 
 from clawback.cli.common import current_home, emit, fold, json_option
 from clawback.errors import ClawbackError, UsageError
+from clawback.paths import tidied, tidy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,10 +86,14 @@ def init(
         proposed = _ask(seen, proposed, model, preset, bool(agents), service)
     lines = setup.plan(here, proposed, settings)
     if dry_run:
-        emit({"would_change": lines}, fold("This would change:\n  " + "\n  ".join(lines), "    "), as_json)
+        emit(
+            {"would_change": lines},
+            fold("This would change:\n  " + "\n  ".join(map(tidied, lines)), "    "),
+            as_json,
+        )
         return
     if ask:
-        click.echo(fold("\nThis will change:\n  " + "\n  ".join(lines), "    "))
+        click.echo(fold("\nThis will change:\n  " + "\n  ".join(map(tidied, lines)), "    "))
         click.confirm("Go on?", default=True, abort=True)
     changed, notes = setup.carry_out(here, proposed, settings)
     steps = ["Next:", *(f"  {command:<16} {what}" for command, what in setup.next_steps(proposed))]
@@ -136,9 +141,10 @@ def _ask(
         base, note = _until(question, proposed.model, lambda said: setup.check_model(said, seen))
         proposed = replace(proposed, model=base, note=note)
     if preset is None:
-        click.echo("\n" + "\n".join(f"  {name:<11} {what}" for name, what in setup.PRESETS.items()))
-        kinds = click.Choice(PRESETS)
-        proposed = replace(proposed, preset=str(click.prompt("Preset", type=kinds, default=proposed.preset)))
+        said = "\n".join(f"  {name:<11} {what}" for name, what in setup.PRESETS.items())
+        click.echo("\n" + fold(said, " " * 14))
+        question = f"Preset ({', '.join(PRESETS)})"
+        proposed = replace(proposed, preset=_until(question, proposed.preset, _preset))
     if service is None and seen.service:
         keep = click.confirm("Keep `clawback serve` running in the background", default=proposed.service)
         proposed = replace(proposed, service=keep)
@@ -151,11 +157,24 @@ def _until(question: str, default: str, check: Callable[[str], T]) -> T:
         try:
             return check(str(click.prompt(question, default=default)))
         except ClawbackError as error:
-            click.echo(str(error))
+            click.echo(fold(str(error), "  "))
+
+
+def _preset(said: str) -> str:
+    """Raises ``UsageError``."""
+    from clawback.cli.sentences import nearest
+
+    if (chosen := said.strip().lower()) in PRESETS:
+        return chosen
+    meant = nearest(said, PRESETS)
+    raise UsageError(
+        f"There is no preset `{said}`; there are {', '.join(PRESETS)}."
+        + (f" Did you mean `{meant}`?" if meant else "")
+    )
 
 
 def _wrote(paths: list[Path], nothing: str) -> list[str]:
-    return [f"{'wrote' if path.exists() else 'removed'} {path}" for path in paths] or [nothing]
+    return [f"{'wrote' if path.exists() else 'removed'} {tidy(path)}" for path in paths] or [nothing]
 
 
 @click.command()
@@ -171,7 +190,9 @@ def doctor(as_json: bool) -> int:
     findings = health.check(current_home())
     sign = {True: "ok ", False: "BAD"}
     lines = [
-        fold(f"{sign[f['ok']]}  {f['what']}" + (f"\n     → {f['fix']}" if not f["ok"] else ""), " " * 7)
+        fold(
+            tidied(f"{sign[f['ok']]}  {f['what']}" + (f"\n     → {f['fix']}" if not f["ok"] else "")), " " * 7
+        )
         for f in findings
     ]
     wrong = sum(not f["ok"] for f in findings)

@@ -71,7 +71,10 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
 
         def over() -> None:
             for task in bar.tasks:
-                bar.update(task.id, total=task.total or 1, completed=task.total or 1, detail="")
+                # Not every phase tells of its last step: then a full bar beside "0 of 256" would say two things.
+                said = task.fields["count"] if task.total and task.completed >= task.total else ""
+                total = task.total or 1
+                bar.update(task.id, total=total, completed=total, count=said, detail="")
                 bar.stop_task(task.id)
 
         def follow(progress: Mapping[str, Any]) -> None:

@@ -72,8 +72,12 @@ def enough(samples: Sequence[Sample]) -> None:
     counts = {"good": sum(s.reward > 0 for s in said), "bad": sum(s.reward < 0 for s in said)}
     wanted = [f"{least - count} more {kind}" for kind, count in counts.items() if count < least]
     if wanted:
+        edits = len(said) - len(
+            {one.turn_id for one in said}
+        )  # an edited answer stands beside the one that was given
+        of = f" ({edits} of them {'an edit' if edits == 1 else 'edits'})" if edits else ""
         raise TrainingError(
-            f"There are {counts['good']} good and {counts['bad']} bad ratings, and the gate needs at least {least} of each: "
+            f"There are {counts['good']} good{of} and {counts['bad']} bad ratings, and the gate needs at least {least} of each: "
             f"give {' and '.join(wanted)} first (`clawback good`, `bad`)."
         )
 

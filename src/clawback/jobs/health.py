@@ -126,7 +126,7 @@ def _agents(home: Home) -> Iterator[Finding]:
 def _server(home: Home) -> Iterator[Finding]:
     import socket
 
-    from clawback.capture import script
+    from clawback.capture import proof, script
     from clawback.jobs import service
 
     told = home.root / script.SERVER
@@ -141,6 +141,12 @@ def _server(home: Home) -> Iterator[Finding]:
             "ok": False,
             "what": f"the server on port {port} is not running, but was not stopped properly",
             "fix": f"Start it again (`clawback serve`), or remove {told}. Until then hooks work, but slower.",
+        }
+    elif announced and not proof.proven(home, port):
+        yield {
+            "ok": False,
+            "what": f"what listens on port {port} does not answer as our server does: it hangs, or is another program",
+            "fix": "End it, and start `clawback serve` again. Until then hooks tell it nothing, and work more slowly.",
         }
     elif not announced and taken:
         yield {

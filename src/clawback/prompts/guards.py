@@ -27,7 +27,7 @@ _TRICKS: tuple[tuple[str, str], ...] = (
         r"\b(?:this|my|the) (?:answer|response|reply) (?:is|was) (?:correct|perfect|excellent|verified|complete|the best)\b|\bverified (?:correct|by)\b",
         "it has answers praise themselves",
     ),
-    (r"www\.|\b[\w.+-]+@[\w-]+\.\w+", "it brings in an address"),
+    (r"www\.|(?<![\w.+-])[\w.+-]++@[\w-]+\.\w+", "it brings in an address"),
     (
         r"<\|[^|\n]{1,30}\|>|\[/?INST\]|</?(?:system|assistant|user|tool)\b|^(?:system|assistant|human|user) ?:|<<SYS>>",
         "it forges a message",

@@ -57,6 +57,7 @@ class Answer:
     text: str = ""
     thinking: str = ""
     ended: str = ""
+    stopped: str = ""
     calls: tuple[Mapping[str, Any], ...] = ()
     whole: bool = True
     """False where whoever asked left before the end."""
@@ -74,6 +75,7 @@ class Answer:
             text=self.text,
             calls=self.calls,
             finished=self.ended == "stop",
+            stopped=self.stopped,
             logprobs=self.told,
             beside=self.beside,
         )
@@ -193,7 +195,8 @@ class Local:
             answer.ids.append(got[0])
             answer.logprobs.append(got[1])
             answer.thinking, whole = self._said(answer)
-            if (cut := min((whole.find(s) for s in stops if s in whole), default=-1)) >= 0:
+            if found := [(whole.index(s), s) for s in stops if s in whole]:
+                cut, answer.stopped = min(found)
                 whole, answer.ended, ask.cancelled = whole[:cut], "stop", True
                 break
             certain = len(whole) - held

@@ -13,6 +13,7 @@ import logging
 from array import array
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from clawback.errors import ClawbackError, NotFound, UsageError
@@ -20,7 +21,7 @@ from clawback.records import Version
 from clawback.redact import redact
 from clawback.serve import wire
 from clawback.serve.chat import Talk
-from clawback.serve.dialects import BY_PATH, Asked, Dialect
+from clawback.serve.dialects import BY_PATH, Asked, Dialect, shapes
 from clawback.serve.local import BASE, LIVE
 from clawback.serve.prompting import PROMPT_HEADER
 from clawback.serve.recorder import Exchange, placed
@@ -91,8 +92,11 @@ class ModelsAPI:
             raise ValueError(f"input: at most {MOST_TEXTS} texts at once")
         if body.get("dimensions"):
             raise ValueError("dimensions: vectors are as long as the base model is wide; leave it out.")
+        written = body.get("encoding_format")
+        if written not in (None, "float", "base64"):
+            raise ValueError("encoding_format: float or base64 is needed.")
         vectors, tokens = await self.server.local.embed(texts)
-        packed = body.get("encoding_format") == "base64"
+        packed = written == "base64"
         data = [
             {
                 "object": "embedding",
@@ -116,8 +120,12 @@ class ModelsAPI:
         """On the parsing thread: the body, what it asks, its session, and the version that is to answer."""
         body = wire.parsed(raw, headers.get("content-encoding", "").strip().lower())
         asked = dialect.read(body)
-        if no := dialect.refuses(body):
+        if no := shapes.odd(body) or dialect.refuses(body):
             raise ValueError(no)
+        if _shows_a_picture(asked.messages[-1]):
+            raise ValueError("This model reads text alone: send the message without its picture.")
+        if shapes.choice(body) == "none":
+            asked = replace(asked, tools=())
         session, _ = placed(self.server.db, asked.messages, headers, body)
         return body, asked, session, self.server.version_for(asked.model, session)
 
@@ -169,3 +177,10 @@ class ModelsAPI:
         finally:
             gone.cancel()
             self.server.spend(len(answer.ids))
+
+
+def _shows_a_picture(message: Mapping[str, Any]) -> bool:
+    """Whether a person asks about a picture just now. What lies further back, or a tool brought along, the conversation goes on without."""
+    return message.get("role") == "user" and any(
+        part.get("type") == "image_url" for part in shapes.dicts(message.get("content"))
+    )

@@ -126,14 +126,12 @@ async def respond(
 
 
 async def refuse(send: Any, scope: Any, status: int, why: str) -> None:
-    """An error as the dialect of the path writes it; elsewhere ``{"error": "…"}``."""
+    """An error as the dialect of the path writes it, or of the paths beside it; elsewhere ``{"error": "…"}``."""
     from clawback.serve.dialects import of
 
     path = scope["path"]
-    dialect = of(
-        "/v1/chat/completions"
-        if path.startswith(("/v1/models", "/v1/embeddings")) and ":" not in path
-        else path
-    )
+    dialect = of(path)
+    if dialect is None and path.startswith("/v1/"):
+        dialect = of("/v1/messages" if path.startswith("/v1/messages/") else "/v1/chat/completions")
     told = dialect.error(status, why) if dialect else {"error": why}
     await respond(send, status, json.dumps(told, ensure_ascii=False).encode())

@@ -25,7 +25,9 @@ class Pictures(Base):
         self, db: sqlite3.Connection, owner: Owner, number: int, found: Sequence[bytes]
     ) -> None:
         """Store the pictures of a turn or an episode, as ``taken_out`` numbers them."""
-        from hashlib import sha256
+        if not found:
+            return
+        from hashlib import sha256  # loads OpenSSL, and most turns that a hook stores have no picture
 
         for place, data in enumerate(found):
             digest = sha256(data).digest()

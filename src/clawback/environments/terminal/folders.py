@@ -119,7 +119,7 @@ def _table(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _variables(told: Mapping[str, Any]) -> dict[str, str]:
     """``${NAME:-default}`` is the default: nothing of our own environment is let in."""
     return {
-        name: re.sub(r"\$\{\w+(?::-([^}]*))?\}", lambda m: m.group(1) or "", str(value))
+        name: re.sub(r"\$\{\w+(?::-([^}]{0,1000}))?\}", lambda m: m.group(1) or "", str(value))
         for name, value in told.items()
     }
 

@@ -21,6 +21,7 @@ from clawback.sandbox import Process, Result, Sandbox
 SHOWN = 4000
 """Characters of an output that the policy reads: the first and the last."""
 _FENCE = re.compile(r"^```[ \t]*(\w+)[ \t]*([^\n`]*)\n(.*?)^```[ \t]*$", re.S | re.M)
+_CLOSED = re.compile(r"^```[ \t]*$", re.M)
 _SHELLS = ("bash", "sh", "shell", "console")
 _QUIET, _LONGEST = 0.2, 2.0
 
@@ -65,7 +66,9 @@ def calls(message: Message) -> list[Call]:
     if told:
         return [_called(one) for one in told]
     text = text_of(message.get("content"))
-    found = [_fenced(*match.groups()) for match in _FENCE.finditer(text)]
+    # Behind the last that closes none is looked for: a model may open a thousand fences, and each would be followed to the end.
+    end = max((one.end() for one in _CLOSED.finditer(text)), default=0)
+    found = [_fenced(*match.groups()) for match in _FENCE.finditer(text, 0, end)]
     if not found and re.search(r"^```[ \t]*(?:bash|sh|shell|console|write|view)\b", text, re.M):
         return [Call("", {}, problem="The fence is not closed. End it with a line of three backticks.")]
     return [one for one in found if one is not None]

@@ -19,11 +19,12 @@ from clawback.records import Message, text_of
 
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+")
 _MARKS = (
-    re.compile(r"\\boxed\s*\{([^{}]*)\}"),
-    re.compile(r"<answer>(.*?)</answer>", re.DOTALL),
-    re.compile(r"####\s*([^\n]+)"),
-    re.compile(r"answer(?:\s+is)?\s*[:=]?\s*([^\n]+)", re.IGNORECASE),
+    (re.compile(r"\\boxed\s*+\{([^{}]*+)\}"), ""),
+    (re.compile(r"<answer>(.*?)</answer>", re.DOTALL), "</answer>"),
+    (re.compile(r"####\s*([^\n]+)"), ""),
+    (re.compile(r"answer(?:\s+is)?\s*[:=]?\s*([^\n]+)", re.IGNORECASE), ""),
 )
+"""How answers are marked, and what closes a mark that may go over lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,18 @@ class Answer:
         return float(same_answer(episode.answer, str(episode.task.data[self.field])))
 
 
+def _marked(reply: str) -> str | None:
+    for mark, closes in _MARKS:
+        # Behind the last that closes none is looked for: each of many openings would be followed to the end.
+        found = mark.findall(reply, 0, reply.rfind(closes) + len(closes) if closes else len(reply))
+        if found:
+            return str(found[-1]).strip()
+    return None
+
+
 def same_answer(reply: str, expected: str) -> bool:
     """Is what a reply ends with the expected answer? A marked answer counts, else the last number or the whole reply."""
-    marked = next((found[-1].strip() for mark in _MARKS if (found := mark.findall(reply))), None)
+    marked = _marked(reply)
     if (number := as_number(expected)) is None:
         said = reply.strip() if marked is None else marked
         return _bare(said) == _bare(expected)

@@ -32,7 +32,7 @@ _SECTION = re.compile(
     r"^\s*(args|arguments|parameters|returns?|raises|yields|examples?|notes?):\s*$", re.IGNORECASE
 )
 _PARAMETER = re.compile(r"^(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
-_SPHINX = re.compile(r"^\s*:param\s+(?:[\w\[\], ]+\s+)?(\w+):\s*(.*)$", re.MULTILINE)
+_SPHINX = re.compile(r"^[ \t]*:param\s+(?:[\w\[\], ]+\s+)?(\w+):\s*(.*)$", re.MULTILINE)
 
 
 def definition(function: Callable[..., Any], name: str = "") -> Tool:

@@ -159,6 +159,7 @@ def opening(reply: Reply) -> Iterator[bytes]:
         **_head(reply),
         "content": [],
         "stop_reason": None,
+        "stop_sequence": None,
         "usage": {**_usage(reply), "output_tokens": 0},
     }
     yield event({"type": "message_start", "message": start}, "message_start")
@@ -177,7 +178,7 @@ def closing(reply: Reply, _: bool) -> Iterator[bytes]:
         change = {"type": "input_json_delta", "partial_json": one["arguments"]}
         yield event({"type": "content_block_delta", "index": place, "delta": change}, "content_block_delta")
         yield _stop(place)
-    change = {"stop_reason": _reason(reply), "stop_sequence": None}
+    change = {"stop_reason": _reason(reply), "stop_sequence": reply.stopped or None}
     usage = {"output_tokens": reply.tokens}
     yield event({"type": "message_delta", "delta": change, "usage": usage}, "message_delta")
     yield event({"type": "message_stop"}, "message_stop")
@@ -210,7 +211,7 @@ def _head(reply: Reply) -> Json:
         "type": "message",
         "role": "assistant",
         "model": reply.model,
-        "stop_sequence": None,
+        "stop_sequence": reply.stopped or None,
     }
 
 
@@ -222,7 +223,11 @@ def _input(one: Mapping[str, Any]) -> Any:
 
 
 def _reason(reply: Reply) -> str:
-    return "tool_use" if reply.calls else "end_turn" if reply.finished else "max_tokens"
+    if reply.calls:
+        return "tool_use"
+    if reply.stopped:
+        return "stop_sequence"
+    return "end_turn" if reply.finished else "max_tokens"
 
 
 def _usage(reply: Reply) -> Json:

@@ -47,8 +47,8 @@ def refuses(body: Mapping[str, Any]) -> str:
     ):
         return f"top_logprobs: a whole number up to {MOST_BESIDE}, together with logprobs: true."
     return shapes.refused(
-        body, n=1, logit_bias=None, presence_penalty=0, frequency_penalty=0, functions=None, audio=None
-    )
+        body, n=1, logit_bias=None, presence_penalty=0, frequency_penalty=0, functions=None, audio=None, modalities=["text"]
+    )  # fmt: skip
 
 
 def hear(raw: bytes, stream: bool) -> Said:

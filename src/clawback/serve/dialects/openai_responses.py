@@ -84,6 +84,9 @@ def refuses(body: Mapping[str, Any]) -> str:
         return f"text.format: {wrong}"
     if body.get("previous_response_id") or body.get("conversation"):
         return "previous_response_id: conversations are not kept here; send all of it as input."
+    included = body.get("include")
+    if isinstance(included, list) and "message.output_text.logprobs" in included:
+        return "include: log-probs are told by /v1/chat/completions alone."
     return shapes.refused(body, background=False, top_logprobs=0, prompt=None)
 
 

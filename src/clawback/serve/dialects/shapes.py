@@ -88,6 +88,8 @@ class Reply:
     calls: tuple[Message, ...]
     finished: bool
     """False: it was cut off at the most tokens allowed."""
+    stopped: str = ""
+    """The stop string that ended it."""
     logprobs: tuple[tuple[str, float], ...] = ()
     """(token, log-prob), where they were asked for."""
     beside: tuple[tuple[tuple[str, float], ...], ...] = ()
@@ -159,7 +161,7 @@ def form(layout: Any, schema: Any) -> Json | None:
 
 def formless(layout: Any, made: Asked) -> str:
     """What is wrong with a request's ``response_format``; "" for nothing."""
-    if not isinstance(layout, dict) or layout.get("type") in (None, "text"):
+    if layout is None or (isinstance(layout, dict) and layout.get("type") in (None, "text")):
         return ""
     if made.form is None:
         return "a type is needed that is text, json_object or json_schema, the last with a schema."
@@ -216,7 +218,7 @@ def number(value: Any) -> float | None:
 
 def stops(value: Any) -> tuple[str, ...]:
     found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return tuple(s for s in found if isinstance(s, str) and s)[:16]
+    return tuple(s for s in found if isinstance(s, str) and s)[:_MOST_STOPS]
 
 
 def refused(body: Mapping[str, Any], **done: Any) -> str:
@@ -231,6 +233,46 @@ def refused(body: Mapping[str, Any], **done: Any) -> str:
             )
             return f"{name} {only}."
     return ""
+
+
+_RANGES = {"temperature": (0.0, 2.0), "top_p": (0.0, 1.0)}
+_COUNTS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_STOPS = ("stop", "stop_sequences")
+_MOST_STOPS = 16
+
+
+def odd(body: Mapping[str, Any]) -> str:
+    """A sentence about the first of the fields that say how to answer whose value is none of those that are possible; "" where all are.
+
+    A client that says 0 or "5" means something by it, and would take an answer for the answer to that.
+    """
+    for name, (least, most) in _RANGES.items():
+        value = number(body.get(name))
+        if body.get(name) is not None and (value is None or not least <= value <= most):
+            return f"{name}: a number from {least:g} to {most:g} is needed."
+    for name in _COUNTS:
+        if body.get(name) is not None and (whole(body[name]) or 0) < 1:
+            return f"{name}: a whole number of at least 1 is needed."
+    if body.get("seed") is not None and whole(body["seed"]) is None:
+        return "seed: a whole number is needed."
+    if body.get("stream") not in (None, False, True):
+        return "stream: true or false is needed."
+    for name in _STOPS:
+        given = body.get(name)
+        texts = [given] if isinstance(given, str) else [] if given is None else given
+        if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+            return f"{name}: a text, or a list of texts, is needed."
+        if len(texts) > _MOST_STOPS:
+            return f"{name}: at most {_MOST_STOPS} texts are looked for."
+    if choice(body) not in ("", "auto", "none"):
+        return "tool_choice can only be auto or none here: no model is made to call a tool."
+    return ""
+
+
+def choice(body: Mapping[str, Any]) -> str:
+    """``tool_choice``, which is a word or has one as its type; "" where there is none."""
+    given = body.get("tool_choice")
+    return text(given.get("type")) or "?" if isinstance(given, dict) else text(given)
 
 
 def lines(raw: bytes) -> Iterator[Json]:

@@ -17,7 +17,7 @@ export const raters = {
     const apart = found.disagreements.map((d) => el("li", { class: "card" }, el("p", { class: "clip" }, `${d.turn_id} · ${d.prompt || "(no question)"}`),
       el("p", { class: "quiet" }, d.said.map(([who, value, weight]) => `${who} ${mark(value)} × ${two(weight)}`).join(", "), ` → reward in training ${mark(d.reward)}`)));
     return { parts: [el("h1", {}, "Raters"),
-      people.length ? table("Raters", ["rater", "", "ratings", "good", "κ (turns in common)", "beyond 2σ", "weight"], people) : el("p", { class: "card empty" }, "Nobody has rated anything yet."),
+      people.length ? table("Raters", ["rater", "", "ratings", "good", "agreement κ (turns)", "outliers", "weight"], people) : el("p", { class: "card empty" }, "Nobody has rated anything yet."),
       found.alpha === null ? null : el("p", {}, `Krippendorff's α of all people: ${two(found.alpha)} (1 is full agreement, 0 is chance)`),
       el("h2", {}, "Invited"), invited.length ? table("Invited", ["name", "role", "done"], invited) : el("p", { class: "quiet" }, "Nobody yet: ", el("code", {}, "clawback raters invite NAME")),
       el("h2", {}, "Disagreements"), apart.length ? el("ul", { class: "stack plain" }, apart) : el("p", { class: "quiet" }, "There is no answer that one rater liked and another did not.")] };

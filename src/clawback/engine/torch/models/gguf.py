@@ -138,7 +138,7 @@ def _convert(source: Source, header: GgufFile, folder: Path, identity: str, say:
         files.sync(folder.parent)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    say(f"Made {folder}. It is used from now on; delete it to have it made again.")
+    say(f"Made {paths.tidy(folder)}.\nIt is used from now on; delete it to have it made again.")
 
 
 def _write(source: Source, header: GgufFile, beside: Path, say: Say) -> None:
@@ -150,7 +150,7 @@ def _write(source: Source, header: GgufFile, beside: Path, say: Say) -> None:
     dtype = torch.float32 if small else torch.bfloat16
     say(
         f"Converting {source.name} for training, once: {header.parameters / 1e6:,.0f} M parameters, "
-        f"{header.parameters * dtype.itemsize / 1e9:.1f} GB in {beside.parent}."
+        f"{header.parameters * dtype.itemsize / 1e9:.1f} GB."
     )
     if licence := header.licence or source.licence:
         say(f"Its licence: {licence}.")
