@@ -71,6 +71,29 @@ def test_what_does_not_fit_is_refused_with_what_would():
         memory.decide(EIGHT_B, free=0, bits=ALL, rank=16)
 
 
+@pytest.mark.parametrize(
+    ("total", "tokens"),
+    [(0, 512), (8, 512), (16, 1024), (64, 2048)],
+)
+def test_pieces_on_a_cpu_are_as_large_as_their_share_of_the_machine(total, tokens):
+    """By what the machine has in all: two runs have the same pieces, whatever else is in memory."""
+    model = dataclasses.replace(
+        EIGHT_B,
+        total_parameters=135_000_000,
+        active_parameters=135_000_000,
+        hidden=576,
+        layers=30,
+        intermediate=1536,
+    )
+    choices = {
+        memory.decide(model, free=free * GB, bits=(16,), kind="cpu", total=total * GB).micro_tokens
+        for free in (5, 20, 60)
+    }
+    assert choices == {tokens}
+    tiny = dataclasses.replace(model, total_parameters=2_000_000, active_parameters=2_000_000)
+    assert memory.decide(tiny, free=5 * GB, bits=(32,), kind="cpu", total=total * GB).micro_tokens == 512
+
+
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
 def test_more_memory_is_never_used_worse(kind):
     seen = []

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
 
 CPU_MICRO_TOKENS = 512
-"""On a CPU matrix products are at full speed from a few hundred rows on, and activations grow with every row."""
+"""On a CPU the products of the layers are at full speed from a few hundred rows on, and activations grow with every row."""
+_LARGER_PIECES = (2048, 1024)
+_SHARE = 1 / 16
+"""The LM head is at full speed only from some 500 *response* tokens on, since its weights are read from memory for every piece: larger pieces
+are taken on a CPU where their activations are this share of the machine's memory."""
 CUDA_MICRO_TOKENS = 8192
 _PROCESS = 500 << 20
 """Python with torch and transformers loaded, in bytes."""
@@ -113,12 +117,16 @@ def need(
     trained = linear * rank * info.layers * 4 * 5
     if full:
         trained = max(0, info.total_parameters - info.hidden * info.vocabulary) * (4 * 5 + width)
-    # Kept for the way back, a token and layer: norms, q k v and their rotation, attention out, three of the MLP.
+    kept = micro_tokens * _kept(info, width, checkpointing)
+    return weight_bytes(info, bits) + trained + kept + (_PROCESS if on_cpu else _CUDA_CONTEXT)
+
+
+def _kept(info: ModelInfo, width: int, checkpointing: bool) -> int:
+    """Bytes a token that goes through the model at once, of numbers of ``width`` bytes."""
+    # For the way back, a token and layer: norms, q k v and their rotation, attention out, three of the MLP.
     layer = (14 * info.hidden + 5 * info.intermediate) * width
-    kept = info.hidden * width * info.layers + layer if checkpointing else layer * info.layers
-    head = (3 * 2048 + 3 * info.hidden) * 4
-    weights = weight_bytes(info, bits) + trained
-    return weights + micro_tokens * (kept + head) + (_PROCESS if on_cpu else _CUDA_CONTEXT)
+    layers = info.hidden * width * info.layers + layer if checkpointing else layer * info.layers
+    return layers + (3 * 2048 + 3 * info.hidden) * 4
 
 
 def decide(
@@ -130,6 +138,7 @@ def decide(
     kind: str = "cuda",
     longest: int = 2048,
     full: bool = False,
+    total: int = 0,
 ) -> Choice:
     """The first way to hold a model that fits into ``free`` bytes: each of ``bits`` in turn, first as it is, then with gradient checkpointing.
 
@@ -138,20 +147,16 @@ def decide(
         bits: the ways to store a weight that are allowed, best first.
         kind: of device: ``cuda``, ``mps`` or ``cpu``.
         longest: tokens of the longest sequence; no piece can be shorter.
+        total: bytes of memory that the machine has. What is chosen by it is the same at every run, which what is free is not.
 
     Raises:
         TrainingError: nothing fits. Says how much is missing, and what would fit.
     """
-    pieces = (
-        (CPU_MICRO_TOKENS, CPU_MICRO_TOKENS // 2)
-        if kind == "cpu"
-        else (CUDA_MICRO_TOKENS, CUDA_MICRO_TOKENS // 2, longest)
-    )
     # What Python and torch take is gone from the free memory already.
     paid, smallest = (_PROCESS if kind == "cpu" else 0), 0
     for width in bits:
         for checkpointing in (False, True):
-            for micro in pieces:
+            for micro in _pieces(info, width, checkpointing, kind, longest, total):
                 # On a CPU a longer sequence goes through alone, now and then: it is not what memory is laid out for.
                 tokens = micro if kind == "cpu" else max(micro, longest)
                 size = need(
@@ -167,6 +172,19 @@ def decide(
                     return Choice(width, checkpointing, tokens, size)
                 smallest = min(smallest or size, size)
     raise DoesNotFit(_too_large(info, smallest - paid, free, bits, kind, full))
+
+
+def _pieces(
+    info: ModelInfo, bits: Bits, checkpointing: bool, kind: str, longest: int, total: int
+) -> tuple[int, ...]:
+    """Tokens that may go through the model at once, the best first."""
+    if kind != "cpu":
+        return (CUDA_MICRO_TOKENS, CUDA_MICRO_TOKENS // 2, longest)
+    a_token = _kept(info, 4 if bits == 32 else 2, checkpointing)
+    # The head of the smallest models stays in the processor's cache.
+    larger = () if info.bucket == "micro" else _LARGER_PIECES
+    affordable = [tokens for tokens in larger if tokens * a_token <= total * _SHARE]
+    return (*affordable[:1], CPU_MICRO_TOKENS, CPU_MICRO_TOKENS // 2)
 
 
 def holds(info: ModelInfo, device: torch.device, dtype: str, load_in_4bit: bool | None) -> Bits:
@@ -258,6 +276,7 @@ def choose(policy: Policy, recipe: Recipe) -> Choice:
         kind=device.type,
         longest=min(policy.max_prompt + policy.max_response, max(policy.max_prompt, 4096)),
         full=recipe.full,
+        total=devices.total_bytes(device),
     )
 
 

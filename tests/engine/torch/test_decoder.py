@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clawback import engine
-from clawback.engine.torch.sampling import decoder, generate
+from clawback.engine.torch.sampling import decoder, generate, step_attention
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.decoder_choice import fits
 from clawback.engine.torch.sampling.generate import sample
@@ -42,19 +42,21 @@ def test_it_says_what_the_module_says(folders, family, adapter):
     assert float((narrow.log_softmax(-1) - expected.log_softmax(-1)).abs().mean()) < 0.05
 
 
+@pytest.mark.parametrize("attend", [step_attention.fused, step_attention.by_products])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.no_grad()
-def test_one_query_a_row_is_attended_to_as_by_a_slow_loop(dtype):
+def test_one_query_a_row_is_attended_to_as_by_a_slow_loop(dtype, attend):
     draw = torch.Generator().manual_seed(0)
     rows, heads, shared, columns, size = 3, 6, 2, 11, 8
     q, keys, values = (
         torch.randn(shape, generator=draw).to(dtype)
-        for shape in ((rows, heads, size), (rows, shared, columns, size), (rows, shared, columns, size))
+        for shape in ((rows, heads, size), *[(rows + 1, shared, columns + 5, size)] * 2)
     )
+    keys, values = keys[:rows, :, :columns], values[:rows, :, :columns]  # of a cache with room
     places = [4, 10, 0]
     hidden = torch.arange(columns) > torch.tensor(places)[:, None]
     mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)[:, None, None]
-    out = decoder._attention(q, keys, values, mask, 0.3).view(rows, heads, size)
+    out = attend(q, keys, values, mask, 0.3).view(rows, heads, size)
     for row, place in enumerate(places):
         for head in range(heads):
             of = head // (heads // shared)

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from clawback.engine.torch.models import delta
+from clawback.engine.torch.sampling import step_attention
 from clawback.engine.torch.scoring.linear import product
 from clawback.engine.torch.threads import alone
 
@@ -164,7 +165,9 @@ class Decoder:
         self.embedding: Tensor = body.embed_tokens.weight
         self.rotary = body.rotary_emb
         self.norm = _norm(body.norm)
-        self.packed_for = rows if on_cpu and joined and self.dtype == torch.bfloat16 and _can_pack() else 0
+        self.quick = on_cpu and self.dtype == torch.bfloat16 and _can_pack()
+        """Products of bfloat16 are the processor's own."""
+        self.packed_for = rows if joined and self.quick else 0
         self.head = self._packed(head.weight.to(self.dtype), _cast(getattr(head, "bias", None), self.dtype))
         self.blocks = [self._block(layer, joined) for layer in body.layers]
         self.cos, self.sin = self._rope(256)
@@ -215,8 +218,14 @@ class Decoder:
         cos, sin = self.rotary(probe, torch.arange(positions, device=self.device)[None])
         return cos[0], sin[0]
 
-    def _attend(self, block: _Block, h: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[…, H] → queries […, heads, size], keys and values […, kv heads, size], turned to their positions [… or broadcast]."""
+    def _turns(self, position: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin [… or broadcast, 1, size] of positions, for all layers."""
+        return self.cos[position][..., None, :], self.sin[position][..., None, :]
+
+    def _attend(
+        self, block: _Block, h: Tensor, turns: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """[…, H] → queries […, heads, size], keys and values […, kv heads, size], turned to their positions."""
         qkv = block.qkv(block.before(h).to(self.dtype))
         qkv = qkv.unflatten(-1, (self.heads + 2 * self.kv_heads, self.size))
         turned, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], -2)
@@ -225,10 +234,8 @@ class Decoder:
             turned = torch.cat([block.q_norm(q), block.k_norm(k)], -2)
         turned = turned.float()
         one, other = turned.chunk(2, -1)
-        turned = (
-            turned * self.cos[position][..., None, :]
-            + torch.cat([-other, one], -1) * self.sin[position][..., None, :]
-        )
+        cos, sin = turns
+        turned = turned * cos + torch.cat([-other, one], -1) * sin
         q, k = turned.to(self.dtype).split([self.heads, self.kv_heads], -2)
         return q, k, v
 
@@ -251,13 +258,11 @@ class Decoder:
         self._ready(longest)
         cache.grow(longest)
         ids = torch.tensor([[*p, *[0] * (longest - len(p))] for p in prompts], device=self.device)
-        position = torch.arange(longest, device=self.device)
+        turns = self._turns(torch.arange(longest, device=self.device))
         h = functional.embedding(ids, self.embedding).float()
         group = self.heads // self.kv_heads
         for number, block in enumerate(self.blocks):
-            q, k, v = (
-                x.transpose(1, 2) for x in self._attend(block, h, position)
-            )  # [prompts, heads, T, size]
+            q, k, v = (x.transpose(1, 2) for x in self._attend(block, h, turns))  # [prompts, heads, T, size]
             cache.keys[number][slots, :, :longest] = k
             cache.values[number][slots, :, :longest] = v
             # Padding is on the right, so that causal attention never sees it.
@@ -280,13 +285,14 @@ class Decoder:
         ids = torch.tensor([[*p, *[0] * (longest - len(p))] for p in pieces], device=device)
         begun = torch.tensor(starts, device=device)
         position = begun[:, None] + torch.arange(longest, device=device)  # [rows, T]
+        turns = self._turns(position)
         unseen = torch.arange(columns, device=device) > position[..., None]  # [rows, T, columns]
         mask = torch.zeros(unseen.shape, dtype=self.dtype, device=device).masked_fill_(unseen, -torch.inf)
         h = functional.embedding(ids, self.embedding).float()
         group = self.heads // self.kv_heads
         row = slots[:, None]
         for number, block in enumerate(self.blocks):
-            q, k, v = self._attend(block, h, position)  # [rows, T, heads, size]
+            q, k, v = self._attend(block, h, turns)  # [rows, T, heads, size]
             keys, values = cache.keys[number], cache.values[number]
             # Padding on the right is written beyond a row's end, where what comes next overwrites it before it is seen.
             keys[row, :, position] = k
@@ -326,14 +332,16 @@ class Decoder:
             beyond, -torch.inf
         )
         mask = mask[:, None, None]  # [rows, 1, 1, columns]
+        attend = step_attention.by_products if self.quick else step_attention.fused
+        turns = self._turns(position)
         h = functional.embedding(tokens, self.embedding).float()
         for number, block in enumerate(self.blocks):
-            q, k, v = self._attend(block, h, position)
+            q, k, v = self._attend(block, h, turns)
             keys, values = cache.keys[number], cache.values[number]
             keys[rows, :, position] = k
             values[rows, :, position] = v
             seen = keys[: len(tokens), :, :columns], values[: len(tokens), :, :columns]
-            h = self._rest(block, h, _attention(q, *seen, mask, block.scaling))
+            h = self._rest(block, h, attend(q, *seen, mask, block.scaling))
         return self._logits(h)
 
     def _brief(self, rows: int) -> bool:
@@ -343,19 +351,6 @@ class Decoder:
             and self.largest * self.dtype.itemsize < _BRIEF_BYTES
             and 2 * rows * self.largest < _BRIEF_FLOPS
         )
-
-
-def _attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """One query a row: ``q [rows, heads, size]``, ``keys`` and ``values [rows, kv heads, columns, size]`` → ``[rows, heads · size]``.
-
-    The heads that share keys stand as queries of one head: told of them by ``enable_gqa``, PyTorch's kernel on a CPU converts bfloat16 keys for each.
-    """
-    rows, heads, size = q.shape
-    shared = keys.shape[1]
-    together = q.view(rows, shared, heads // shared, size)
-    return functional.scaled_dot_product_attention(
-        together, keys, values, attn_mask=mask, scale=scale
-    ).flatten(1)
 
 
 def _adapted(causal: Any) -> bool:
