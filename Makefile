@@ -55,13 +55,13 @@ check: $(INSTALLED)  ## lint, format, types, import directions
 	$(BIN)/lint-imports
 	$(BIN)/python docs/reference.py --check
 
-bench: $(INSTALLED)  ## every figure in docs/benchmarks (hours on two cores)
+bench: $(INSTALLED)  ## every figure in docs/benchmarks, on one page: bench-results/report.md (hours on two cores)
 	$(BIN)/python -m benchmarks
 
 dist: $(DISTRIBUTION)/.installed  ## wheel and sdist in dist/, checked
 	rm -rf dist
-	PYTHONPATH=$(DISTRIBUTION) $(BIN)/python -m build --no-isolation
-	PYTHONPATH=$(DISTRIBUTION) $(BIN)/python -m twine check --strict dist/*
+	PYTHONPATH=$(CURDIR)/$(DISTRIBUTION) $(BIN)/python -m build --no-isolation
+	PYTHONPATH=$(CURDIR)/$(DISTRIBUTION) $(BIN)/python -m twine check --strict dist/*
 
 site: $(SITE)/.installed  ## the documentation site in site/; nothing is fetched, and what leads nowhere fails it
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --clean

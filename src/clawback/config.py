@@ -361,12 +361,16 @@ class Telegram(Channel, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Hosted(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A remote trainer that speaks Tinker's API, for models that do not fit this machine (docs/hosted.md)."""
+    """A remote trainer, for models that do not fit this machine (docs/hosted.md)."""
 
     url: str = ""
     """Its address; empty: runs are trained on this machine."""
-    key_env: Variable = "TINKER_API_KEY"
-    """The variable that holds its key."""
+    provider: Literal["tinker", "fireworks"] = "tinker"
+    """What it speaks: Tinker's API, or that of Fireworks, where trainer and sampler are jobs of their own."""
+    key_env: Variable | None = None
+    """The variable that holds its key; not set: `TINKER_API_KEY` or `FIREWORKS_API_KEY`."""
+    shape: str = ""
+    """Fireworks' training shape, `accounts/fireworks/trainingShapes/NAME`."""
     model: str = ""
     """The base model's name on that server; not set: ``[model] base``."""
     save_every: Annotated[int, msgspec.Meta(ge=1)] = 8
@@ -383,6 +387,8 @@ class Hosted(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Price of a million tokens scored or read without training."""
     price_sample: NotNegative = 0.0
     """Price of a million tokens generated."""
+    price_hour: NotNegative = 0.0
+    """Price of an hour of the machines of a run, where they are paid by time (Fireworks)."""
 
 
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

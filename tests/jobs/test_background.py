@@ -123,3 +123,26 @@ def test_a_process_that_fails_before_there_is_a_run_is_not_started_again_at_once
     assert any("/nowhere/model" in finding["what"] for finding in health.check(home) if not finding["ok"])
     assert background.maybe_train(home) is True, "a quarter of an hour later it is tried again"
     assert len(started) == 2
+
+
+def test_a_run_in_the_background_gets_the_key_of_its_trainer_and_no_other(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, str] = {}
+
+    def popen(command: list[str], **how: object) -> SimpleNamespace:
+        given.update(how["env"])  # type: ignore[call-overload]
+        return SimpleNamespace(pid=1)
+
+    monkeypatch.setattr(background, "subprocess", playing(popen))
+    for name in ("TINKER_API_KEY", "FIREWORKS_API_KEY", "OTHER_API_KEY"):
+        monkeypatch.setenv(name, f"the {name}")
+    for provider, wanted in (("tinker", "TINKER_API_KEY"), ("fireworks", "FIREWORKS_API_KEY")):
+        given.clear()
+        home.config.write_text(f'[hosted]\nurl = "https://trainer.example"\nprovider = "{provider}"\n')
+        background.start(home)
+        assert {name for name in given if name.endswith("_API_KEY")} == {wanted}
+    home.config.write_text("")
+    given.clear()
+    background.start(home)
+    assert not any(name.endswith("_API_KEY") for name in given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,12 +12,15 @@ from clawback.cli.common import current_home, emit, fold, json_option, needs
 from clawback.errors import MissingExtra, UsageError
 from clawback.paths import secret
 
+if TYPE_CHECKING:
+    from clawback.hosted.wire import Wire
+
 PORT = 8753
 
 
 @click.group()
 def hosted() -> None:
-    """Train on a remote server, through Tinker's API: `clawback config set hosted.url URL`.
+    """Train on a remote server, through Tinker's API or Fireworks': `clawback config set hosted.url URL`.
 
     \b
     clawback hosted serve
@@ -36,7 +39,14 @@ def hosted() -> None:
     "--faults", type=click.FloatRange(0, 0.9), default=0.0, help="This share of answers fails on purpose."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of samples, new LoRAs and faults.")
-def serve(port: int, host: str, model: str | None, alpha: int, faults: float, seed: int) -> None:
+@click.option(
+    "--api",
+    type=click.Choice(("tinker", "fireworks")),
+    default="tinker",
+    show_default=True,
+    help="What it speaks.",
+)
+def serve(port: int, host: str, model: str | None, alpha: int, faults: float, seed: int, api: str) -> None:
     """Run a trainer: Tinker's API on this machine's own engine. Ctrl-C ends it.
 
     Any client of that API can train here, Tinker's own SDK too. The key is the content of the token file.
@@ -51,7 +61,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     try:
         import uvicorn
 
-        from clawback.hosted.stand_in import app, around, service
+        from clawback.hosted.stand_in import app, around, fireworks_app, service
         from clawback.serve import protocol
     except ImportError as error:
         raise MissingExtra("The trainer needs more parts: pip install 'clawback[serve]'.") from error
@@ -63,13 +73,18 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     base = model or settings.base
     listening = _listen(host, port)
     policy = engine.load(base, revision=settings.revision, dtype=settings.dtype)
-    state = service.Service(Learner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
+    kind = fireworks_app.FireworksService if api == "fireworks" else service.Service
+    state = kind(Learner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
     token = secret(here.root / "token")
     number = listening.getsockname()[1]
     click.echo(f"{base} can be trained at http://{host}:{number}  (Ctrl-C ends it)")
     key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / 'token'})"
     click.echo(f"Key: {key}")
-    made = app.make(state, token, around.Faults(faults, seed))
+    some = around.Faults(faults, seed)
+    if isinstance(state, fireworks_app.FireworksService):
+        made = fireworks_app.make(fireworks_app.Cloud(state, token), some)
+    else:
+        made = app.make(state, token, some)
     running = uvicorn.Server(
         uvicorn.Config(
             made, http=protocol.Limited, log_level="critical" if faults else "warning", access_log=False
@@ -156,13 +171,15 @@ def check(as_json: bool) -> int:
         )
     place = elsewhere.where(here, settings)
     wire = Wire(place.url, place.key, min(place.timeout, 20.0))
-    found: dict[str, Any] = wire.get("/api/v1/get_server_capabilities").json()
-    listed = found.get("supported_models")
-    models = [
-        str(one.get("model_name", ""))
-        for one in (listed if isinstance(listed, list) else [])
-        if isinstance(one, dict)
-    ]
+    models = [place.model] if place.shape and _shaped(wire, place.shape) else []
+    if not place.shape:
+        found: dict[str, Any] = wire.get("/api/v1/get_server_capabilities").json()
+        listed = found.get("supported_models")
+        models = [
+            str(one.get("model_name", ""))
+            for one in (listed if isinstance(listed, list) else [])
+            if isinstance(one, dict)
+        ]
     known, cap = place.model in models, place.cap
     limits = [f"{cap.tokens:,} tokens" if cap.tokens else "", f"{cap.money:g} in money" if cap.money else ""]
     text = "\n".join(
@@ -178,3 +195,45 @@ def check(as_json: bool) -> int:
         {"url": place.url, "models": models, "model": place.model, "known": known}, fold(text, "  "), as_json
     )
     return 0 if known else 1
+
+
+def _shaped(wire: Wire, shape: str) -> bool:
+    """Whether the key has an account, and the account the training shape."""
+    from clawback.hosted import fireworks
+
+    fireworks.account(wire)
+    return bool(fireworks.deployment_shape(wire, shape))
+
+
+@hosted.command()
+@click.option("--delete", is_flag=True, help="Delete them, and what samples for them.")
+@json_option
+def jobs(delete: bool, as_json: bool) -> int:
+    """List the trainers at Fireworks that Clawback made and that still exist. They cost by the hour.
+
+    A run deletes its own; one that was killed leaves its trainer for up to half an hour, to go on with.
+
+    \b
+    clawback hosted jobs
+    clawback hosted jobs --delete
+    """
+    from clawback import config
+    from clawback.hosted import fireworks
+    from clawback.hosted.wire import Wire
+    from clawback.jobs import elsewhere
+
+    here = current_home()
+    settings = config.load(here.config)
+    if settings.hosted.provider != "fireworks" or not settings.hosted.url:
+        raise UsageError("Only Fireworks has such jobs: `clawback config set hosted.provider fireworks`.")
+    place = elsewhere.where(here, settings)
+    wire = Wire(place.url, place.key, min(place.timeout, 20.0))
+    of = fireworks.account(wire)
+    found = fireworks.jobs(wire, of)
+    gone = [name for name, _ in found if delete and fireworks.end(wire, of, name)]
+    lines = [f"{name}  {'deleted' if name in gone else state}" for name, state in found] or [
+        "No trainer of ours."
+    ]
+    rows = [{"name": name, "state": state, "deleted": name in gone} for name, state in found]
+    emit(rows, "\n".join(lines), as_json)
+    return 0 if not delete or len(gone) == len(found) else 1

@@ -69,7 +69,7 @@ class Journal:
     def forget(self) -> None:
         """The trainer does not know the model any more: its requests lose their numbers. What was paid stays counted."""
         self.numbers = {}
-        kept = ("gap", "export", "paid:probe", "sample:probe")
+        kept = ("gap", "export", "paid:probe", "sample:probe", "probe", "machine")
         self.facts = {name: self.facts[name] for name in kept if name in self.facts}
         self.models += 1
         self.write()

@@ -13,13 +13,12 @@ import torch
 
 from clawback.engine.run import TrainingRun
 from clawback.engine.torch.loop import checkpoint
-from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.scoring.logprobs import Scored
 from clawback.engine.torch.scoring.packing import Shared, drift, pack
 from clawback.engine.training import CHECKPOINT, plan_for
 from clawback.errors import Stopped, TrainingError
 from clawback.hosted.journal import Cap, Journal
-from clawback.hosted.remote_policy import RemotePolicy, datum, forward
+from clawback.hosted.remote_policy import MOST_GAP, RemotePolicy, datum, forward, gap
 from clawback.hosted.tinker import TinkerTrainer
 from clawback.hosted.types import (
     AdamParams,
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
 KNOWN = "scored.pt"
 SAVED = "saved.pt"
-MOST_GAP = 0.1
-"""Nats a token between a sampler's log-probs and its trainer's, on average, above which no run begins."""
 PROBE_TOKENS = 24
 
 
@@ -54,6 +51,8 @@ class Where:
     """Steps between states that are kept over there."""
     timeout: float = 600.0
     pause: float = 1.0
+    shape: str = ""
+    """Fireworks' training shape; empty: the server speaks Tinker's API."""
     cap: Cap = field(default_factory=Cap)
 
     @property
@@ -159,15 +158,14 @@ class Loop:
         [drawn] = self.trainer.sample("probe", prompt, 1, params)
         if not drawn.tokens:
             raise HostedError(f"{self.where.url} draws empty answers: its sampler does not work.")
-        [values] = forward(self.trainer, "probe", [Encoded(tuple(prompt), drawn.tokens)])
-        gap = float((values - torch.tensor(drawn.logprobs)).abs().mean())
-        if not gap <= MOST_GAP:
+        apart = gap(self.trainer, "probe", prompt, drawn)
+        if not apart <= MOST_GAP:
             raise HostedError(
-                f"The remote sampler and trainer do not hold the same model: log-probs of its sampler and its trainer differ by {gap:.2f} nats a token "
+                f"The remote sampler and trainer do not hold the same model: log-probs of its sampler and its trainer differ by {apart:.2f} nats a token "
                 f"(limit {MOST_GAP}). Another model, template or precision is at work; nothing was learned."
             )
-        self.journal.fact("gap", gap)
-        return gap
+        self.journal.fact("gap", apart)
+        return apart
 
     def _afford(self) -> None:
         """Say what the run will cost, and refuse before it begins what cannot be paid."""
@@ -200,6 +198,8 @@ class Loop:
                 self.run.tell({"phase": "train", "step": self.step, "steps": source.steps, **row})
             except Stopped:
                 self._keep()
+                if self.trainer.COSTS_IDLE:  # it is given back, and goes on from here as another
+                    self._save()
                 raise
             if not self.stopped:
                 self._keep()

@@ -18,10 +18,13 @@ from clawback.engine.torch.models.chat import PROMPT_TOKENS, RESPONSE_TOKENS, Ch
 from clawback.engine.torch.scoring.logprobs import Scored
 from clawback.engine.types import ModelInfo
 from clawback.errors import TrainingError
-from clawback.hosted.types import Datum, Trainer
+from clawback.hosted.types import Datum, SampledSequence, Trainer
 
 if TYPE_CHECKING:
     from clawback.records import Sample
+
+MOST_GAP = 0.1
+"""Nats a token between a sampler's log-probs and its trainer's, on average, above which no run begins."""
 
 
 class RemotePolicy:
@@ -112,6 +115,12 @@ def forward(trainer: Trainer, key: str, encoded: Sequence[Encoded]) -> list[torc
         torch.tensor(values[len(one.prompt) - 1 :], dtype=torch.float32)
         for one, values in zip(encoded, scores.logprobs, strict=True)
     ]
+
+
+def gap(trainer: Trainer, key: str, prompt: Sequence[int], drawn: SampledSequence) -> float:
+    """Nats a token, on average, between the log-probs that a sampler gave with its answer and its trainer's."""
+    [values] = forward(trainer, key, [Encoded(tuple(prompt), drawn.tokens)])
+    return float((values - torch.tensor(drawn.logprobs)).abs().mean())
 
 
 def own_scale(base: str, revision: str | None = None) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path, PurePosixPath
@@ -43,9 +44,23 @@ SDK = "0.38.0"
 class TinkerTrainer:
     """One LoRA on a server that speaks Tinker's API. A ``Trainer``."""
 
+    REPLACES_STATES = True
+    """Whether a state that is saved again under its name replaces the first."""
+    LORA: Mapping[str, Any] = {}
+    """What a new LoRA is told beyond its rank and seed."""
+    BACKWARD_SCORES = True
+    """Whether log-probs come back from a backward pass, too."""
+    COSTS_IDLE = False
+    """Whether it costs while nobody asks it anything."""
+
     def __init__(self, wire: Wire, journal: Journal, base: str, *, rank: int, seed: int) -> None:
         self.wire, self.journal, self.base = wire, journal, base
         self.rank, self.seed = rank, seed
+
+    @property
+    def api(self) -> str:
+        """What the verbs' paths begin with."""
+        return API
 
     # ---------------------------------------------------------------------------------------------- verbs
 
@@ -85,7 +100,7 @@ class TinkerTrainer:
             "sampling_params": {k: v for k, v in asdict(params).items() if v is not None},
         }
         reply = self._result("asample", body, packed=True)
-        made = _read(lambda: protobuf.read_sampled(reply.body), reply)
+        made = read_reply(lambda: protobuf.read_sampled(reply.body), reply)
         if len(made) != count:
             raise HostedError(
                 f"{self.wire.url} was asked for {count} answers and gave {len(made)}: its sampler does not work."
@@ -98,7 +113,13 @@ class TinkerTrainer:
     def save_state(self, key: str, name: str) -> str:
         model = self.model()
         number = self.journal.number(key, Spent(requests=1))
-        body = {"model_id": model, "seq_id": number, "path": name, "type": "save_weights", "overwrite": True}
+        body = {
+            "model_id": model,
+            "seq_id": number,
+            "path": name,
+            "type": "save_weights",
+            "overwrite": self.REPLACES_STATES,
+        }
         return self._saved("save_weights", body, f"tinker://{model}/weights/{name}")
 
     def load_state(self, key: str, path: str) -> None:
@@ -143,7 +164,7 @@ class TinkerTrainer:
             "session_id": session,
             "model_seq_id": self.journal.models,
             "base_model": self.base,
-            "lora_config": lora,
+            "lora_config": {**lora, **self.LORA},
         }
         found = self._result("create_model", body).json()
         model = found.get("model_id")
@@ -155,21 +176,26 @@ class TinkerTrainer:
     def beat(self) -> None:
         """Say that the session is still wanted. Raises ``Forgotten`` where it is not known any more."""
         if session := self.journal.facts.get("session"):
-            self.wire.post(API + "session_heartbeat", {"session_id": session, "type": "session_heartbeat"})
+            self.wire.post(
+                self.api + "session_heartbeat", {"session_id": session, "type": "session_heartbeat"}
+            )
 
-    def unload(self) -> None:
-        """Give the model back: what stands by may cost."""
+    def unload(self) -> str:
+        """Give the model back: what stands by may cost. What could not be given back, and costs; else ""."""
         if model := self.journal.facts.get("model"):
-            try:
+            with suppress(HostedError):  # it is given back when the session ends
                 self._result("unload_model", {"model_id": model, "type": "unload_model"})
-            except HostedError:
-                return  # it is given back when the session ends
+        return ""
+
+    def pause(self) -> str:
+        """The run is interrupted on purpose: give back what costs while it stands by. As ``unload``; here nothing does."""
+        return ""
 
     def _session(self) -> str:
         if known := self.journal.facts.get("session"):
             return str(known)
         body = {"type": "create_session", "tags": ["clawback"], "user_metadata": None, "sdk_version": SDK}
-        found = self.wire.post(API + "create_session", body).json()
+        found = self.wire.post(self.api + "create_session", body).json()
         if refused := found.get("error_message"):
             raise HostedError(f"{self.wire.url} refuses: {refused}")
         self.journal.fact("session", str(found.get("session_id", "")))
@@ -186,7 +212,7 @@ class TinkerTrainer:
             "base_model": self.base if source == "base" else None,
             "model_path": None if source == "base" else source,
         }
-        found = self.wire.post(API + "create_sampling_session", body).json()
+        found = self.wire.post(self.api + "create_sampling_session", body).json()
         self.journal.fact(f"sampler {source}", str(found.get("sampling_session_id", "")))
         return str(self.journal.facts[f"sampler {source}"])
 
@@ -200,17 +226,16 @@ class TinkerTrainer:
         config: Mapping[str, float] | None,
         forward_only: bool,
     ) -> Scores:
-        model = self.model()
+        self.model()
         logprobs: list[tuple[float, ...]] = []
         metrics: dict[str, float] = {}
         for place, some in enumerate(chunks(data)):
             tokens = sum(len(one.tokens) for one in some)
             cost = Spent(1, prefill=tokens) if forward_only else Spent(1, train=tokens)
             number = self.journal.number(f"{key}#{place}", cost)
-            raw = protobuf.request(model, number, some, loss, config, forward_only)
-            reply = self._future(self.wire.post(API + "forward_backward", raw), packed=True)
-            found = _read(lambda r=reply: protobuf.read_output(r.body), reply)  # type: ignore[misc]
-            if [len(v) for v in found.logprobs] != [len(d.tokens) for d in some]:
+            found = self._pass(number, some, loss, config, forward_only)
+            silent = not forward_only and not self.BACKWARD_SCORES and not any(found.logprobs)
+            if not silent and [len(v) for v in found.logprobs] != [len(d.tokens) for d in some]:
                 raise HostedError(
                     f"{self.wire.url} gave log-probs of {len(found.logprobs)} sequences for {len(some)}, or of other lengths. "
                     "Nothing was learned from them."
@@ -219,6 +244,19 @@ class TinkerTrainer:
             for name, value in found.metrics.items():
                 metrics[name] = metrics.get(name, 0.0) + value
         return Scores(tuple(logprobs), metrics)
+
+    def _pass(
+        self,
+        number: int,
+        data: Sequence[Datum],
+        loss: str,
+        config: Mapping[str, float] | None,
+        forward_only: bool,
+    ) -> Scores:
+        """One request, as it goes over the wire."""
+        raw = protobuf.request(self.model(), number, data, loss, config, forward_only)
+        reply = self._future(self.wire.post(self.api + "forward_backward", raw), packed=True)
+        return read_reply(lambda: protobuf.read_output(reply.body), reply)
 
     def _held(self, cost: Spent) -> None:
         from clawback.hosted.types import CapReached
@@ -236,7 +274,7 @@ class TinkerTrainer:
             return path
 
     def _result(self, verb: str, body: Mapping[str, Any], packed: bool = False) -> Reply:
-        return self._future(self.wire.post(API + verb, body), packed)
+        return self._future(self.wire.post(self.api + verb, body), packed)
 
     def _future(self, promised: Reply, packed: bool) -> Reply:
         """Wait for what a request will give. Raises ``HostedError`` where it failed over there."""
@@ -245,7 +283,7 @@ class TinkerTrainer:
             return promised
         accept = f"{protobuf.CONTENT_TYPE}, application/json" if packed else "application/json"
         while True:
-            reply = self.wire.post(API + "retrieve_future", {"request_id": str(known)}, accept=accept)
+            reply = self.wire.post(self.api + "retrieve_future", {"request_id": str(known)}, accept=accept)
             if protobuf.CONTENT_TYPE in reply.kind:
                 return reply
             found = reply.json()
@@ -259,9 +297,12 @@ class TinkerTrainer:
 
     def _fetch_files(self, run: str, checkpoint: str, folder: Path) -> None:
         listed = self.wire.get(
-            f"{API}training_runs/{quote(run)}/checkpoints/{quote(checkpoint)}/external_weights_urls"
+            f"{self.api}training_runs/{quote(run)}/checkpoints/{quote(checkpoint)}/external_weights_urls"
         ).json()
-        urls = listed.get("urls")
+        self._take_files(listed.get("urls"), folder)
+
+    def _take_files(self, urls: Any, folder: Path) -> None:
+        """The two files of an adapter from signed addresses by file name."""
         if not isinstance(urls, dict):
             raise HostedError(f"{self.wire.url} names no files of its checkpoint.")
         by_name = {PurePosixPath(str(path)).name: str(url) for path, url in urls.items()}
@@ -271,7 +312,7 @@ class TinkerTrainer:
             (folder / name).write_bytes(self.wire.download(by_name[name]))
 
     def _fetch_archive(self, run: str, checkpoint: str, folder: Path) -> None:
-        path = f"{API}training_runs/{quote(run)}/checkpoints/{quote(checkpoint)}/archive"
+        path = f"{self.api}training_runs/{quote(run)}/checkpoints/{quote(checkpoint)}/archive"
         unpack(self.wire.get(path).body, folder)
 
 
@@ -328,7 +369,7 @@ def _place(path: str) -> tuple[str, str]:
     return parts[0], parts[2]
 
 
-def _read(read: Callable[[], T], reply: Reply) -> T:
+def read_reply(read: Callable[[], T], reply: Reply) -> T:
     try:
         return read()
     except (ValueError, TypeError) as error:

@@ -30,13 +30,13 @@ from clawback.engine.torch.models.adapter import read
 from clawback.engine.torch.models.base import STAMP
 from clawback.engine.training import ADAPTER, DRAWING, RESULT, finished, last
 from clawback.engine.types import TrainResult
-from clawback.errors import TrainingError, UsageError
+from clawback.errors import Stopped, TrainingError, UsageError
 from clawback.files import replace, sync
 from clawback.hosted.journal import Journal
 from clawback.hosted.loop import Loop, Where
 from clawback.hosted.remote_policy import RemotePolicy
 from clawback.hosted.tinker import TinkerTrainer
-from clawback.hosted.types import HostedError, Trainer
+from clawback.hosted.types import CapReached, HostedError, Trainer
 from clawback.hosted.wire import Wire
 from clawback.records import Sample
 from clawback.rl import algorithms
@@ -103,7 +103,7 @@ def train(
         return done
     journal = Journal(out / JOURNAL, identity, where.cap)
     wire = Wire(where.url, where.key, where.timeout, where.pause)
-    trainer = TinkerTrainer(wire, journal, where.model or policy.info.base, rank=recipe.rank, seed=seed)
+    trainer = connect(wire, journal, where, policy.info.base, recipe.rank, seed)
     # As the trainer has it, whatever was recorded: its log-probs are at temperature 1.
     run = TrainingRun(
         cast("Policy", policy),
@@ -116,7 +116,11 @@ def train(
     )
     loop = Loop(run, policy, trainer, journal, where, identity)
     with _kept_awake(trainer):
-        loop.go()
+        try:
+            loop.go()
+        except (CapReached, Stopped):
+            _left(trainer.pause(), tell)
+            raise
     seconds = time.perf_counter() - started
     plan = loop.plan
     result = TrainResult(
@@ -145,8 +149,26 @@ def train(
     _bring(trainer, policy, out, f"v{identity[:12]}", loop.export_key)
     text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
     replace(out / RESULT, text.encode(), mode=0o600)
-    trainer.unload()
+    _left(trainer.unload(), tell)
     return result
+
+
+def connect(wire: Wire, journal: Journal, where: Where, base: str, rank: int, seed: int) -> TinkerTrainer:
+    """The trainer that an address stands for."""
+    model = where.model or base
+    if not where.shape:
+        return TinkerTrainer(wire, journal, model, rank=rank, seed=seed)
+    from clawback.hosted.fireworks import FireworksTrainer
+
+    return FireworksTrainer(wire, journal, model, rank=rank, seed=seed, shape=where.shape)
+
+
+def _left(names: str, tell: OnProgress) -> None:
+    if names:
+        text = (
+            f"Not deleted over there, and it may cost: {names}. `clawback hosted jobs --delete` tries again."
+        )
+        tell({"phase": "alert", "text": text})
 
 
 @contextmanager
@@ -200,6 +222,7 @@ def _identity(
     inputs = {
         "hosted": where.url,
         "model": where.model,
+        **({"shape": where.shape} if where.shape else {}),
         "base": policy.info.revision,
         "samples": [dataclasses.asdict(sample) for sample in samples],
         "recipe": dataclasses.asdict(recipe),

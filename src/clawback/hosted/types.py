@@ -96,6 +96,8 @@ class Prices:
     """A forward pass alone, and what a sampler reads."""
     sample: float = 0.0
     """What a sampler writes."""
+    hour: float = 0.0
+    """Not for tokens: for each hour that a machine stands by (Fireworks)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class Spent:
     train: int = 0
     prefill: int = 0
     sample: int = 0
+    seconds: float = 0.0
+    """For which a machine stood by."""
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(
@@ -113,6 +117,7 @@ class Spent:
             self.train + other.train,
             self.prefill + other.prefill,
             self.sample + other.sample,
+            self.seconds + other.seconds,
         )
 
     @property
@@ -120,7 +125,8 @@ class Spent:
         return self.train + self.prefill + self.sample
 
     def money(self, prices: Prices) -> float:
-        return (prices.train * self.train + prices.prefill * self.prefill + prices.sample * self.sample) / 1e6
+        tokens = prices.train * self.train + prices.prefill * self.prefill + prices.sample * self.sample
+        return tokens / 1e6 + prices.hour * self.seconds / 3600
 
 
 class Trainer(Protocol):

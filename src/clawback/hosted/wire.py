@@ -69,16 +69,28 @@ class Wire:
             )
         self.url = self.url.rstrip("/")
 
-    def post(self, path: str, body: Mapping[str, Any] | bytes, *, accept: str = "application/json") -> Reply:
+    def post(
+        self,
+        path: str,
+        body: Mapping[str, Any] | bytes,
+        *,
+        accept: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
         """Raises ``Forgotten`` for what is not there (any more), ``HostedError`` for every other refusal, and when time is up."""
         packed = isinstance(body, bytes)
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = protobuf.CONTENT_TYPE if packed else "application/json"
-        return self._until(lambda: self._once("POST", path, raw, {"content-type": kind, "accept": accept}))
+        sent = {"content-type": kind, "accept": accept, **(headers or {})}
+        return self._until(lambda: self._once("POST", path, raw, sent))
 
-    def get(self, path: str) -> Reply:
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> Reply:
         """As ``post``."""
-        return self._until(lambda: self._once("GET", path, None, {}))
+        return self._until(lambda: self._once("GET", path, None, headers or {}))
+
+    def delete(self, path: str) -> Reply:
+        """As ``post``."""
+        return self._until(lambda: self._once("DELETE", path, None, {}))
 
     def download(self, url: str) -> bytes:
         """What is at a signed address, which needs no key and gets none. As ``post``."""

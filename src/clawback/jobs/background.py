@@ -22,7 +22,7 @@ KEPT_VARIABLES = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT",
     "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONPATH", "VIRTUAL_ENV",
 )  # fmt: skip
-"""A training process gets these and no other (but for the judge's own key, where there is a judge): an agent's environment is
+"""A training process gets these and no other (but for the keys of a judge and a trainer elsewhere, where there is one): an agent's environment is
 full of keys that are none of its business."""
 
 
@@ -57,8 +57,14 @@ def start(
     if under_way(home):
         return None
     given = {"algorithm": algorithm, "preset": preset, "seed": seed, "resume": resume}
-    judge = config.load(home.config).judge
-    kept = {*KEPT_VARIABLES, judge.key_env} if judge.enabled else set(KEPT_VARIABLES)
+    settings = config.load(home.config)
+    kept = set(KEPT_VARIABLES)
+    if settings.judge.enabled:
+        kept.add(settings.judge.key_env)
+    if settings.hosted.url:
+        from clawback.jobs import elsewhere
+
+        kept.add(elsewhere.key_env(settings))
     asked = [f"--{name}={value}" for name, value in given.items() if value is not None]
     asked += ["--if-due"] if if_due else []
     return subprocess.Popen(

@@ -60,6 +60,12 @@ def recipe(home: Home, settings: Config, made: Recipe) -> Recipe:
     return dataclasses.replace(kept, extra={**kept.extra, KEY: settings.hosted.url})
 
 
+def key_env(settings: Config) -> str:
+    """The variable that holds the trainer's key."""
+    given = settings.hosted
+    return given.key_env or ("FIREWORKS_API_KEY" if given.provider == "fireworks" else "TINKER_API_KEY")
+
+
 def where(home: Home, settings: Config) -> Where:
     """The trainer that the settings name. Raises ``ConfigError`` where its key is missing, or would go over the network in the clear."""
     from clawback.hosted.journal import Cap
@@ -72,21 +78,29 @@ def where(home: Home, settings: Config) -> Where:
         raise ConfigError(
             f"[hosted] url is {given.url}: over plain http the key and what you wrote could be read on the way. Use https, or a tunnel to this machine."
         )
-    key = os.environ.get(given.key_env, "")
+    fireworks = given.provider == "fireworks"
+    if fireworks and not (given.shape.startswith("accounts/") and given.model.startswith("accounts/")):
+        raise ConfigError(
+            "Fireworks names a base and what to train it on: `clawback config set hosted.model accounts/fireworks/models/NAME` and "
+            "`clawback config set hosted.shape accounts/fireworks/trainingShapes/NAME`."
+        )
+    name = key_env(settings)
+    key = os.environ.get(name, "")
     if not key and address.hostname in LOOPBACK:
         key = secret(home.root / "token")  # our own stand-in takes it
     if not key:
         raise ConfigError(
-            f"{given.key_env} is not set: put the key for {given.url} into it, or name another variable with "
+            f"{name} is not set: put the key for {given.url} into it, or name another variable with "
             "`clawback config set hosted.key_env NAME`."
         )
-    prices = Prices(given.price_train, given.price_prefill, given.price_sample)
+    prices = Prices(given.price_train, given.price_prefill, given.price_sample, given.price_hour)
     return Where(
         given.url,
         key,
         given.model or settings.model.base,
         given.save_every,
         given.timeout,
+        shape=given.shape if fireworks else "",
         cap=Cap(given.max_tokens, given.max_money, prices),
     )
 

@@ -201,6 +201,8 @@ class Routes:
                 {"logprobs": {"data": list(v), "dtype": "float32", "shape": [len(v)]}}
                 for v in scores.logprobs
             ]
+            if not only and not service.backward_scores:
+                outputs = [{} for _ in data]
             plain = {
                 "loss_fn_output_type": "TorchLossReturn",
                 "loss_fn_outputs": outputs,

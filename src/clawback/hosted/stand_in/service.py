@@ -64,6 +64,9 @@ class Model:
 class Service:
     """All state of the server. Methods that begin with a verb of the API may be called from any thread."""
 
+    backward_scores = True
+    """Whether a backward pass gives log-probs, too."""
+
     def __init__(self, learner: Learner, base: str, folder: Path) -> None:
         self.learner, self.base, self.folder = learner, base, folder
         self.sessions: set[str] = set()
