@@ -14,7 +14,6 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "browser": {
         "env": "benchmarks._gym_names:Names", "optimum": 1.0, "seen": _gym_names.seen, "acts": _gym_names.actions, "sights": _gym_names.sight,
-        "rounds": 12, "groups": 32, "turns": _gym_names.TURNS, "tokens": 8, "held_out": 48,
+        "rounds": 12, "groups": 32, "turns": _gym_names.TURNS, "tokens": 8, "held_out": 48, "together": 8,
         "settings": {"passes": 2},
     },
     "house": {
@@ -87,6 +86,10 @@ GAMES: dict[str, dict[str, Any]] = {
     "secretary": {
         "env": "textarena:Secretary-v0", "base": "smollm2", "shots": str(AGENTS / "secretary.jsonl"), "optimum": 0.639,
         "rounds": 10, "groups": 16, "size": 8, "turns": 8, "tokens": 8, "held_out": 200,
+    },
+    "pair": {
+        "env": "textarena:Secretary-v0?N=2", "base": "smollm2", "shots": str(AGENTS / "secretary_of_two.jsonl"), "optimum": 0.75,
+        "rounds": 4, "groups": 24, "size": 4, "turns": 3, "tokens": 6, "held_out": 200,
     },
     "fields": {
         "env": "miniwob:focus-text-2?turns=1", "base": "smollm2", "shots": str(AGENTS / "clicks.jsonl"), "optimum": 1.0,
@@ -157,8 +160,10 @@ def opening(name: str) -> str:
     return asyncio.run(first())
 
 
-def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -> dict[str, Any]:
-    """One game from one seed."""
+def learn(
+    name: str, seed: int, rounds: int | None, overrides: dict[str, Any], temperature: float | None = None
+) -> dict[str, Any]:
+    """One game from one seed. ``temperature``: of a real model, in place of that of its answers."""
     from clawback import engine
     from clawback.engine.torch.sources.episodes import EpisodeSettings
     from clawback.engine.types import Sampling
@@ -170,9 +175,9 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
     game = GAMES[name]
     policy = engine.load(model(name))
     # A real model plays as ``clawback gym`` has it play: at the temperature that it answers with. One made here has none of its own.
-    policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0) if "base" in game else Sampling(1.0)
+    policy.sampling = Sampling((temperature or policy.sampling.temperature) if "base" in game else 1.0)
     worlds = find(environment(name), game.get("agent"), seed=seed, shots=game.get("shots", ""))
-    play = Play(together=64, max_turns=game["turns"], max_tokens=game["tokens"])
+    play = Play(together=game.get("together", 64), max_turns=game["turns"], max_tokens=game["tokens"])
     size = game.get("size", 1)
     overrides = {"estimator": "group" if size > 1 else "gae"} | game.get("settings", {}) | overrides
     made = {k: v for k, v in overrides.items() if k in ("learning_rate", "kl", "micro_tokens")}
@@ -305,6 +310,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of the seeds")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--temperature", type=float, help="of a real model, in place of that of its answers")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--no-throughput", action="store_true")
     parser.add_argument("--json", action="store_true")
@@ -316,7 +322,7 @@ def main(argv: list[str]) -> int:
     runs = []
     for game in options.games:
         for seed in range(options.first, options.first + options.seeds):
-            runs.append(learn(game, seed, options.rounds, overrides))
+            runs.append(learn(game, seed, options.rounds, overrides, options.temperature))
             row = {name: value for name, value in runs[-1].items() if name != "curve"}
             print(json.dumps(row), file=sys.stderr, flush=True)
     speed = [] if options.no_throughput else throughput()
