@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 SPECIAL = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|unknown|>")
 TEMPLATE = (
@@ -24,6 +24,17 @@ TEMPLATE = (
 
 Action = str | Sequence[str]
 """Words, or tokens as they are (with what a word cannot hold: spaces, ends of lines)."""
+
+
+class Sight(NamedTuple):
+    """What a model is taught to look at."""
+
+    said: str
+    """How a reply begins."""
+    shown: str
+    """The message that it stands in."""
+    right: int = -1
+    """The place of the action that it asks for; -1: nothing is said about that."""
 
 
 def tokenizer(words: Sequence[str]) -> Any:
@@ -52,9 +63,8 @@ def make(
     seen: Sequence[str],
     actions: Sequence[Action],
     *,
-    shown: Callable[[str], str] = str,
+    sights: Callable[[random.Random], Sight] | None = None,
     before: str = "",
-    right: Sequence[int] = (),
     skill: float = 0.0,
     hidden: int = 64,
     layers: int = 2,
@@ -64,9 +74,9 @@ def make(
 ) -> Path:
     """A Llama of some 0.1 million parameters in ``folder``.
 
-    ``shown``: what is to be seen → the message that it stands in; ``before``: the system message, which is unknown words to it.
-    ``right``: for each that can be seen the place of the action that it asks for. Each token of a reply is that one's in a share ``skill`` of the
-    cases and any action's in the others: a model that knows a little, as a real one does before it learns by doing.
+    ``seen``: its words; ``sights``: draws what it is shown, each of ``seen`` as it stands where there is none. ``before``: the system message, which is unknown words to it.
+    Where a sight says which action is right, each token of a reply is that one's in a share ``skill`` of the cases and any action's in the others: a
+    model that knows a little, as a real one does before it learns by doing.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -107,13 +117,13 @@ def make(
             ids: list[int] = list(first)
             said: list[bool] = [False] * len(first)
             for _ in range(turns):
-                at = rng.randrange(len(seen))
-                sight, said_so = seen[at], rng.choice(replies)
-                if right:  # only where all replies have the same number of tokens
-                    best = replies[right[at]]
+                sight = sights(rng) if sights else Sight(one := rng.choice(seen), one)
+                said_so = rng.choice(replies)
+                if sight.right >= 0:  # only where all replies have the same number of tokens
+                    best = replies[sight.right]
                     said_so = [b if rng.random() < skill else t for b, t in zip(best, said_so, strict=True)]
-                asked = words.encode(shown(sight), add_special_tokens=False)
-                reply = [*words.encode(sight, add_special_tokens=False), *said_so, 1]
+                asked = words.encode(sight.shown, add_special_tokens=False)
+                reply = [*words.encode(sight.said, add_special_tokens=False), *said_so, 1]
                 ids += [2, *asked, 3, *reply]
                 said += [False] * (len(asked) + 2) + [True] * len(reply)
             rows.append(ids)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from benchmarks._gym_model import Action, Sight
 
 TERMINAL = {"Sort": "sort", "Reverse": "tac", "Number": "nl", "Shorten": "head -n 2"}
 """What an instruction begins with → the command."""
@@ -66,7 +68,17 @@ def terminal_shown(seen: str) -> str:
     return f"{seen} into answer.txt"
 
 
-def terminal_actions() -> list[tuple[str, ...]]:
+def terminal_sight(rng: random.Random) -> Sight:
+    return _asked(terminal_seen(), terminal_shown, rng)
+
+
+def _asked(seen: list[str], shown: Callable[[str], str], rng: random.Random) -> Sight:
+    """One of these, which asks for the action at its place."""
+    at = rng.randrange(len(seen))
+    return Sight(seen[at], shown(seen[at]), at)
+
+
+def terminal_actions() -> list[Action]:
     """Replies, in tokens: each is a fence with one command."""
     commands = [(command, file) for command in TERMINAL.values() for file in FILES]
     return [("\n```bash\n", command, f"< {file}", "> answer.txt\n```") for command, file in commands]
@@ -119,7 +131,11 @@ def repository_shown(seen: str) -> str:
     return f"The {what} is wrong in {module} since the last release."
 
 
-def repository_actions() -> list[tuple[str, ...]]:
+def repository_sight(rng: random.Random) -> Sight:
+    return _asked(repository_seen(), repository_shown, rng)
+
+
+def repository_actions() -> list[Action]:
     made = [(wrong, right, module) for wrong, right in REPAIRS.values() for module in MODULES]
     return [("\n```bash\nsed -i", f"'s/return {wrong}/return {right}/'", f"kit/{module}\n```") for wrong, right, module in made]  # fmt: skip
 

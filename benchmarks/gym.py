@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _blackjack, _gym_tasks
+from benchmarks import _blackjack, _gym_names, _gym_tasks
 
 AGENTS = Path(__file__).parents[1] / "examples" / "agents"
 sys.path.insert(0, str(AGENTS))
@@ -54,19 +55,25 @@ GAMES: dict[str, dict[str, Any]] = {
         "settings": {"kl": 0.03, "lam": 0, "memory": 16384, "decay": True},
     },
     "terminal": {
-        "env": "terminal:{folder}?turns=1", "folder": _gym_tasks.terminal, "optimum": 1.0, "seen": _gym_tasks.terminal_seen(),
-        "acts": _gym_tasks.terminal_actions(), "shown": _gym_tasks.terminal_shown, "rounds": 16, "groups": 32, "turns": 1, "tokens": 8, "held_out": 32,
+        "env": "terminal:{folder}?turns=1", "folder": _gym_tasks.terminal, "optimum": 1.0, "seen": _gym_tasks.terminal_seen,
+        "acts": _gym_tasks.terminal_actions, "sights": _gym_tasks.terminal_sight, "rounds": 16, "groups": 32, "turns": 1, "tokens": 8, "held_out": 32,
         "settings": {"passes": 2},
     },
     "repository": {
         "env": "repository:{folder}/rows.jsonl?repositories={folder}/clones&turns=1", "folder": _gym_tasks.repository, "optimum": 1.0,
-        "seen": _gym_tasks.repository_seen(), "acts": _gym_tasks.repository_actions(), "shown": _gym_tasks.repository_shown,
+        "seen": _gym_tasks.repository_seen, "acts": _gym_tasks.repository_actions, "sights": _gym_tasks.repository_sight,
         "rounds": 12, "groups": 24, "turns": 1, "tokens": 8, "held_out": 24,
+        "settings": {"passes": 2},
+    },
+    "browser": {
+        "env": "benchmarks._gym_names:Names", "optimum": 1.0, "seen": _gym_names.seen, "acts": _gym_names.actions, "sights": _gym_names.sight,
+        "rounds": 12, "groups": 32, "turns": _gym_names.TURNS, "tokens": 8, "held_out": 48, "together": 8,
         "settings": {"passes": 2},
     },
     "house": {
         "env": "tools:{folder}/house.toml", "folder": _gym_tasks.house, "base": "smollm2", "shots": "3", "optimum": 1.0,
-        "rounds": 12, "groups": 16, "size": 8, "turns": 1, "tokens": 40, "held_out": 100,
+        "rounds": 3, "groups": 16, "size": 8, "turns": 1, "tokens": 40, "held_out": 100,
+        "settings": {"micro_tokens": 2048},
     },
     "functions": {
         "env": "bfcl:simple_python", "base": "smollm2", "shots": "3", "optimum": 1.0,
@@ -74,11 +81,15 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "cards": {
         "env": "Blackjack-v1", "agent": "hands:HandsAgent", "base": "smollm2", "shots": str(AGENTS / "hands.jsonl"), "optimum": _blackjack.best(),
-        "rounds": 20, "groups": 128, "turns": 12, "tokens": 3, "held_out": 1000,
+        "rounds": 5, "groups": 128, "turns": 12, "tokens": 3, "held_out": 600,
     },
     "secretary": {
         "env": "textarena:Secretary-v0", "base": "smollm2", "shots": str(AGENTS / "secretary.jsonl"), "optimum": 0.639,
         "rounds": 10, "groups": 16, "size": 8, "turns": 8, "tokens": 8, "held_out": 200,
+    },
+    "pair": {
+        "env": "textarena:Secretary-v0?N=2", "base": "smollm2", "shots": str(AGENTS / "secretary_of_two.jsonl"), "optimum": 0.75,
+        "rounds": 4, "groups": 24, "size": 4, "turns": 3, "tokens": 6, "held_out": 200,
     },
     "fields": {
         "env": "miniwob:focus-text-2?turns=1", "base": "smollm2", "shots": str(AGENTS / "clicks.jsonl"), "optimum": 1.0,
@@ -115,18 +126,18 @@ def model(name: str) -> str:
         return str(game.get("base", "embedded"))
     RESULTS.mkdir(exist_ok=True)
     folder = RESULTS / f"gym-model-{name}"
-    if "folder" not in game:
-        return str(_gym_model.make(folder, game["seen"], game["acts"]))
+    seen, acts = (words() if callable(words) else words for words in (game["seen"], game["acts"]))
+    if "sights" not in game:
+        return str(_gym_model.make(folder, seen, acts))
     return str(
         _gym_model.make(
             folder,
-            game["seen"],
-            game["acts"],
-            shown=game["shown"],
+            seen,
+            acts,
+            sights=game["sights"],
             before=opening(environment(name)),
-            right=range(len(game["seen"])),
             skill=SKILL,
-            turns=1,
+            turns=game["turns"],
         )
     )
 
@@ -134,6 +145,7 @@ def model(name: str) -> str:
 def opening(name: str) -> str:
     """The system message of a world, with its tools in words: the same in all of its tasks."""
     from clawback.environments.find import find
+    from clawback.environments.play import let_go
     from clawback.environments.tools.calls import in_words
     from clawback.records import text_of
 
@@ -142,13 +154,16 @@ def opening(name: str) -> str:
         world = worlds.make()
         said = await world.reset(worlds.tasks("test")[0], 0)
         await world.close()
+        await let_go(worlds)
         return text_of(in_words(said.messages, said.tools)[0]["content"])
 
     return asyncio.run(first())
 
 
-def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -> dict[str, Any]:
-    """One game from one seed."""
+def learn(
+    name: str, seed: int, rounds: int | None, overrides: dict[str, Any], temperature: float | None = None
+) -> dict[str, Any]:
+    """One game from one seed. ``temperature``: of a real model, in place of that of its answers."""
     from clawback import engine
     from clawback.engine.torch.sources.episodes import EpisodeSettings
     from clawback.engine.types import Sampling
@@ -159,24 +174,25 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
 
     game = GAMES[name]
     policy = engine.load(model(name))
-    policy.sampling = Sampling(1.0)
+    # A real model plays as ``clawback gym`` has it play: at the temperature that it answers with. One made here has none of its own.
+    policy.sampling = Sampling((temperature or policy.sampling.temperature) if "base" in game else 1.0)
     worlds = find(environment(name), game.get("agent"), seed=seed, shots=game.get("shots", ""))
-    play = Play(together=64, max_turns=game["turns"], max_tokens=game["tokens"])
+    play = Play(together=game.get("together", 64), max_turns=game["turns"], max_tokens=game["tokens"])
     size = game.get("size", 1)
     overrides = {"estimator": "group" if size > 1 else "gae"} | game.get("settings", {}) | overrides
-    made = {k: v for k, v in overrides.items() if k in ("learning_rate", "kl")}
+    made = {k: v for k, v in overrides.items() if k in ("learning_rate", "kl", "micro_tokens")}
     rest = {k: v for k, v in overrides.items() if k not in made}
     recipe = engine.episode_recipe(policy.info, "balanced", made, rounds=rounds or game["rounds"], **rest)
     curve: list[float] = []
     each = EpisodeSettings.of(recipe).steps_a_round
-    held, begun = game.get("held_out", 100), time.process_time()
+    held, begun = game.get("held_out", 100), _cpu()
     with Rollouts(policy, worlds, play) as rollouts, tempfile.TemporaryDirectory() as folder:
         before = evaluate(rollouts, orders(worlds.tasks("test"), held, seed, 10**9))
 
         def follow(told: Any) -> None:
             if told.get("phase") == "train" and "return" in told and told["step"] % each == 0:
                 curve.append(told["return"])
-                print(f"{name} {seed} round {len(curve)}: {told['return']:.3f} drift {told['drift']:.2f} entropy {told['entropy']:.2f} unread {told['unparsable']:.3f} {time.process_time() - begun:.0f} s", file=sys.stderr, flush=True)  # fmt: skip
+                print(f"{name} {seed} round {len(curve)}: {told['return']:.3f} drift {told['drift']:.2f} entropy {told['entropy']:.2f} unread {told['unparsable']:.3f} {_cpu() - begun:.0f} s", file=sys.stderr, flush=True)  # fmt: skip
             if told.get("phase") == "alert":
                 print(told["text"], file=sys.stderr)
 
@@ -199,7 +215,7 @@ def learn(name: str, seed: int, rounds: int | None, overrides: dict[str, Any]) -
         "unparsable": sum(e.unparsable for e in after),
         "curve": curve,
         "episodes": len(curve) * game["groups"] * size,
-        "cpu_seconds": time.process_time() - begun,
+        "cpu_seconds": _cpu() - begun,
     }
 
 
@@ -231,6 +247,11 @@ def throughput() -> list[dict[str, Any]]:
             rows.append({"model": title, "together": together, "cache": keep, "ms": 1000 * cpu / count, "turns": turns / count})  # fmt: skip
             print(rows[-1], file=sys.stderr, flush=True)
     return rows
+
+
+def _cpu() -> float:
+    """CPU seconds of this process and of what it started that has ended: what runs in a sandbox, a browser."""
+    return sum(os.times()[:4])
 
 
 def _mean(episodes: Any) -> float:
@@ -287,7 +308,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks gym", description=__doc__)
     parser.add_argument("--games", nargs="*", default=["openings"], choices=[*GAMES], metavar="GAME")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of the seeds")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--temperature", type=float, help="of a real model, in place of that of its answers")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--no-throughput", action="store_true")
     parser.add_argument("--json", action="store_true")
@@ -298,8 +321,8 @@ def main(argv: list[str]) -> int:
     overrides = {name: json.loads(value) for name, value in (one.split("=") for one in options.set)}
     runs = []
     for game in options.games:
-        for seed in range(options.seeds):
-            runs.append(learn(game, seed, options.rounds, overrides))
+        for seed in range(options.first, options.first + options.seeds):
+            runs.append(learn(game, seed, options.rounds, overrides, options.temperature))
             row = {name: value for name, value in runs[-1].items() if name != "curve"}
             print(json.dumps(row), file=sys.stderr, flush=True)
     speed = [] if options.no_throughput else throughput()

@@ -74,6 +74,13 @@ if TYPE_CHECKING:
     metavar="N|FILE",
     help="Worked examples before each task: N that the environment solves, or a JSONL file's.",
 )
+@click.option(
+    "--judge-steps",
+    default=0.0,
+    type=click.FloatRange(0),
+    metavar="WEIGHT",
+    help="Let the judge of [judge] vote on each reply in training, and add its votes times this.",
+)
 @click.option("--draw", default="", metavar="URL", help="A vLLM that draws the replies (docs/hosted.md).")
 @click.option(
     "--ray",
@@ -144,6 +151,10 @@ def gym(
     if ray and num_samples is not None:
         raise UsageError("A few episodes to look at are played here: leave --ray out.")
     wish = drawing.Wish(task or "", agent, episodes, batch, group, **how)
+    if ray and wish.judge_steps:
+        raise UsageError(
+            "Single replies are judged here, not on a cluster: leave --ray or --judge-steps out."
+        )
     if num_samples is not None:
         sampled = drawing.samples(here, wish, num_samples, seed=seed)
         emit([asdict(episode) for episode in sampled], _samples(sampled), as_json)

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, release, store
+from clawback.environments import judges
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
+from clawback.environments.step_judge import StepJudged
 from clawback.paths import Home
 from clawback.records import Episode
 
@@ -48,9 +50,12 @@ class Wish:
     """Learn from the person's ratings in the same steps, and be judged by them too."""
     shots: str = ""
     """Worked examples before each task: how many, or a file of them."""
+    judge_steps: float = 0.0
+    """What a judge's vote on a single reply weighs beside the environment's rewards; 0: nobody is asked."""
 
     def worlds(self, seed: int) -> EnvironmentSet:
-        return find(self.task, self.agent, seed=seed, shots=self.shots)
+        found = find(self.task, self.agent, seed=seed, shots=self.shots)
+        return StepJudged(found, judges.configured(), self.judge_steps) if self.judge_steps else found
 
     @property
     def play(self) -> Play:

@@ -176,7 +176,7 @@ class Judged:
     async def __call__(self, episode: Finished) -> float:
         from clawback.rewards.generative import Generative
 
-        before = "\n\n".join(f"{m.get('role')}: {_said(m)}" for m in episode.messages[:-1])
+        before = "\n\n".join(f"{m.get('role')}: {said(m)}" for m in episode.messages[:-1])
         asked = before + (f"\n\nWhat counts: {self.rubric}" if self.rubric else "")
         try:
             [grade] = await asyncio.to_thread(
@@ -187,7 +187,8 @@ class Judged:
         return grade
 
 
-def _said(message: Message) -> str:
+def said(message: Message) -> str:
+    """A message as text, with the calls that it makes."""
     made = "".join(
         f"\n[calls {c['function']['name']} {c['function']['arguments']}]"
         for c in message.get("tool_calls") or ()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clawback.environments import worlds
+from clawback.environments import judges, worlds
 from clawback.environments.core import Task
 from clawback.environments.tools import shop
 from clawback.environments.tools.environment import Rules, ToolSet
@@ -128,12 +128,12 @@ def reward(told: Any, rows: Sequence[Mapping[str, Any]]) -> Reward:
         if "verifier" in told:
             return Verified(str(told["verifier"]), settings)
         if "rubric" in told:
-            return Judged(_judge(), str(told["rubric"]))
+            return Judged(judges.configured(), str(told["rubric"]))
         raise UsageError("A reward table names a `verifier` or a `rubric`.")
     if told == "":
         told = "answer" if all("answer" in row for row in rows) else "end-state"
     if told == "judge":
-        return Judged(_judge())
+        return Judged(judges.configured())
     kinds: dict[str, Reward] = {"answer": Answer(), "end-state": EndState()}
     if told not in kinds:
         raise UsageError(
@@ -152,21 +152,3 @@ def _without_weight(part: Any) -> Any:
         return part
     rest = {key: value for key, value in part.items() if key != "weight"}
     return rest["kind"] if set(rest) == {"kind"} else rest
-
-
-def _judge() -> Any:
-    """The judge of ``[judge]`` in the settings, where it is one on the network."""
-    import os
-
-    from clawback import config
-    from clawback.feedback.endpoint import Budget, Endpoint
-    from clawback.paths import home
-
-    asked = config.load(home().config).judge
-    if asked.api == "local":
-        raise UsageError(
-            "A judge as reward needs one on the network: set [judge] api, url and model (docs/judges.md)."
-        )
-    budget = Budget(asked.max_calls, asked.max_seconds, asked.max_tokens)
-    key = os.environ.get(asked.key_env, "") if asked.key_env else ""
-    return Endpoint(asked.api, asked.url, asked.model, key, budget, asked.timeout, asked.answer_tokens)
