@@ -2,7 +2,8 @@
 
 A benchmark is a module in this folder with a ``main(argv) -> int`` and a docstring whose first line says what it
 shows. It writes progress to stderr, its table (or, with ``--json``, one JSON object) to stdout, and its raw figures
-under ``bench-results/``, which git does not keep.
+under ``bench-results/``, which git does not keep. What it printed is a section of ``bench-results/report.md``. Where all are run,
+each has a process of its own, and one that fails does not keep the others from running.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import subprocess
 import sys
 from pathlib import Path
+
+from benchmarks import _page
 
 HERE = Path(__file__).parent
 
@@ -42,11 +46,13 @@ def main() -> int:
     )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to it; try NAME --help")
     options = parser.parse_args()
-    status = 0
-    for name in [options.name] if options.name else list(found):
-        print(f"== {name}", file=sys.stderr)
-        status |= importlib.import_module(f"benchmarks.{name}").main(options.arguments)
-    return status
+    if options.name:
+        print(f"== {options.name}", file=sys.stderr)
+        run = importlib.import_module(f"benchmarks.{options.name}").main
+        return _page.record(options.name, found[options.name], options.arguments, run)
+    failed = [name for name in found if subprocess.run([sys.executable, "-m", "benchmarks", name]).returncode]
+    print(f"The page: {_page.FOLDER / 'report.md'}" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -355,6 +355,8 @@ def _join(rank: int, world: int, address: str, port: int) -> None:
     # A proxy or a name service must not decide how processes of one machine find each other.
     if address in ("127.0.0.1", "localhost"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
+    # Some builds of torch have no libuv (Debian's), and a store of so few processes needs none.
+    os.environ.setdefault("USE_LIBUV", "0")
     dist.init_process_group(
         "gloo",
         init_method=f"tcp://{address}:{port}",
