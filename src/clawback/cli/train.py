@@ -189,6 +189,7 @@ def figures(progress: Mapping[str, Any]) -> str:
     type=click.IntRange(1, 1024),
     help="Number of workers that draw.  [default: one per machine]",
 )
+@click.option("--draw", default="", metavar="URL", help="Let this vLLM draw fresh answers (docs/hosted.md).")
 @click.option(
     "--background", is_flag=True, help="In a separate process; prints the run's number once it has begun."
 )
@@ -202,6 +203,7 @@ def train(
     accelerate: str | None,
     ray: str | None,
     ray_workers: int | None,
+    draw: str,
     background: bool,
     as_json: bool,
 ) -> int:
@@ -209,7 +211,7 @@ def train(
 
     An interrupted run is finished first. Ctrl-C stops the run; `clawback runs resume` continues it. With --processes each process holds the
     base and computes a share of each step's gradient; with --shard the base is split among them, too. With --ray the machines of a cluster draw
-    the fresh answers. On several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
+    the fresh answers, with --draw a vLLM does. On several machines set MASTER_ADDR, MASTER_PORT and NNODES, and start
     the others with their NODE_RANK (docs/scale.md).
 
     \b
@@ -220,6 +222,7 @@ def train(
     clawback train --processes 2 --shard
     clawback train --config accelerate.yaml
     clawback train --ray auto
+    clawback train --draw http://127.0.0.1:8000
     """
     needs("torch")
     from clawback import jobs
@@ -238,10 +241,12 @@ def train(
             os.environ.setdefault(name, value)
     if os.environ.get("NODE_RANK", "0") != "0":
         return launching.help_out(count)
-    if background and (count > 1 or shard or ray):
+    if background and (count > 1 or shard or ray or draw):
         raise UsageError(
-            "A run in the background has one process: leave --background out, or --processes and --ray."
+            "A run in the background has one process: leave --background out, or --processes, --ray and --draw."
         )
+    if draw and ray:
+        raise UsageError("Fresh answers are drawn by a cluster (--ray) or by a vLLM (--draw), not by both.")
     if ray_workers and not ray:
         raise UsageError("--ray-workers is about a cluster: name it with --ray.")
     if shard and count == 1 and os.environ.get("NNODES", "1") == "1":
@@ -250,7 +255,7 @@ def train(
         jobs.startable(here, algorithm)
         return in_background(here, as_json, algorithm=algorithm, preset=preset, seed=seed)
     how = {"algorithm": algorithm, "preset": preset, "seed": seed, "processes": count, "shard": shard}
-    return train_here(here, as_json, **how, ray=(ray, ray_workers or 0) if ray else None)
+    return train_here(here, as_json, **how, ray=(ray, ray_workers or 0) if ray else None, draw=draw)
 
 
 def in_background(here: Home, as_json: bool, **how: Any) -> int:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.cluster.adapters import Crew, lost, published
 from clawback.cluster.dispatch import Dispatcher, Unit
-from clawback.cluster.sampling import cut, told_apart
+from clawback.cluster.sampling import cut
+from clawback.engine.torch.sampling.agreement import gap
 from clawback.engine.torch.sampling.generate import Chance, Sampled
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class SharedDraw:
     def _held(self, unit: Unit, result: dict[str, Any]) -> Sampled:
         [[found]] = result["answers"]
         if result["by"] and result["by"] not in self._heard:
-            told_apart(self.policy, unit.work["prompts"][0], result)
+            ids, logprobs, _ = found
+            gap(self.policy, unit.work["prompts"][0], ids, logprobs, result["by"])
             self._heard.add(result["by"])
         return Sampled(*found)
 

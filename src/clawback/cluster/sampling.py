@@ -14,12 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from clawback.cluster.adapters import lost, published
 from clawback.cluster.dispatch import Unit, dispatch
 from clawback.engine.torch.loop.parallel import described
-from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sampling.agreement import gap
 from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids
 from clawback.errors import TrainingError
 
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
 
-MAX_GAP = 0.3
-"""Nats a token, as for episodes (``sources/episodes.py``)."""
 UNITS = 3
 """For each worker, so that a slow one does not hold up the round for long."""
 
@@ -108,21 +104,8 @@ class RaySampler:
         """One answer of each worker against the learner's own log-probs. Raises ``TrainingError`` where they are apart."""
         of = {part["by"]: (begin, part) for part, begin in found if part["by"]}
         for begin, part in of.values():
-            self.gap = max(self.gap, told_apart(policy, prompts[begin], part))
-
-
-@torch.no_grad()
-def told_apart(policy: Policy, prompt: Sequence[int], part: Mapping[str, Any]) -> float:
-    """Nats a token between a worker's log-probs of its first answer and the policy's own. Raises ``TrainingError`` where they are too far apart."""
-    ids, logprobs, _ = part["answers"][0][0]
-    [own] = policy.scorer([Encoded(tuple(prompt), tuple(ids))]).split()
-    gap = float((own.cpu() - torch.tensor(logprobs)).abs().mean())
-    if not gap <= MAX_GAP:
-        raise TrainingError(
-            f"What {part['by']} draws is not what learns: log-probs differ by {gap:.2f} nats a token (limit {MAX_GAP}). Another model, "
-            "precision or version of Clawback is at work there; nothing was learned from it."
-        )
-    return gap
+            ids, logprobs, _ = part["answers"][0][0]
+            self.gap = max(self.gap, gap(policy, prompts[begin], ids, logprobs, part["by"]))
 
 
 def cut(

@@ -146,7 +146,7 @@ class VllmConversations:
         """The name to draw under, loaded, and not unloaded before it is released."""
         with self._lock:
             if not self.name:
-                self.name = self._load() if self.policy.moved else self.base
+                self.name = self._load() if self.policy.moved and self.policy.adapted else self.base
             self._leases[self.name] = self._leases.get(self.name, 0) + 1
             return self.name
 

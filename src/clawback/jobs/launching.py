@@ -167,9 +167,19 @@ def launched(environment: Mapping[str, str] = os.environ, parent: list[str] | No
 
 @contextmanager
 def sampler(
-    ray: tuple[str, int] | None, recipe: Recipe, tell: Callable[[Mapping[str, Any]], None]
+    ray: tuple[str, int] | None,
+    vllm: tuple[str, Path] | None,
+    recipe: Recipe,
+    tell: Callable[[Mapping[str, Any]], None],
 ) -> Iterator[Sampler | None]:
-    """What draws fresh answers: a Ray cluster's workers, or None for this process. Raises ``UsageError``, ``MissingExtra``."""
+    """What draws fresh answers: a Ray cluster's workers, a vLLM (its address, and a folder for adapters), or None for this process. Raises
+    ``UsageError``, ``MissingExtra``."""
+    if vllm is not None:
+        from clawback.hosted.vllm_sampler import VllmSampler
+
+        with VllmSampler(*vllm, tell) as drawer:
+            yield drawer
+        return
     if ray is None:
         yield None
         return

@@ -11,6 +11,7 @@ import gc
 import os
 import time
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback import feedback, release, store
@@ -56,9 +57,10 @@ def train_once(
     processes: int = 1,
     shard: bool = False,
     ray: tuple[str, int] | None = None,
+    draw: str = "",
 ) -> Outcome:
     """Make one version from all feedback that stands, judge it, and put it live if it is better. ``shard``: the base in parts, one a process; ``ray``: address and
-    workers (0: one a machine) of a cluster that draws fresh answers.
+    workers (0: one a machine) of a cluster that draws fresh answers; ``draw``: address of a vLLM that does.
 
     An interrupted run is finished first (its own settings count then); ``resume`` names one that was stopped. Raises ``Busy``
     while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from;
@@ -71,7 +73,7 @@ def train_once(
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress)
-            job.ray = ray
+            job.ray, job.draw = ray, draw
             if resume is not None:
                 job.take_up(resume)
             return job.go(algorithm, preset, seed, fold, processes, shard)
@@ -98,6 +100,7 @@ class _Job(RunJob):
     kept = "Your ratings are safe."
     again = "clawback runs resume"
     ray: tuple[str, int] | None = None
+    draw: str = ""
 
     def go(
         self,
@@ -191,7 +194,9 @@ class _Job(RunJob):
         checks.algorithm(name)
         away = bool(self.settings.hosted.url)
         if made.get("full"):
-            checks.whole(self.home, elsewhere=away or processes > 1 or shard or self.ray is not None)
+            checks.whole(
+                self.home, elsewhere=away or processes > 1 or shard or self.ray is not None or bool(self.draw)
+            )
         if not train and len(said) < self.db.count_feedback():
             raise TrainingError(
                 "All ratings are in open conversations. With `credit` a run waits until they are closed "
@@ -207,10 +212,12 @@ class _Job(RunJob):
             train += [
                 s for s in feedback.samples(self.db, ids, raters=training.raters, words=True) if not s.rated
             ]
-        if self.ray is not None and name not in engine.DRAWING:
+        if (self.ray or self.draw) and name not in engine.DRAWING:
             raise UsageError(
-                f"--ray has other machines draw fresh answers, and {name} draws none: leave it out."
+                f"--ray and --draw have others draw fresh answers, and {name} draws none: leave them out."
             )
+        if self.draw and (away or processes > 1 or shard):
+            raise UsageError("--draw is for a run of one process on this machine: leave out the other.")
         self.tell({"phase": "load"})
         policy = (elsewhere.policy if away else inputs.policy)(
             self.settings, model.base, "" if fold else live.prompt
@@ -257,6 +264,9 @@ class _Job(RunJob):
 
     # ------------------------------------------------------------------------------------------------- train
 
+    def _vllm(self, run: Run) -> tuple[str, Path] | None:
+        return (self.draw, self.home.root / "vllm" / str(run.id)) if self.draw else None
+
     def candidate(self, run: Run, policy: Policy | None) -> Version:
         """The version that the run makes; at once where it was made before an interruption."""
         if run.version is not None:
@@ -283,7 +293,7 @@ class _Job(RunJob):
                     self.home, self.settings, policy, samples, run, self.folder(run), tell
                 )
             else:
-                with launching.sampler(self.ray, recipe, tell) as sampler:
+                with launching.sampler(self.ray, self._vllm(run), recipe, tell) as sampler:
                     result = engine.train(
                         policy,
                         samples,

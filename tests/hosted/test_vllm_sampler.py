@@ -1,0 +1,90 @@
+"""Fresh answers of a run on ratings, drawn over HTTP by what behaves like vLLM."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from clawback import engine
+from clawback.engine.torch.models.policy import Policy
+from clawback.engine.torch.sampling.generate import Chance
+from clawback.engine.types import Sampling
+from clawback.errors import TrainingError
+from clawback.hosted.vllm_sampler import VllmSampler
+from tests.engine.torch.test_parallel import samples
+from tests.hosted.test_vllm import PLAIN, Serve, Unmoved, nudge, serve
+
+__all__ = ["serve"]
+PROMPTS = [(5, 9, 40, 41), (5, 9, 40, 42), (7, 8)]
+
+
+def chance(policy: Policy, seed: int) -> Chance:
+    return Chance.drawn(len(PROMPTS), 2, 6, policy.sampling.truncates, seed)
+
+
+def own(policy: Policy, prompt: tuple[int, ...], ids: tuple[int, ...]) -> list[float]:
+    from clawback.engine.torch.models.chat import Encoded
+
+    with torch.no_grad():
+        return list(policy.scorer([Encoded(prompt, ids)]).logprobs.tolist())
+
+
+@pytest.mark.parametrize("sampling", [PLAIN, Sampling(0.7, top_p=0.9)], ids=["plain", "truncated"])
+def test_answers_carry_the_log_probs_of_what_learns(
+    sampling: Sampling, policy: Policy, serve: Serve, tmp_path: Path
+) -> None:
+    there, url = serve()
+    policy.sampling = sampling
+    nudge(policy, 3)
+    with VllmSampler(url, tmp_path / "adapters") as sampler:
+        moved = sampler(policy, PROMPTS, chance(policy, 1), False)
+        again = sampler(policy, PROMPTS, chance(policy, 1), False)
+        with policy.base():
+            plain = sampler(policy, PROMPTS, chance(policy, 1), False)
+            for prompt, group in zip(PROMPTS, plain, strict=True):
+                for one in group:
+                    assert list(one.logprobs) == pytest.approx(own(policy, prompt, one.ids), abs=1e-3)
+    assert [len(group) for group in moved] == [2, 2, 2]
+    assert moved == again
+    assert moved != plain
+    assert {name for name, _ in there.answered[-6:]} == {"the-base"}
+    for prompt, group in zip(PROMPTS, moved, strict=True):
+        for one in group:
+            assert list(one.logprobs) == pytest.approx(own(policy, prompt, one.ids), abs=1e-3)
+    assert not there.known  # what was loaded is unloaded
+
+
+def test_a_server_that_does_not_apply_the_adapter_ends_the_run(
+    policy: Policy, serve: Serve, tmp_path: Path
+) -> None:
+    there, url = serve()
+    nudge(policy, 5)
+    with torch.no_grad():
+        for name, weights in policy.model.named_parameters():
+            if "lora_B" in name:
+                weights.mul_(20)
+    there.policy = Unmoved(there.policy)  # type: ignore[assignment]
+    with VllmSampler(url, tmp_path) as sampler, pytest.raises(TrainingError, match="log-probs differ"):
+        sampler(policy, PROMPTS, chance(policy, 1), False)
+
+
+def test_a_run_learns_from_fresh_answers_that_were_drawn_there(
+    policy: Policy, serve: Serve, tmp_path: Path
+) -> None:
+    there, url = serve()
+    rated = [dataclasses.replace(one, reward=1.0 if "- " in one.response else -1.0) for one in samples()]
+    made = engine.recipe(policy.info, algorithm="rollouts", overrides={"rank": 4})
+    small = {"rounds": 3, "prompts": 4, "samples": 4, "round_steps": 2, "grounding": 32}
+    recipe = dataclasses.replace(made, extra={**made.extra, **small})
+    told: list[str] = []
+    with VllmSampler(url, tmp_path / "adapters", lambda p: told.append(str(p.get("note")))) as sampler:
+        done = engine.train(policy, rated, recipe, seed=2, out=tmp_path / "out", sampler=sampler)
+        assert sampler.gap < 1e-3
+    assert done.steps == 6
+    assert (
+        len({name for name, _ in there.answered}) == 3
+    )  # the base, and the adapters of the second and third round
+    assert [url in note for note in told] == [True]
