@@ -276,7 +276,7 @@ def choose(policy: Policy, recipe: Recipe) -> Choice:
         kind=device.type,
         longest=min(policy.max_prompt + policy.max_response, max(policy.max_prompt, 4096)),
         full=recipe.full,
-        total=devices.total_bytes(device),
+        total=devices.total_bytes(device) if device.type == "cpu" else 0,
     )
 
 

@@ -93,15 +93,20 @@ class Forward:
         dialect = of(scope["path"]) if scope["method"] == "POST" else None
         sent = await self.prompts(dialect, body, wire.headers(scope)) if dialect else Prompted(body)
         gone = asyncio.ensure_future(wire.gone(receive))
-        asking = asyncio.ensure_future(self._ask(scope, sent))
-        try:
-            await asyncio.wait({asking, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                return
-            async with asking.result() as answer:
+
+        async def passing() -> None:
+            # Asked and read by one task: by the time that a second one is awake, an upstream that breaks off has, and what it had said is lost.
+            async with await self._ask(scope, sent) as answer:
                 # An upstream that falls silent must not hold back what was heard, nor work on for nobody.
                 gone.add_done_callback(lambda _: answer.close())
                 await self._pass_on(scope, gone, send, answer, dialect, body, sent)
+
+        working = asyncio.ensure_future(passing())
+        try:
+            await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done() and not scope.get("clawback.started"):
+                return
+            await working
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if gone.done():
                 return
@@ -117,7 +122,7 @@ class Forward:
             await wire.refuse(send, scope, 502, why)
         finally:
             gone.cancel()
-            asking.cancel()  # where nobody waits for it any more: that closes the connection
+            working.cancel()  # where nobody waits for it any more: that closes the connection
 
     async def _ask(self, scope: Any, sent: Prompted) -> Any:
         """The upstream's answer, of which the head has come."""
