@@ -9,7 +9,9 @@ from clawback.rewards.features import SHARES
 from clawback.rewards.instructions import COUNTED, SENTENCES
 from clawback.rewards.remarks import wishes
 from clawback.rewards.resemblance import near_to, resembling
-from clawback.rewards.reward_ensemble import Answers, learn
+from clawback.rewards.reward_ensemble import Answers, _said, learn
+from clawback.rewards.rule_posterior import Space
+from clawback.rewards.views import Views
 
 
 @pytest.mark.parametrize(
@@ -93,3 +95,29 @@ def test_what_it_resembles_is_no_evidence_against_the_ratings():
     asked = answers(200, 2)
     liked = np.array([not plain(text) for text in asked.texts])
     assert told_apart(made.reward(asked, 0.5, 0.0), liked) > 0.9
+
+
+def test_a_remark_tells_the_direction_and_the_ratings_how_far():
+    """A remark about an answer in the middle says the same of each limit of what it names, and not that only the strictest will do."""
+    base = answers(200, 0)
+    views = Views.ground(base)
+    space = Space.of(views.signs(base), views.layout)
+    wish = {"letters a word": False}
+    letters = [np.mean([len(word.strip(",")) for word in text.split()]) for text in base.texts]
+    middle = base.texts[int(np.argsort(letters)[100])]
+    said, heard = _said(space, views, [((1,), middle, wish)])
+    assert heard == 1
+    k, none = len(space.columns), 2 * len(space.columns)
+    limits = [list(space.columns).index(c) + k for c in views.columns("letters a word") if c in space.columns]
+    alone = [said[np.flatnonzero((space.literals == [limit, none, none]).all(1))[0]] for limit in limits]
+    assert len(alone) == 5
+    assert set(alone) == {max(said)}
+
+
+def test_neither_kind_of_model_is_left_alone_with_a_grade():
+    made = ensemble("Simpler words!")
+    asked = answers(50, 3)
+    seen = made.views.view(asked)
+    assert made.share(0.5) > 0.75
+    rules, kernels = (made.score(seen, share, 0.0) for share in (1.0, 0.0))
+    assert made.score(seen, 0.5, 0.0) == pytest.approx(0.75 * rules + 0.25 * kernels)
