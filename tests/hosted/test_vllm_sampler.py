@@ -13,7 +13,8 @@ from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.sampling.generate import Chance
 from clawback.engine.types import Sampling
 from clawback.errors import TrainingError
-from clawback.hosted.vllm_sampler import VllmSampler
+from clawback.hosted.types import HostedError
+from clawback.hosted.vllm_sampler import VllmSampler, present
 from tests.engine.torch.test_parallel import samples
 from tests.hosted.test_vllm import PLAIN, Serve, Unmoved, nudge, serve
 
@@ -88,3 +89,9 @@ def test_a_run_learns_from_fresh_answers_that_were_drawn_there(
         len({name for name, _ in there.answered}) == 3
     )  # the base, and the adapters of the second and third round
     assert [url in note for note in told] == [True]
+
+
+def test_where_nothing_answers_no_run_begins(serve: Serve) -> None:
+    present(serve()[1])
+    with pytest.raises(HostedError, match=r"127\.0\.0\.1:1"):
+        present("http://127.0.0.1:1", seconds=0.2)

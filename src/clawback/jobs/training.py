@@ -69,6 +69,10 @@ def train_once(
     from filelock import FileLock, Timeout
 
     home.create()
+    if draw:
+        from clawback.hosted import vllm_sampler
+
+        vllm_sampler.present(draw)
     try:
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
