@@ -55,8 +55,9 @@ check: $(INSTALLED)  ## lint, format, types, import directions
 	$(BIN)/lint-imports
 	$(BIN)/python docs/reference.py --check
 
-bench: $(INSTALLED)  ## every figure in docs/benchmarks, on one page: bench-results/report.md (hours on two cores)
-	$(BIN)/python -m benchmarks
+# ALL=1: every figure in docs/benchmarks as well (many hours).
+bench: $(INSTALLED)  ## Clawback beside each peer on one page, with ratios and spreads: bench-results/report.md (an hour or two on two cores)
+	$(TEST_ENV) $(BIN)/python -m benchmarks $(if $(ALL),--all)
 
 dist: $(DISTRIBUTION)/.installed  ## wheel and sdist in dist/, checked
 	rm -rf dist

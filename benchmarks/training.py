@@ -25,6 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import _page
 from benchmarks.peers.floor import floor_seconds, flops
 from benchmarks.peers.venvs import cache_folder, installed, python_of
 from benchmarks.peers.workload import WORKLOADS, Workload, make
@@ -274,6 +275,15 @@ def summary(
     for ours in (n for n in table if n.startswith("clawback")):
         for theirs in (n for n in table if not n.startswith("clawback")):
             if ours.split()[1] == theirs.split()[1] or ours.endswith("bfloat16"):
+                for what, unit in (("cpu_s", "CPU s"), ("peak_mb", "MB at most")):
+                    _page.compare(
+                        f"training {work.name}, {ours.split()[1]}",
+                        peer=theirs,
+                        unit=unit,
+                        ours=[one["loop"][what] for one in runs[ours]],
+                        theirs=[one["loop"][what] for one in runs[theirs]],
+                        more=False,
+                    )
                 ratios.append(
                     {
                         "ours": ours,
