@@ -127,6 +127,9 @@ def test_the_stop_string_that_ended_a_message_is_named(server: Running) -> None:
         ("/v1/chat/completions", b"[]", 400),
         ("/v1/chat/completions", b'{"messages": []}', 400),
         ("/v1/messages", b'{"messages": "no"}', 400),
+        ("/v1/messages", b'{"messages": [{}]}', 400),
+        ("/v1/messages", b'{"messages": [{"role": {}}]}', 400),
+        ("/v1/messages", b'{"messages": [{"role": "system", "content": [{"type": "image_url"}]}]}', 400),
         ("/v1/responses", b'{"input": 3}', 400),
         ("/v1/responses", b"[" * 100_000, 400),
         (

@@ -122,6 +122,8 @@ class ModelsAPI:
         asked = dialect.read(body)
         if no := shapes.odd(body) or dialect.refuses(body):
             raise ValueError(no)
+        if not asked.messages:
+            raise ValueError("messages: there is nothing in them that can be answered.")
         if _shows_a_picture(asked.messages[-1]):
             raise ValueError("This model reads text alone: send the message without its picture.")
         if shapes.choice(body) == "none":
