@@ -3,8 +3,9 @@
 ``python -m benchmarks fuzz --minutes 60`` (and ``--local``, where the embedded model answers in place of an upstream). The corpus is
 what reviews found, in random sizes, places and mixtures; a seed makes it the same again. Of each moment at which the loop was late it is
 noted how late, for how much of that its thread waited for a processor (other work on the machine), and how much processor time our process
-used meanwhile. What is left when the first is taken off, and no more than the second, was our own doing: ``by_us``. ``at_work`` says which
-of our threads were not waiting for anything, and where they were, so that what held the loop up can be found.
+used meanwhile. What is left when the first is taken off, and no more than the second, was our own doing: ``by_us``. With ``--where``, ``at_work``
+says which of our threads were not waiting for anything, and where they were, so that what held the loop up can be found. For that a thread of
+``faulthandler`` looks at the others while they run; on a busy machine that ends the process sooner or later, for it may read a frame that is being freed.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         "--warm", type=float, default=1, help="minutes of it before memory is looked at first"
     )
     parser.add_argument("--local", action="store_true", help="the embedded model answers, and no upstream")
+    parser.add_argument("--where", action="store_true", help="say what the server did when it was late")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder) / "home")
@@ -71,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(home: Home, options: argparse.Namespace) -> dict[str, Any]:
     upstream = "" if options.local else play()
-    program = f"from benchmarks.fuzz import serve; serve({str(home.root)!r}, {upstream!r})"
+    program = f"from benchmarks.fuzz import serve; serve({str(home.root)!r}, {upstream!r}, {options.where})"
     server = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert server.stdout
     try:
@@ -83,7 +85,9 @@ def run(home: Home, options: argparse.Namespace) -> dict[str, Any]:
         threading.Thread(target=sample, args=(process, memory), daemon=True).start()
         # What a server keeps for good (code, tables, products compiled for the lengths of prompts) is there after a while of it.
         for seconds in (60 * options.warm, 60 * options.minutes):
-            attack(home, port, time.monotonic() + seconds, options, statuses)
+            attack(home, port, time.monotonic() + seconds, options, statuses, server)
+            if server.poll() is not None:
+                raise SystemExit(f"The server has ended, with {server.returncode}, after {sum(statuses.values())} requests.")  # fmt: skip
             rest(process)
             quiet.append(process.memory_info().rss >> 20)
         alive = request(port, ("GET", "/healthz", {}, b""))
@@ -126,13 +130,20 @@ def sample(process: psutil.Process, memory: list[int]) -> None:
         time.sleep(30)
 
 
-def attack(home: Home, port: int, until: float, options: argparse.Namespace, statuses: Counter[str]) -> None:
-    """Several clients at once, until it is time."""
+def attack(
+    home: Home,
+    port: int,
+    until: float,
+    options: argparse.Namespace,
+    statuses: Counter[str],
+    server: subprocess.Popen[str],
+) -> None:
+    """Several clients at once, until it is time, or the server has ended."""
     tokens = secret(home.root / "token"), secret(home.root / "hook-token")
 
     def client(number: int) -> None:
         rng = random.Random(f"{options.seed} {number} {until}")
-        while time.monotonic() < until:
+        while time.monotonic() < until and server.poll() is None:
             if rng.random() < 0.1:
                 statuses[f"raw {knock(port, rng)}"] += 1
                 continue
@@ -280,7 +291,7 @@ def play() -> str:
     return f"http://127.0.0.1:{server.server_port}"
 
 
-def serve(root: str, upstream: str) -> None:
+def serve(root: str, upstream: str, where: bool) -> None:
     """In a process of its own: the server as ``clawback serve`` runs it, and a watch on its loop that writes to ``late``."""
     import uvicorn
 
@@ -291,7 +302,7 @@ def serve(root: str, upstream: str) -> None:
     guarded = app.make(home, config.Serve(upstream=upstream))
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
     file = (home.root / "late").open("w", buffering=1)
-    stacks = (home.root / "stacks").open("w+")
+    stacks = (home.root / "stacks").open("w+") if where else None
 
     async def watched(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -339,8 +350,8 @@ async def watch(file: Any, stacks: Any) -> None:
     await asyncio.sleep(2)
     while True:
         began, used, own, queued = time.perf_counter(), time.process_time(), time.thread_time(), runnable()
-        # By a thread that needs no interpreter, so that it can look while another one holds it.
-        faulthandler.dump_traceback_later(LATE, file=stacks)
+        if stacks:  # by a thread that needs no interpreter, so that it can look while another one holds it
+            faulthandler.dump_traceback_later(LATE, file=stacks)
         await asyncio.sleep(TICK)
         faulthandler.cancel_dump_traceback_later()
         late = time.perf_counter() - began - TICK
@@ -354,7 +365,7 @@ async def watch(file: Any, stacks: Any) -> None:
                 "by_us": min(late - queued, used),
             }
             told = {key: round(value, 3) for key, value in found.items()}
-            file.write(json.dumps(told | {"at_work": at_work(stacks)}) + "\n")
+            file.write(json.dumps(told | {"at_work": at_work(stacks) if stacks else []}) + "\n")
 
 
 if __name__ == "__main__":
