@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import platform
 import resource
@@ -46,8 +47,8 @@ class Compared:
     @property
     def ratios(self) -> list[float]:
         """Of each round; above 1 where Clawback is the better."""
-        pairs = zip(self.ours, self.theirs, strict=True)
-        return [mine / other if self.more else other / mine for mine, other in pairs]
+        pairs = zip(self.ours, self.theirs, strict=True) if self.more else zip(self.theirs, self.ours, strict=True)  # fmt: skip
+        return [up / down if down else math.inf for up, down in pairs]
 
     def row(self, command: str, when: str) -> str:
         ratios = sorted(self.ratios)
