@@ -23,7 +23,7 @@ from clawback.hosted.remote_policy import RemotePolicy, light
 from clawback.hosted.stand_in.around import Faults
 from clawback.hosted.stand_in.fireworks_app import ACCOUNT, Cloud, FireworksService, make
 from clawback.hosted.stand_in.learner import Learner
-from clawback.hosted.types import CapReached, HostedError, Prices
+from clawback.hosted.types import CapReached, HostedError, Prices, Unanswered
 from clawback.hosted.wire import Wire
 from tests.hosted.conftest import KEY
 from tests.hosted.test_training import WEIGHTS, here, recipe, same, samples
@@ -183,6 +183,42 @@ def test_a_sampler_that_answers_by_something_else_is_noticed(cloud: Running, tmp
     cloud.cloud.lies = True
     with pytest.raises(HostedError, match="not what answers"):
         there(cloud, tmp_path / "away", steps=8, rate=0.01, save_every=2)
+    assert nothing_left(cloud)
+
+
+def test_ctrl_c_leaves_nothing_that_costs_and_the_run_goes_on_from_its_saved_state(
+    cloud: Running, tmp_path: Path
+) -> None:
+    want, _ = there(cloud, tmp_path / "whole")
+
+    def interrupt(progress: Any) -> None:
+        if progress.get("phase") == "train" and progress["step"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        there(cloud, tmp_path / "left", tell=interrupt, save_every=2)
+    assert nothing_left(cloud)
+    got, _ = there(cloud, tmp_path / "left", save_every=2)
+    assert same(got, want) == 0.0
+    assert nothing_left(cloud)
+
+
+def test_where_nothing_answers_any_more_what_may_go_on_costing_is_said(
+    cloud: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def gone(*_: Any) -> Any:
+        raise Unanswered("nobody answers")
+
+    def tell(progress: Any) -> None:
+        said.append(str(progress.get("text")))
+        if progress.get("phase") == "train" and progress["step"] == 2:
+            monkeypatch.setattr(Wire, "post", gone)
+
+    with pytest.raises(Unanswered):
+        there(cloud, tmp_path / "away", tell=tell)
+    assert "hosted jobs --delete" in said[-1]
 
 
 def test_time_is_paid_counted_and_capped(

@@ -170,10 +170,11 @@ def check(as_json: bool) -> int:
             "No trainer is named. Set one: `clawback config set hosted.url http://127.0.0.1:8753`."
         )
     place = elsewhere.where(here, settings)
+    elsewhere.present(here, settings)
     wire = Wire(place.url, place.key, min(place.timeout, 20.0))
     models = [place.model] if place.shape and _shaped(wire, place.shape) else []
     if not place.shape:
-        found: dict[str, Any] = wire.get("/api/v1/get_server_capabilities").json()
+        found: dict[str, Any] = wire.get(elsewhere.CAPABILITIES).json()
         listed = found.get("supported_models")
         models = [
             str(one.get("model_name", ""))
@@ -227,6 +228,7 @@ def jobs(delete: bool, as_json: bool) -> int:
     if settings.hosted.provider != "fireworks" or not settings.hosted.url:
         raise UsageError("Only Fireworks has such jobs: `clawback config set hosted.provider fireworks`.")
     place = elsewhere.where(here, settings)
+    elsewhere.present(here, settings)
     wire = Wire(place.url, place.key, min(place.timeout, 20.0))
     of = fireworks.account(wire)
     found = fireworks.jobs(wire, of)

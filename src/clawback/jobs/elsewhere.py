@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 KEY = "hosted"
 """Name in a recipe's ``extra`` of the address that it is trained at."""
+CAPABILITIES = "/api/v1/get_server_capabilities"
+"""Of Tinker's API."""
+ACCOUNTS = "/v1/accounts?pageSize=2"
+"""Of Fireworks'."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -103,6 +107,14 @@ def where(home: Home, settings: Config) -> Where:
         shape=given.shape if fireworks else "",
         cap=Cap(given.max_tokens, given.max_money, prices),
     )
+
+
+def present(home: Home, settings: Config) -> None:
+    """Before a run begins. Raises ``HostedError`` where nothing answers, or the key is refused; ``ConfigError`` as ``where``."""
+    from clawback.hosted import wire
+
+    place = where(home, settings)
+    wire.present(place.url, ACCOUNTS if place.shape else CAPABILITIES, place.key)
 
 
 def train(

@@ -70,9 +70,9 @@ def train_once(
 
     home.create()
     if draw:
-        from clawback.hosted import vllm_sampler
+        from clawback.hosted import vllm
 
-        vllm_sampler.present(draw)
+        vllm.present(draw)
     try:
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
@@ -229,6 +229,7 @@ class _Job(RunJob):
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
         if away:
             recipe = elsewhere.recipe(self.home, self.settings, recipe)
+            elsewhere.present(self.home, self.settings)
         if fold:
             recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
         if processes > 1 and not away:

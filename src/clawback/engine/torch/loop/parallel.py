@@ -119,11 +119,7 @@ class Group:
     def dead(self) -> str:
         """Which of the workers has ended, in words; "" for none."""
         ended = [i for i, one in enumerate(self.workers, start=1) if one.poll() is not None]
-        return (
-            f"Process {ended[0] + 1} of {self.world} has ended. `clawback runs resume` continues it"
-            if ended
-            else ""
-        )
+        return f"Process {ended[0] + 1} of {self.world} has ended" if ended else ""
 
 
 @contextmanager
