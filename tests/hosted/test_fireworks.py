@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from clawback.engine import embedded
 from clawback.engine.torch.models.policy import Policy
 from clawback.errors import Stopped
-from clawback.hosted import fireworks, training
+from clawback.hosted import fireworks, fireworks_machines, training
 from clawback.hosted.journal import Cap
 from clawback.hosted.remote_policy import RemotePolicy, light
 from clawback.hosted.stand_in.around import Faults
@@ -243,8 +243,10 @@ def test_time_is_paid_counted_and_capped(
 
 def test_jobs_that_were_left_are_found_and_deleted(cloud: Running) -> None:
     wire = Wire(cloud.url, KEY, timeout=20.0, pause=0.001)
-    cloud.cloud.jobs |= {"clawback-1": 0, "somebody-elses": 0}
-    assert fireworks.account(wire) == ACCOUNT
-    assert [name for name, _ in fireworks.jobs(wire, ACCOUNT)] == ["clawback-1"]
-    assert fireworks.end(wire, ACCOUNT, "clawback-1")
-    assert list(cloud.cloud.jobs) == ["somebody-elses"]
+    cloud.cloud.jobs |= {f"somebody-elses-{number}": 0 for number in range(201)}  # one page
+    cloud.cloud.jobs |= {"clawback-1": 0}
+    assert fireworks_machines.account(wire) == ACCOUNT
+    assert [name for name, _ in fireworks_machines.jobs(wire, ACCOUNT)] == ["clawback-1"]
+    assert fireworks_machines.end(wire, ACCOUNT, "clawback-1")
+    assert fireworks_machines.jobs(wire, ACCOUNT) == []
+    assert len(cloud.cloud.jobs) == 201

@@ -200,7 +200,7 @@ def check(as_json: bool) -> int:
 
 def _shaped(wire: Wire, shape: str) -> bool:
     """Whether the key has an account, and the account the training shape."""
-    from clawback.hosted import fireworks
+    from clawback.hosted import fireworks_machines as fireworks
 
     fireworks.account(wire)
     return bool(fireworks.deployment_shape(wire, shape))
@@ -219,7 +219,7 @@ def jobs(delete: bool, as_json: bool) -> int:
     clawback hosted jobs --delete
     """
     from clawback import config
-    from clawback.hosted import fireworks
+    from clawback.hosted import fireworks_machines as fireworks
     from clawback.hosted.wire import Wire
     from clawback.jobs import elsewhere
 
