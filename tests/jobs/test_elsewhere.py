@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,7 +12,7 @@ from clawback import config, engine, jobs, store
 from clawback.errors import ConfigError, Interrupted, UsageError
 from clawback.hosted.stand_in.around import Faults
 from clawback.hosted.types import CapReached
-from clawback.jobs import playing, training
+from clawback.jobs import elsewhere, playing, training
 from clawback.jobs.run_job import RunJob
 from clawback.paths import Home
 from clawback.records import Run
@@ -91,7 +92,10 @@ def test_an_algorithm_that_cannot_be_hosted_is_refused_before_a_run(home: Home) 
         assert not db.runs()
 
 
-def test_a_limit_stops_a_run_that_can_be_gone_on_with(away: tuple[Home, Running]) -> None:
+def test_a_limit_stops_a_run_that_can_be_gone_on_with(
+    away: tuple[Home, Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after settings that would lead elsewhere, or to nobody: what was paid for is not lost."""
     home, server = away
     config.save(home.config, {"hosted": {"max_tokens": 1500}})
     with pytest.raises(CapReached, match=r"`clawback runs resume` continues it"):
@@ -101,7 +105,16 @@ def test_a_limit_stops_a_run_that_can_be_gone_on_with(away: tuple[Home, Running]
         assert (run.status, db.stop_wanted(run.id)) == ("stopped", False)
         assert "max_tokens" in run.error
     spent = server.service.bill
-    config.save(home.config, {"hosted": {"max_tokens": 0}})
+    config.save(home.config, {"hosted": {"max_tokens": 0, "url": "http://127.0.0.1:1"}})
+    with pytest.raises(Interrupted, match=f"was begun at {server.url}.* set it back"):
+        jobs.train_once(home, resume=run.id)
+    config.save(home.config, {"hosted": {"url": server.url, "key_env": "NO_SUCH_KEY"}})
+    with monkeypatch.context() as patch:
+        patch.setattr(elsewhere, "LOOPBACK", ())
+        patch.setattr(elsewhere, "urlsplit", lambda url: urlsplit(url.replace("http:", "https:")))
+        with pytest.raises(Interrupted, match="NO_SUCH_KEY is not set"):
+            jobs.train_once(home, resume=run.id)
+    config.save(home.config, {"hosted": {"key_env": "TINKER_API_KEY"}})
     outcome = jobs.train_once(home, resume=run.id)
     assert outcome.run.id == run.id
     assert outcome.run.status == "done"

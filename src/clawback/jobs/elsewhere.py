@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from clawback.config import Config
-from clawback.errors import ConfigError, UsageError
+from clawback.errors import ConfigError, Interrupted, UsageError
 from clawback.paths import Home, secret
 from clawback.progress import OnProgress
 from clawback.records import Run, Sample
@@ -126,15 +126,19 @@ def train(
     out: Path,
     tell: OnProgress,
 ) -> TrainResult:
-    """The run, over there; its adapter comes back into ``out``. Raises ``TrainingError``."""
+    """The run, over there; its adapter comes back into ``out``. Raises ``TrainingError``; ``Interrupted`` where the settings have changed since it was
+    begun: what was paid for must not be lost for that."""
     from clawback import engine
     from clawback.hosted import training
 
     made = engine.recipe_from(run.recipe)
-    place = where(home, settings)
-    if made.extra[KEY] != place.url:
-        raise ConfigError(
-            f"Run {run.id} was begun at {made.extra[KEY]}, and [hosted] url is {place.url or 'empty'} now. Set it back to go on, or "
-            f"`clawback runs stop {run.id}` and begin anew."
+    if made.extra[KEY] != settings.hosted.url:
+        now = settings.hosted.url or "empty"
+        raise Interrupted(
+            f"Run {run.id} was begun at {made.extra[KEY]}, and [hosted] url is {now} now: set it back to go on."
         )
+    try:
+        place = where(home, settings)
+    except ConfigError as error:
+        raise Interrupted(str(error)) from error
     return training.train(policy, samples, made, where=place, seed=run.seed, out=out, on_progress=tell)
