@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,15 @@ def test_what_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(MissingExtra, match=f"pip install {name}"):
             told(name, folder=tmp_path)
+
+
+def test_the_folder_that_wandb_makes_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_spec("wandb"):
+        pytest.skip("it is installed")
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MissingExtra, match="pip install wandb"):
+        told("wandb", folder=tmp_path)
+    sys.modules.pop("wandb", None)
