@@ -90,3 +90,23 @@ def test_raters_of_the_home_that_is_not_served_are_told_of(
     said = " ".join(capsys.readouterr().err.split())
     assert "the tokens of its raters (anna) open nothing" in said
     assert "people/NAME clawback raters invite RATER" in said
+
+
+def test_who_starts_the_server_is_told_how_people_come_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import uvicorn
+
+    monkeypatch.setenv("CLAWBACK_HOME", str(tmp_path))
+    monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: None)  # ends before it has begun
+    for count in ("nobody yet", "1"):
+        main(["serve", "--people", "--port", "0"])
+        said = capsys.readouterr().out
+        assert f"People:              {count}" in said
+        assert "it asks for a person's token" in said
+        assert "#token" not in said
+        if count == "nobody yet":
+            assert main(["people", "add", "ada"]) == 0
+            assert main(["people", "add", "ada"]) == 2
+            assert "ada is here already" in capsys.readouterr().err
+    assert stat.S_IMODE((tmp_path / "people").stat().st_mode) == 0o700

@@ -18,6 +18,7 @@ from clawback.errors import NotFound, UsageError
 from clawback.files import replace
 from clawback.paths import Home
 
+FILES = ("token", "hook-token")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,38}")
 
 
@@ -57,7 +58,8 @@ class People(NamedTuple):
         """Create a home with the server's settings; returns its token. Raises ``UsageError`` where there is one already."""
         home = self.home(name)
         if (home.root / "token").exists():
-            raise UsageError(f"There is a {name} already. A new token: `clawback people token {name}`.")
+            raise UsageError(f"{name} is here already. A new token: `clawback people token {name}`.")
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # who is here is nobody's business either
         home.create()
         if self.house.config.exists():
             shutil.copyfile(self.house.config, home.config)
@@ -69,9 +71,17 @@ class People(NamedTuple):
         home = self.home(name)
         if not home.root.is_dir():
             raise NotFound(f"There is no {name} here. `clawback people list` shows who there is.")
-        for file in ("hook-token", "token"):
+        for file in reversed(FILES):
             replace(home.root / file, f"{name}.{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
         return (home.root / "token").read_text("ascii").strip()
+
+    def secrets(self, name: str) -> tuple[bytes, bytes]:
+        """A person's token and that of their agents' hooks, as they are now. Raises ``NotFound`` for somebody who is gone."""
+        try:
+            token, hook = ((self.folder / name / file).read_bytes().strip() for file in FILES)
+        except OSError as error:
+            raise NotFound(f"{name} is not here any more.") from error
+        return token, hook
 
     def has(self, name: str) -> bool:
         """Whether there is a home of that name."""
@@ -82,7 +92,7 @@ class People(NamedTuple):
         name, dot, _ = token.partition(".")
         if not dot or not NAME.fullmatch(name):
             return None
-        for file in ("token", "hook-token"):
+        for file in FILES:
             try:
                 kept = (self.folder / name / file).read_bytes().strip()
             except OSError:

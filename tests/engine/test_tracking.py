@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,10 @@ def test_tensorboard(tmp_path: Path) -> None:
 
 
 def test_weights_and_biases_stays_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     told("wandb", "tensorboard", folder=tmp_path)
+    wandb.teardown()  # its own process writes the file; so it does when a run's process ends
     [kept] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     data = kept.read_bytes()
     assert b"train/loss" in data
@@ -65,3 +67,15 @@ def test_what_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(MissingExtra, match=f"pip install {name}"):
             told(name, folder=tmp_path)
+
+
+def test_the_folder_that_wandb_makes_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_spec("wandb"):
+        pytest.skip("it is installed")
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MissingExtra, match="pip install wandb"):
+        told("wandb", folder=tmp_path)
+    sys.modules.pop("wandb", None)

@@ -17,13 +17,13 @@ from safetensors.torch import load_file
 from clawback.engine import embedded
 from clawback.engine.torch.models.policy import Policy
 from clawback.errors import Stopped
-from clawback.hosted import fireworks, training
+from clawback.hosted import fireworks, fireworks_machines, training
 from clawback.hosted.journal import Cap
 from clawback.hosted.remote_policy import RemotePolicy, light
 from clawback.hosted.stand_in.around import Faults
 from clawback.hosted.stand_in.fireworks_app import ACCOUNT, Cloud, FireworksService, make
 from clawback.hosted.stand_in.learner import Learner
-from clawback.hosted.types import CapReached, HostedError, Prices
+from clawback.hosted.types import CapReached, HostedError, Prices, Unanswered
 from clawback.hosted.wire import Wire
 from tests.hosted.conftest import KEY
 from tests.hosted.test_training import WEIGHTS, here, recipe, same, samples
@@ -183,6 +183,42 @@ def test_a_sampler_that_answers_by_something_else_is_noticed(cloud: Running, tmp
     cloud.cloud.lies = True
     with pytest.raises(HostedError, match="not what answers"):
         there(cloud, tmp_path / "away", steps=8, rate=0.01, save_every=2)
+    assert nothing_left(cloud)
+
+
+def test_ctrl_c_leaves_nothing_that_costs_and_the_run_goes_on_from_its_saved_state(
+    cloud: Running, tmp_path: Path
+) -> None:
+    want, _ = there(cloud, tmp_path / "whole")
+
+    def interrupt(progress: Any) -> None:
+        if progress.get("phase") == "train" and progress["step"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        there(cloud, tmp_path / "left", tell=interrupt, save_every=2)
+    assert nothing_left(cloud)
+    got, _ = there(cloud, tmp_path / "left", save_every=2)
+    assert same(got, want) == 0.0
+    assert nothing_left(cloud)
+
+
+def test_where_nothing_answers_any_more_what_may_go_on_costing_is_said(
+    cloud: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def gone(*_: Any) -> Any:
+        raise Unanswered("nobody answers")
+
+    def tell(progress: Any) -> None:
+        said.append(str(progress.get("text")))
+        if progress.get("phase") == "train" and progress["step"] == 2:
+            monkeypatch.setattr(Wire, "post", gone)
+
+    with pytest.raises(Unanswered):
+        there(cloud, tmp_path / "away", tell=tell)
+    assert "hosted jobs --delete" in said[-1]
 
 
 def test_time_is_paid_counted_and_capped(
@@ -207,8 +243,10 @@ def test_time_is_paid_counted_and_capped(
 
 def test_jobs_that_were_left_are_found_and_deleted(cloud: Running) -> None:
     wire = Wire(cloud.url, KEY, timeout=20.0, pause=0.001)
-    cloud.cloud.jobs |= {"clawback-1": 0, "somebody-elses": 0}
-    assert fireworks.account(wire) == ACCOUNT
-    assert [name for name, _ in fireworks.jobs(wire, ACCOUNT)] == ["clawback-1"]
-    assert fireworks.end(wire, ACCOUNT, "clawback-1")
-    assert list(cloud.cloud.jobs) == ["somebody-elses"]
+    cloud.cloud.jobs |= {f"somebody-elses-{number}": 0 for number in range(201)}  # one page
+    cloud.cloud.jobs |= {"clawback-1": 0}
+    assert fireworks_machines.account(wire) == ACCOUNT
+    assert [name for name, _ in fireworks_machines.jobs(wire, ACCOUNT)] == ["clawback-1"]
+    assert fireworks_machines.end(wire, ACCOUNT, "clawback-1")
+    assert fireworks_machines.jobs(wire, ACCOUNT) == []
+    assert len(cloud.cloud.jobs) == 201

@@ -13,8 +13,10 @@ from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.sampling.generate import Chance
 from clawback.engine.types import Sampling
 from clawback.errors import TrainingError
+from clawback.hosted import wire
 from clawback.hosted.types import HostedError
-from clawback.hosted.vllm_sampler import VllmSampler, present
+from clawback.hosted.vllm import present
+from clawback.hosted.vllm_sampler import VllmSampler
 from tests.engine.torch.test_parallel import samples
 from tests.hosted.test_vllm import PLAIN, Serve, Unmoved, nudge, serve
 
@@ -91,7 +93,10 @@ def test_a_run_learns_from_fresh_answers_that_were_drawn_there(
     assert [url in note for note in told] == [True]
 
 
-def test_where_nothing_answers_no_run_begins(serve: Serve) -> None:
+def test_where_nothing_answers_no_run_begins(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     present(serve()[1])
-    with pytest.raises(HostedError, match=r"127\.0\.0\.1:1"):
-        present("http://127.0.0.1:1", seconds=0.2)
+    present(serve()[1] + "/v1/")
+    monkeypatch.setattr(wire, "PRESENT", 0.2)
+    with pytest.raises(HostedError, match=r"127\.0\.0\.1:1 .* Nothing was begun") as said:
+        present("http://127.0.0.1:1")
+    assert "resume" not in str(said.value)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from clawback import config, engine, jobs, store
-from clawback.errors import ConfigError, UsageError
+from clawback.errors import ConfigError, Interrupted, UsageError
 from clawback.hosted.stand_in.around import Faults
 from clawback.hosted.types import CapReached
+from clawback.jobs import elsewhere, playing, training
+from clawback.jobs.run_job import RunJob
 from clawback.paths import Home
+from clawback.records import Run
 from tests.conftest import rate_some
 from tests.hosted.conftest import KEY, Running
 
@@ -88,17 +92,29 @@ def test_an_algorithm_that_cannot_be_hosted_is_refused_before_a_run(home: Home) 
         assert not db.runs()
 
 
-def test_a_limit_stops_a_run_that_can_be_gone_on_with(away: tuple[Home, Running]) -> None:
+def test_a_limit_stops_a_run_that_can_be_gone_on_with(
+    away: tuple[Home, Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after settings that would lead elsewhere, or to nobody: what was paid for is not lost."""
     home, server = away
     config.save(home.config, {"hosted": {"max_tokens": 1500}})
-    with pytest.raises(CapReached):
+    with pytest.raises(CapReached, match=r"`clawback runs resume` continues it"):
         jobs.train_once(home)
     with store.connect(home.database) as db:
         [run] = db.runs()
         assert (run.status, db.stop_wanted(run.id)) == ("stopped", False)
         assert "max_tokens" in run.error
     spent = server.service.bill
-    config.save(home.config, {"hosted": {"max_tokens": 0}})
+    config.save(home.config, {"hosted": {"max_tokens": 0, "url": "http://127.0.0.1:1"}})
+    with pytest.raises(Interrupted, match=f"was begun at {server.url}.* set it back"):
+        jobs.train_once(home, resume=run.id)
+    config.save(home.config, {"hosted": {"url": server.url, "key_env": "NO_SUCH_KEY"}})
+    with monkeypatch.context() as patch:
+        patch.setattr(elsewhere, "LOOPBACK", ())
+        patch.setattr(elsewhere, "urlsplit", lambda url: urlsplit(url.replace("http:", "https:")))
+        with pytest.raises(Interrupted, match="NO_SUCH_KEY is not set"):
+            jobs.train_once(home, resume=run.id)
+    config.save(home.config, {"hosted": {"key_env": "TINKER_API_KEY"}})
     outcome = jobs.train_once(home, resume=run.id)
     assert outcome.run.id == run.id
     assert outcome.run.status == "done"
@@ -116,3 +132,14 @@ def test_what_is_answered_at_another_temperature_is_not_trained_elsewhere(
     assert not server.service.bill.tokens
     with store.connect(home.database) as db:
         assert not db.runs()
+
+
+@pytest.mark.parametrize(
+    ("job", "again"), [(training._Job, "clawback runs resume"), (playing._Job, "clawback gym --resume 1")]
+)
+def test_what_interrupts_a_run_says_how_that_run_goes_on(job: type[RunJob], again: str, home: Home) -> None:
+    with store.connect(home.database) as db:
+        run = db.start_run(Run(base="b", base_revision="r", algorithm="a", recipe={}, seed=0, parent=0))
+        with pytest.raises(Interrupted, match=f"`{again}` continues it"), job(home, db, None).entered(run):
+            raise Interrupted("A worker has ended.")
+        assert (db.run(run.id).status, db.run(run.id).error) == ("stopped", "A worker has ended.")

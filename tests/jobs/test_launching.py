@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from clawback.engine import devices
 from clawback.errors import UsageError
 from clawback.jobs import launching
+from clawback.paths import Home
 
 
 def test_a_launcher_that_started_one_process_of_two_is_noticed() -> None:
@@ -20,6 +25,40 @@ def test_a_launcher_that_started_one_process_of_two_is_noticed() -> None:
         == ""
     )
     assert launching.launched({}, command) == ""
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_processes_that_the_launchers_own_file_asks_for_count_too(named: bool, tmp_path: Path) -> None:
+    file = tmp_path / ("my.yaml" if named else "accelerate/default_config.yaml")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nnum_processes: 3\n")
+    environment = {"ACCELERATE_USE_CPU": "true", "HF_HOME": str(tmp_path)}
+    words = ["--config_file", str(file)] if named else []
+    command = ["python", "accelerate", "launch", *words, "-m", "clawback", "train"]
+    assert "asked for 3 processes" in launching.launched(environment, command)
+    assert launching.launched(environment, [*command[:3], "--num_processes", "1", *command[3:]]) == ""
+    file.write_text("[")
+    assert launching.launched(environment, command) == ""
+
+
+def test_accelerate_itself_is_caught(rated: Home) -> None:
+    """The real launcher, which starts one process of two and says nothing of it."""
+    program = Path(sys.executable).with_name("accelerate")
+    command = [
+        str(program),
+        "launch",
+        "--cpu",
+        "--num_processes",
+        "2",
+        "-m",
+        "clawback",
+        "train",
+        "--algorithm",
+        "no-such",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert "asked for 2 processes and started one" in done.stderr
+    assert "clawback train --processes 2" in done.stderr
 
 
 def test_copies_of_one_command_are_refused() -> None:
@@ -93,6 +132,43 @@ def test_every_key_that_is_not_done_as_it_stands_is_answered_for(tmp_path: Path)
         "dynamo_config",
         "shoe_size",
     }
+
+
+def test_what_accelerate_writes_has_no_key_that_is_unknown(tmp_path: Path) -> None:
+    """Accelerate's own class, with everything off that can be off."""
+    from accelerate.commands.config.config_args import ClusterConfig
+
+    path = tmp_path / "accelerate.yaml"
+    made = ClusterConfig(
+        compute_environment="LOCAL_MACHINE",
+        distributed_type="MULTI_CPU",
+        mixed_precision="no",
+        use_cpu=True,
+        debug=False,
+        num_processes=2,
+    )
+    made.to_yaml_file(str(path))
+    found = launching.from_accelerate(path)
+    assert (found.processes, found.answers) == (2, ())
+    off = dict.fromkeys(vars(made)) | yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(off))
+    assert launching.from_accelerate(path).answers == ()
+    on = off | {"parallelism_config": {"tp_size": 2}, "fp8_config": {"backend": "TE"}, "gpu_ids": "0,1"}
+    path.write_text(yaml.safe_dump(on))
+    said = launching.from_accelerate(path).answers
+    assert {line.split()[0] for line in said} == {"parallelism_config", "fp8_config", "gpu_ids"}
+    assert not [line for line in said if "no key that is known" in line]
+
+
+def test_a_gpu_that_a_file_would_leave_alone_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "there", lambda kind: kind in ("cuda", "cpu"))
+    path = tmp_path / "accelerate.yaml"
+    path.write_text("distributed_type: MULTI_CPU\nnum_processes: 2\nuse_cpu: true\n")
+    [said] = launching.from_accelerate(path).answers
+    assert "use_cpu: true is not taken over" in said
+    assert "cuda" in said
 
 
 @pytest.mark.parametrize(

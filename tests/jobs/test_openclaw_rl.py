@@ -140,6 +140,19 @@ def test_the_command_says_all_of_it_and_sets_nothing_when_dry(
     assert config.load(home.config).training.algorithm == "combined"
 
 
+def test_a_file_that_sets_nothing_is_not_said_to_have_set_something(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    done = CliRunner().invoke(
+        command, ["import", str(written(tmp_path, "training: {methd: combine}"))], standalone_mode=False
+    )
+    assert done.return_value == 1
+    assert "training.methd: not known" in done.output
+    assert "Nothing of it changes a setting here." in done.output
+    assert not home.config.exists()
+
+
 def test_its_names_for_figures() -> None:
     told = {"phase": "train", "step": 1, "loss": 1.0, "binary_loss": 0.5, "opd_loss": 0.4, "reward": 0.2}
     told |= {"reward_std": 0.1, "grad_norm": 3.0, "learning_rate": 1e-3, "drift": 0.01}

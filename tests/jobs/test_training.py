@@ -251,3 +251,29 @@ def test_the_sentence_of_a_rejected_version_is_judged_as_a_prompt(tmp_path: Path
             assert prompt.status == ("live" if known else "candidate"), "no sentence goes live unseen"
         [row] = prompted.changes(db)
         assert row.number == 2, "one history"
+
+
+def test_a_version_of_all_weights_is_judged_goes_live_and_is_gone_back_from(tmp_path: Path) -> None:
+    """`training.full`: the same algorithm, gate and rollback; a version is the difference to the base."""
+    text = SETTINGS.replace("background = false", "background = false\nfull = true")
+    home = rated_home(tmp_path / "full", settings=text + "[gate]\nconfidence = 0.51\n")
+    first = jobs.train_once(home)
+    assert first.report.reasons
+    assert first.report.to_dict()["evidence"]
+    folder = home.version(1)
+    assert (folder / "delta.safetensors").is_file()
+    assert not (folder / "adapter_model.safetensors").exists()
+    kept = (folder / "delta.safetensors").read_bytes()
+    with store.connect(home.database) as db:
+        db.set_report(1, dict(db.version(1).report or {}) | {"accepted": True})
+        release.promote(db, home, 1)
+        assert db.live().number == 1
+    second = jobs.train_once(home, seed=1)
+    assert second.version.parent == 1, "it goes on from the one that is live"
+    with store.connect(home.database) as db:
+        release.rollback(db, home, 0)
+        assert db.live().number == 0
+        assert release.load(home, db.live()).has_adapter is False
+        release.rollback(db, home, 1)
+        assert db.live().number == 1
+    assert (folder / "delta.safetensors").read_bytes() == kept

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from clawback import engine
+from clawback import engine, store
 from clawback.errors import ClawbackError
 from clawback.paths import Home
 from clawback.release.publishers import Probe
@@ -133,14 +133,21 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_vllm_gets_the_adapter_beside_its_base_and_a_new_one_in_its_place(
+def test_on_vllm_each_version_has_a_name_of_its_own_and_older_ones_are_unloaded_afterwards(
     improved: Home, run: Run, play: Play
 ) -> None:
     url = play(PlayedVllm)
+    loaded = play.made[0].RequestHandlerClass.loaded  # type: ignore[attr-defined]
+    with store.connect(improved.database) as db:
+        number = db.live().number
+    kept = ("somebody-elses", "clawback-verse", "another-v1")
+    for name in (*kept, "clawback", "clawback-v99"):
+        loaded[name] = improved.version(number)
     for _ in range(2):
         code, said, err = run("publish", "vllm", "--url", url)
         assert code == 0, err
         assert "answers as the new version does" in said
+        assert sorted(loaded) == sorted((*kept, f"clawback-v{number}"))
 
 
 def test_a_wrong_base_is_refused_with_both_names(improved: Home, run: Run, play: Play) -> None:

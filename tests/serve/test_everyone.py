@@ -78,6 +78,61 @@ def test_nobody_is_answered_by_anothers_adapter_or_sees_anothers_turns(house: Ho
             assert {turn.response for turn in db.turns(limit=-1)} == {alone[name]}
 
 
+def test_whatever_is_asked_for_is_ones_own(house: House) -> None:
+    """Every address of the API, with the numbers of somebody else's turns, versions and runs."""
+    mark, session = "xylophone", "the-session-of-person-0"
+    headers = {"authorization": f"Bearer {house.tokens['person-0']}", "x-session-id": session}
+    asked = {"messages": [{"role": "user", "content": mark}], "max_tokens": 4}
+    for _ in range(12):  # so that the number is nobody else's
+        httpx.post(house.url + "/v1/chat/completions", json=asked, headers=headers, timeout=240)
+    with store.connect(house.people.home("person-0").database) as db:
+        number = db.turns(limit=1)[0].id
+    with store.connect(house.people.home("person-1").database) as db:
+        assert number > max((turn.id for turn in db.turns(limit=-1)), default=0)
+    given = house.ask("person-0", f"/api/turns/{number}/feedback", kind="critique", text=mark)
+    assert given.status_code == 200, given.text
+
+    paths = house.ask("person-1", "/api/openapi.json").json()["paths"]
+    read = [path for path, how in paths.items() if "get" in how]
+    assert len(read) > 15
+
+    def shown(name: str) -> set[str]:
+        there = [path.replace("{id}", str(number)).replace("{name}", session) for path in read]
+        there += ["/metrics", f"/api/search?q={mark}"]
+        return {path for path in there if mark in house.ask(name, path).text}
+
+    own = shown("person-0")
+    assert {"/api/turns", f"/api/turns/{number}", f"/api/sessions/{session}"} <= own
+    for name in ("person-1", "person-5"):
+        assert shown(name) == set(), name
+        tried = house.ask(name, f"/api/turns/{number}/feedback", kind="bad")
+        assert tried.status_code == 404, tried.text
+        pair = house.ask(name, "/api/preferences", better=number, worse=number - 1)
+        assert pair.status_code == 404, pair.text
+        for version in (1, 2):
+            assert house.ask(name, f"/api/versions/{version + 1}/promote", x=1).status_code >= 400
+    with store.connect(house.people.home("person-0").database) as db:
+        assert [f.kind for f in db.feedback(turn_id=number)] == ["critique"]
+
+
+def test_a_new_token_is_good_at_once_and_the_old_one_no_longer(house: House) -> None:
+    house.said("person-2")
+    old = house.tokens["person-2"]
+    new = house.tokens["person-2"] = house.people.renew("person-2")
+    for path in ("/api/turns", "/v1/models", "/metrics"):
+        assert house.ask("person-2", path).status_code == 200, path
+        for wrong in (old, f"person-1.{new.partition('.')[2]}"):
+            headers = {"authorization": f"Bearer {wrong}"}
+            assert httpx.get(house.url + path, headers=headers, timeout=60).status_code == 401, path
+
+
+def test_a_token_of_hooks_opens_no_model(house: House) -> None:
+    hook = (house.people.home("person-3").root / "hook-token").read_text().strip()
+    for path in ("/v1/models", "/api/turns", "/metrics"):
+        headers = {"authorization": f"Bearer {hook}"}
+        assert httpx.get(house.url + path, headers=headers, timeout=60).status_code == 401, path
+
+
 def test_without_a_token_there_is_the_page_and_nothing_else(house: House) -> None:
     assert httpx.get(house.url + "/", timeout=60).status_code == 200
     for path in ("/api/status", "/v1/models", "/metrics", "/api/hooks/claude-code", "/api/hooks/proof"):

@@ -170,10 +170,11 @@ def check(as_json: bool) -> int:
             "No trainer is named. Set one: `clawback config set hosted.url http://127.0.0.1:8753`."
         )
     place = elsewhere.where(here, settings)
+    elsewhere.present(here, settings)
     wire = Wire(place.url, place.key, min(place.timeout, 20.0))
     models = [place.model] if place.shape and _shaped(wire, place.shape) else []
     if not place.shape:
-        found: dict[str, Any] = wire.get("/api/v1/get_server_capabilities").json()
+        found: dict[str, Any] = wire.get(elsewhere.CAPABILITIES).json()
         listed = found.get("supported_models")
         models = [
             str(one.get("model_name", ""))
@@ -199,7 +200,7 @@ def check(as_json: bool) -> int:
 
 def _shaped(wire: Wire, shape: str) -> bool:
     """Whether the key has an account, and the account the training shape."""
-    from clawback.hosted import fireworks
+    from clawback.hosted import fireworks_machines as fireworks
 
     fireworks.account(wire)
     return bool(fireworks.deployment_shape(wire, shape))
@@ -218,7 +219,7 @@ def jobs(delete: bool, as_json: bool) -> int:
     clawback hosted jobs --delete
     """
     from clawback import config
-    from clawback.hosted import fireworks
+    from clawback.hosted import fireworks_machines as fireworks
     from clawback.hosted.wire import Wire
     from clawback.jobs import elsewhere
 
@@ -227,6 +228,7 @@ def jobs(delete: bool, as_json: bool) -> int:
     if settings.hosted.provider != "fireworks" or not settings.hosted.url:
         raise UsageError("Only Fireworks has such jobs: `clawback config set hosted.provider fireworks`.")
     place = elsewhere.where(here, settings)
+    elsewhere.present(here, settings)
     wire = Wire(place.url, place.key, min(place.timeout, 20.0))
     of = fireworks.account(wire)
     found = fireworks.jobs(wire, of)

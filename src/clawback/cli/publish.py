@@ -21,7 +21,12 @@ from clawback.errors import UsageError
     help="A new folder (merged, mlx), the adapter's file (llama-cpp), the folder of models (lm-studio).",
 )
 @click.option("--base", default="", help="What the base model is called on that server.")
-@click.option("--name", default="clawback", show_default=True, help="What the new one is to be called.")
+@click.option(
+    "--name",
+    default="clawback",
+    show_default=True,
+    help="What the new one is to be called; on vLLM NAME-v3, a name for each version.",
+)
 @click.option(
     "--presets", type=click.Path(path_type=Path), help="The presets of a llama-server that is a router."
 )

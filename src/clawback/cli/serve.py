@@ -91,12 +91,17 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
         )
     listening = listen(settings.host, settings.port)
     number = listening.getsockname()[1]
-    token = "the token of each" if people else secret(here.root / "token")
+    token = "" if people else secret(here.root / "token")
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     click.echo(f"Clawback answers on http://{shown}:{number}  (Ctrl-C ends it)")
     # Not into a journal or a file that others may read.
     hidden = not people and not sys.stdout.isatty()
-    click.echo(f"The page:            http://{shown}:{number}/#token={'…' if hidden else token}")
+    if people:
+        click.echo(f"The page:            http://{shown}:{number}/  (it asks for a person's token)")
+        count = len(People(here.root).names())
+        click.echo(f"People:              {count or 'nobody yet: `clawback people add NAME`'}")
+    else:
+        click.echo(f"The page:            http://{shown}:{number}/#token={'…' if hidden else token}")
     if hidden:
         click.echo(f"The token is in:     {here.root / 'token'}")
     base = config.load(here.config).model.base

@@ -154,10 +154,12 @@ def import_(file: Path, dry_run: bool, as_json: bool) -> int:
     from clawback.jobs import openclaw_rl
 
     answers = openclaw_rl.read(file)
-    if not dry_run and (found := openclaw_rl.changes(answers)):
+    found = openclaw_rl.changes(answers)
+    if found and not dry_run:
         settings_file.save(current_home().config, found)
     lines = [f"{one.key}: {openclaw_rl.WORDS[one.kind]}: {one.said}" for one in answers]
-    lines.append("Nothing was set (--dry-run)." if dry_run else f"Set in {tidy(current_home().config)}.")
+    done = f"Set in {tidy(current_home().config)}." if found else "Nothing of it changes a setting here."
+    lines.append("Nothing was set (--dry-run)." if dry_run else done)
     data = [
         {"key": a.key, "value": a.value, "answer": a.kind, "said": a.said, "sets": dict(a.sets)}
         for a in answers

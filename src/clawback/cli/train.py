@@ -226,6 +226,7 @@ def train(
     """
     needs("torch")
     from clawback import jobs
+    from clawback.engine import machines
     from clawback.jobs import launching
 
     here = current_home()
@@ -239,9 +240,12 @@ def train(
             click.echo(fold(f"{Path(accelerate).name}: {line}", "  ", err=True), err=True)
         for name, value in found.variables.items():
             os.environ.setdefault(name, value)
-    if os.environ.get("NODE_RANK", "0") != "0":
+    if (node := machines.node()) > 0:
+        first = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        text = f"This machine ({node + 1} of {machines.nodes()}) computes shares of the run at {first}, once that has begun, and learns nothing of its own. Ctrl-C ends it."
+        click.echo(fold(text, err=True), err=True)
         return launching.help_out(count)
-    if background and (count > 1 or shard or ray or draw):
+    if background and (count > 1 or machines.nodes() > 1 or shard or ray or draw):
         raise UsageError(
             "A run in the background has one process: leave --background out, or --processes, --ray and --draw."
         )
@@ -249,7 +253,7 @@ def train(
         raise UsageError("Fresh answers are drawn by a cluster (--ray) or by a vLLM (--draw), not by both.")
     if ray_workers and not ray:
         raise UsageError("--ray-workers is about a cluster: name it with --ray.")
-    if shard and count == 1 and os.environ.get("NNODES", "1") == "1":
+    if shard and count * machines.nodes() == 1:
         raise UsageError("--shard shares the base out among processes: name how many with --processes.")
     if background:
         jobs.startable(here, algorithm)

@@ -141,13 +141,13 @@ class WeightsAndBiases:
 
     def __init__(self, folder: Path, run: str, settings: Mapping[str, Any]) -> None:
         try:
-            import wandb
+            from wandb import init  # by name: the folder that it makes where it runs can be imported as well
         except ImportError as error:
             raise MissingExtra("Weights & Biases is not installed. Run: pip install wandb") from error
         folder.mkdir(parents=True, exist_ok=True)
         mode = os.environ.get("WANDB_MODE", "offline")
         about: dict[str, Any] = {"name": run, "dir": str(folder), "config": dict(settings), "mode": mode}
-        self.run = wandb.init(project="clawback", reinit="finish_previous", **about)
+        self.run = init(project="clawback", reinit="finish_previous", **about)
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         self.run.log(dict(figures), step=step)

@@ -103,6 +103,7 @@ def train(
 
 def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     """``identity``: the run's fingerprint, taken before it began."""
+    from clawback.engine import machines
     from clawback.engine.memory import estimate, prepare
     from clawback.engine.torch.loop import parallel
     from clawback.engine.torch.loop.trainer import fit
@@ -129,9 +130,9 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
             raise UsageError(
                 f"{plan.name} takes steps that want a matrix of all weights it trains: leave [training] full out."
             )
-        if count > 1 and (alone := parallel.ALONE & algorithms.needs(plan.algorithm)):
+        if count * machines.nodes() > 1 and (alone := parallel.ALONE & algorithms.needs(plan.algorithm)):
             raise UsageError(
-                f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); leave --processes out."
+                f"{plan.name} cannot be shared out among processes ({', '.join(sorted(alone))}); leave --processes and NNODES out."
             )
         settings = settings_of(plan, recipe, run.seed, out, identity)
         if group is None:
@@ -220,9 +221,10 @@ def shardable(recipe: Recipe) -> Recipe:
 
 def sharded(policy: Policy, recipe: Recipe, count: int) -> AbstractContextManager[Group | None]:
     """Processes that share the base out. Raises ``UsageError`` where that cannot be."""
+    from clawback.engine import machines
     from clawback.engine.torch.loop import parallel, sharding
 
-    if count * parallel.nodes() < 2:
+    if count * machines.nodes() < 2:
         raise UsageError("--shard shares the base out among processes: name how many with --processes.")
     shardable(recipe)
     sharding.check(policy)

@@ -54,9 +54,7 @@ class Journal:
             return self.numbers[name]
         would = self.spent + cost
         if why := self.cap.refuses(would):
-            raise CapReached(
-                f"The next request would bring this run to {why}. Nothing is lost: raise the limit, and `clawback runs resume` continues it."
-            )
+            raise CapReached(f"The next request would bring this run to {why}. Raise the limit to go on.")
         self.numbers[name] = len(self.numbers) + 1
         self.spent = would
         self.write()

@@ -30,13 +30,13 @@ from clawback.engine.torch.models.adapter import read
 from clawback.engine.torch.models.base import STAMP
 from clawback.engine.training import ADAPTER, DRAWING, RESULT, finished, last
 from clawback.engine.types import TrainResult
-from clawback.errors import Stopped, TrainingError, UsageError
+from clawback.errors import ClawbackError, TrainingError, UsageError
 from clawback.files import replace, sync
 from clawback.hosted.journal import Journal
 from clawback.hosted.loop import Loop, Where
 from clawback.hosted.remote_policy import RemotePolicy
 from clawback.hosted.tinker import TinkerTrainer
-from clawback.hosted.types import CapReached, HostedError, Trainer
+from clawback.hosted.types import HostedError, Trainer, Unanswered
 from clawback.hosted.wire import Wire
 from clawback.records import Sample
 from clawback.rl import algorithms
@@ -115,12 +115,11 @@ def train(
         tell=tell,
     )
     loop = Loop(run, policy, trainer, journal, where, identity)
-    with _kept_awake(trainer):
-        try:
+    with _given_back(trainer, tell):
+        with _kept_awake(trainer):
             loop.go()
-        except (CapReached, Stopped):
-            _left(trainer.pause(), tell)
-            raise
+        tell({"phase": "save"})
+        _bring(trainer, policy, out, f"v{identity[:12]}", loop.export_key)
     seconds = time.perf_counter() - started
     plan = loop.plan
     result = TrainResult(
@@ -145,8 +144,6 @@ def train(
         },
         history=tuple(loop.history),
     )
-    tell({"phase": "save"})
-    _bring(trainer, policy, out, f"v{identity[:12]}", loop.export_key)
     text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
     replace(out / RESULT, text.encode(), mode=0o600)
     _left(trainer.unload(), tell)
@@ -169,6 +166,24 @@ def _left(names: str, tell: OnProgress) -> None:
             f"Not deleted over there, and it may cost: {names}. `clawback hosted jobs --delete` tries again."
         )
         tell({"phase": "alert", "text": text})
+
+
+@contextmanager
+def _given_back(trainer: TinkerTrainer, tell: OnProgress) -> Iterator[None]:
+    """However the run ends early, what costs while nobody uses it is deleted; where nothing answers any more, that is said."""
+    try:
+        yield
+    except Unanswered:
+        if trainer.COSTS_IDLE:
+            text = (
+                "What was made over there may go on costing until it ends by itself. `clawback hosted jobs --delete` ends it, "
+                "once it answers again."
+            )
+            tell({"phase": "alert", "text": text})
+        raise
+    except (ClawbackError, KeyboardInterrupt):
+        _left(trainer.pause(), tell)
+        raise
 
 
 @contextmanager

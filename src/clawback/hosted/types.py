@@ -20,6 +20,10 @@ class HostedError(Interrupted):
         self.status = status
 
 
+class Unanswered(HostedError):
+    """Nothing answered in time, or nothing but requests to come again."""
+
+
 class Forgotten(HostedError):
     """The trainer does not know the model any more: it was restarted, or the session ended there."""
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.engine.torch.sampling.conversations import Turn
 from clawback.engine.torch.sampling.generate import Sampled, stop_ids
+from clawback.hosted import wire
 from clawback.hosted.types import Forgotten, HostedError
 from clawback.hosted.wire import Wire
 
@@ -41,6 +42,16 @@ START = (
     "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve BASE --enable-lora --max-lora-rank R "
     "--logprobs-mode processed_logprobs --generation-config vllm"
 )
+
+
+def present(url: str) -> None:
+    """Before a run begins: raises ``HostedError`` where nothing answers."""
+    wire.present(_address(url), "/version")
+
+
+def _address(url: str) -> str:
+    """Also of who names the folder of its API."""
+    return url.rstrip("/").removesuffix("/v1")
 
 
 class VllmConversations:
@@ -60,7 +71,7 @@ class VllmConversations:
     ) -> None:
         """``folder``: where adapters are written; vLLM must see it under the same path. ``model``: the base's name over there; not set: the only one."""
         self.policy, self.sampling, self.folder = policy, sampling, folder
-        self.wire = Wire(url.rstrip("/").removesuffix("/v1"), key, timeout, pause)
+        self.wire = Wire(_address(url), key, timeout, pause)
         self.stop = sorted(stop_ids(policy.model, policy.chat.end_id))
         self.base = self._base(model)
         self.name = ""

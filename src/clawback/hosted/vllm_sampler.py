@@ -19,18 +19,9 @@ from clawback.engine.torch.sampling.agreement import gap
 from clawback.engine.torch.sampling.conversations import Turn
 from clawback.engine.torch.sampling.generate import Chance, Sampled
 from clawback.hosted.vllm import VllmConversations
-from clawback.hosted.wire import Wire
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
-
-PRESENT = 5.0
-"""Seconds in which a server that is there has answered."""
-
-
-def present(url: str, seconds: float = PRESENT) -> None:
-    """Before a run begins: raises ``HostedError`` where nothing answers. Within a run a server that is away is waited for much longer."""
-    Wire(url.rstrip("/").removesuffix("/v1"), "", seconds, 1.0).get("/version")
 
 
 class VllmSampler:

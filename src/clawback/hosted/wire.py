@@ -20,7 +20,7 @@ from urllib.parse import urljoin, urlsplit
 
 from clawback.errors import UsageError
 from clawback.hosted import protobuf
-from clawback.hosted.types import Forgotten, HostedError
+from clawback.hosted.types import Forgotten, HostedError, Unanswered
 
 AGAIN = {408, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 GONE = {404, 410}
@@ -30,6 +30,8 @@ LARGEST_REPLY = 1 << 30
 REQUEST_SECONDS = 60.0
 """After which a request that nobody answers is sent again. Trainers hold one for less while the work is not done."""
 REDIRECTS = 3
+PRESENT = 5.0
+"""Seconds in which a server that is there has answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,7 @@ class Wire:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(
-                f"[hosted] url = {self.url!r} is no address of a trainer; one is like http://127.0.0.1:8753."
-            )
+            raise UsageError(f"{self.url!r} is no address of a server; one is like http://127.0.0.1:8753.")
         self.url = self.url.rstrip("/")
 
     def post(
@@ -77,7 +77,7 @@ class Wire:
         accept: str = "application/json",
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Raises ``Forgotten`` for what is not there (any more), ``HostedError`` for every other refusal, and when time is up."""
+        """Raises ``Forgotten`` for what is not there (any more), ``Unanswered`` when time is up, ``HostedError`` for every other refusal."""
         packed = isinstance(body, bytes)
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = protobuf.CONTENT_TYPE if packed else "application/json"
@@ -109,7 +109,7 @@ class Wire:
                     raise Forgotten(f"{self.url} does not know that: {said or error.code}.") from None
                 if error.code not in AGAIN:
                     raise HostedError(
-                        f"{self.url} answers with {error.code}: {said or 'no reason'}. {_remedy(error.code)}",
+                        f"{self.url} answers with {error.code}: {said or 'no reason'}. {_remedy(error.code, bool(self.key))}",
                         error.code,
                     ) from None
                 # 408 says that the work goes on: that is no failure, and the next request waits for it over there.
@@ -117,15 +117,12 @@ class Wire:
                 why: object = f"{error.code}: {said}" if said else error.code
                 patient = error.code == 408
             except (OSError, http.client.HTTPException) as error:
-                wait, why, patient = None, error, False
+                wait, why, patient = None, getattr(error, "reason", error), False
             tries += 0 if patient else 1
             if wait is None:
                 wait = min(LONGEST_PAUSE, self.pause * 2 ** min(tries - 1, 10)) * random.uniform(0.75, 1.25)
             if time.monotonic() + wait > until:
-                raise HostedError(
-                    f"{self.url} has not answered for {self.timeout:.0f} seconds ({why}). What was done there is kept: "
-                    "`clawback runs resume` continues it."
-                )
+                raise Unanswered(f"{self.url} has not answered for {self.timeout:.0f} seconds ({why}).")
             self.repeated += 0 if patient else 1
             self.sleep(wait)
 
@@ -155,6 +152,16 @@ class Wire:
                     raise HostedError(f"{self.url} sends a download to {url[:80]}.") from None
                 known.pop("x-api-key", None)  # a storage that nobody named must not get it
         raise HostedError(f"{self.url} redirects a download in circles.")
+
+
+def present(url: str, path: str, key: str = "") -> None:
+    """Before a run begins: raises ``HostedError`` where nothing answers. Within a run a server that is away is waited for much longer."""
+    try:
+        Wire(url, key, PRESENT, pause=0.3).get(path)
+    except Forgotten:
+        return  # it is there, and has no such route
+    except Unanswered as error:
+        raise Unanswered(f"{error} Nothing was begun. Is it running, and is the address right?") from None
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -189,9 +196,13 @@ def _words(error: urllib.error.HTTPError) -> str:
     return " ".join(str(said).split())[:300]
 
 
-def _remedy(status: int) -> str:
+def _remedy(status: int, keyed: bool) -> str:
     if status in (401, 403):
-        return "Put the key into an environment variable and its name into [hosted] key_env."
+        return (
+            "Put the key into an environment variable and its name into [hosted] key_env."
+            if keyed
+            else "It asks for a key, and none is sent here: start it without one, on this machine or behind a tunnel."
+        )
     if status == 402:
         return "The account over there has to be paid for."
-    return "Check [hosted] url and model."
+    return "Check the address, and the model's name there."

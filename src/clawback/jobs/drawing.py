@@ -137,11 +137,12 @@ def players(
 
 
 def drawer(home: Home, policy: Policy, wish: Wish, name: str) -> Drawer | None:
-    """The vLLM that the wish names; None: this process draws."""
+    """The vLLM that the wish names; None: this process draws. Raises ``HostedError`` where nothing answers there."""
     if not wish.draw:
         return None
-    from clawback.hosted.vllm import VllmConversations
+    from clawback.hosted.vllm import VllmConversations, present
 
+    present(wish.draw)
     return VllmConversations(policy, wish.draw, home.root / "vllm" / name, sampling=policy.sampling)
 
 

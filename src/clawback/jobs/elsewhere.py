@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from clawback.config import Config
-from clawback.errors import ConfigError, UsageError
+from clawback.errors import ConfigError, Interrupted, UsageError
 from clawback.paths import Home, secret
 from clawback.progress import OnProgress
 from clawback.records import Run, Sample
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 KEY = "hosted"
 """Name in a recipe's ``extra`` of the address that it is trained at."""
+CAPABILITIES = "/api/v1/get_server_capabilities"
+"""Of Tinker's API."""
+ACCOUNTS = "/v1/accounts?pageSize=2"
+"""Of Fireworks'."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -105,6 +109,14 @@ def where(home: Home, settings: Config) -> Where:
     )
 
 
+def present(home: Home, settings: Config) -> None:
+    """Before a run begins. Raises ``HostedError`` where nothing answers, or the key is refused; ``ConfigError`` as ``where``."""
+    from clawback.hosted import wire
+
+    place = where(home, settings)
+    wire.present(place.url, ACCOUNTS if place.shape else CAPABILITIES, place.key)
+
+
 def train(
     home: Home,
     settings: Config,
@@ -114,15 +126,19 @@ def train(
     out: Path,
     tell: OnProgress,
 ) -> TrainResult:
-    """The run, over there; its adapter comes back into ``out``. Raises ``TrainingError``."""
+    """The run, over there; its adapter comes back into ``out``. Raises ``TrainingError``; ``Interrupted`` where the settings have changed since it was
+    begun: what was paid for must not be lost for that."""
     from clawback import engine
     from clawback.hosted import training
 
     made = engine.recipe_from(run.recipe)
-    place = where(home, settings)
-    if made.extra[KEY] != place.url:
-        raise ConfigError(
-            f"Run {run.id} was begun at {made.extra[KEY]}, and [hosted] url is {place.url or 'empty'} now. Set it back to go on, or "
-            f"`clawback runs stop {run.id}` and begin anew."
+    if made.extra[KEY] != settings.hosted.url:
+        now = settings.hosted.url or "empty"
+        raise Interrupted(
+            f"Run {run.id} was begun at {made.extra[KEY]}, and [hosted] url is {now} now: set it back to go on."
         )
+    try:
+        place = where(home, settings)
+    except ConfigError as error:
+        raise Interrupted(str(error)) from error
     return training.train(policy, samples, made, where=place, seed=run.seed, out=out, on_progress=tell)

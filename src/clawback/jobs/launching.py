@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,8 @@ TAKEN = frozenset(
         "main_process_port",
         "fsdp_config",
         "mixed_precision",
+        "use_cpu",
+        "gpu_ids",
     ]
 )
 QUIET = frozenset(
@@ -63,13 +65,19 @@ QUIET = frozenset(
         "megatron_lm_config",
         "deepspeed_config",
         "mpirun_config",
+        "fp8_config",
+        "parallelism_config",
+        "fp16",
+        "commands",
+        "command_file",
+        "tpu_name",
+        "tpu_vm",
+        "tpu_zone",
     ]
 )
 """Of what launches and of other devices: nothing here depends on it while it is empty or off."""
 OFF: tuple[object, ...] = (None, False, "no", "NO", "", {}, [], 0)
-ALWAYS_FINE = frozenset(
-    ["compute_environment", "main_training_function", "rdzv_backend", "same_network", "use_cpu", "gpu_ids"]
-)
+ALWAYS_FINE = frozenset(["compute_environment", "main_training_function", "rdzv_backend", "same_network"])
 SHARDED_AS = {
     "fsdp_version": (("2",), "the base is sharded by FSDP2, whatever version is asked for"),
     "fsdp_reshard_after_forward": (("true", "full_shard"), "each layer is given up after use"),
@@ -119,6 +127,10 @@ def _answers(given: Mapping[str, Any]) -> Iterator[str]:
         yield "mixed_precision: bf16 is not taken over, because what trains is what answers. `clawback config set model.dtype bfloat16` is for both."
     elif precision != "no":
         yield f"mixed_precision: {precision[:20]} is not known here; the base is held as [model] dtype says (float32, bfloat16)."
+    if given.get("use_cpu") and (name := _accelerator()):
+        yield f"use_cpu: true is not taken over: a run uses the best device that there is, here {name}."
+    if str(given.get("gpu_ids") or "all") != "all":
+        yield "gpu_ids is not taken over: a run uses the first GPUs that it sees. CUDA_VISIBLE_DEVICES says which it sees."
     for key, value in given.items():
         if key in TAKEN or key in ALWAYS_FINE or (key in QUIET and value in OFF):
             continue
@@ -156,7 +168,7 @@ def launched(environment: Mapping[str, str] = os.environ, parent: list[str] | No
         raise UsageError(f"This command was started {world} times; start it once. {INSTEAD.format(world)}")
     if "ACCELERATE_MIXED_PRECISION" not in environment and "ACCELERATE_USE_CPU" not in environment:
         return ""
-    asked = _asked(_parent() if parent is None else parent)
+    asked = _asked(_parent() if parent is None else parent, environment)
     if asked > 1:
         return (
             f"`accelerate launch` was asked for {asked} processes and started one (on CPUs it needs MPI for more, and does not say so). "
@@ -196,14 +208,49 @@ def help_out(count: int) -> int:
     return parallel.workers_of_a_node(count)
 
 
-def _asked(command: list[str]) -> int:
-    """Processes that a launcher's command line asks for."""
+def _asked(command: list[str], environment: Mapping[str, str]) -> int:
+    """Processes that a launcher's command line asks for; else the file that it reads: one that is named, or accelerate's own."""
+    count = _option(command, "num_processes")
+    if count:
+        return int(count) if count.isdecimal() else 1
+    own = Path(
+        environment.get("HF_HOME") or Path(environment.get("HOME", "~"), ".cache/huggingface")
+    ).expanduser()
+    named = _option(command, "config_file")
+    files = (
+        [Path(named)]
+        if named
+        else [own / "accelerate" / f"default_config.{kind}" for kind in ("yaml", "json")]
+    )
+    return next((_processes(file) for file in files if file.is_file()), 1)
+
+
+def _option(command: list[str], wanted: str) -> str:
+    """A launcher's own option, before the program that it launches has some of its own."""
     for place, word in enumerate(command):
         name, equals, value = word.partition("=")
-        if name in ("--num_processes", "--num-processes"):
-            value = value if equals else (command[place + 1] if place + 1 < len(command) else "")
-            return int(value) if value.isdecimal() else 1
+        if name.replace("-", "_").strip("_") == wanted and name.startswith("--"):
+            return value if equals else (command[place + 1] if place + 1 < len(command) else "")
+    return ""
+
+
+def _processes(file: Path) -> int:
+    """What accelerate's file asks for; 1 where it cannot be read: the launcher had its say about that."""
+    import yaml
+
+    with suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
+        given: Any = yaml.safe_load(file.read_text("utf-8"))
+        found = given.get("num_processes", 1) if isinstance(given, dict) else 1
+        return found if isinstance(found, int) else 1
     return 1
+
+
+def _accelerator() -> str:
+    """The device that a run would take, where it is no CPU."""
+    from clawback.engine import devices
+
+    found = devices.choose(None).type
+    return "" if found == "cpu" else found
 
 
 def _parent() -> list[str]:

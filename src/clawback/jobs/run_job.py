@@ -61,6 +61,8 @@ class RunJob:
             self.keep_steps(run)
             why = str(error) if isinstance(error, Interrupted) else ""
             self.db.update_run(run.id, status="stopped", error=why)
+            if why:  # what failed does not know of what it is a part
+                error.args = (f"{why} What was done is kept: `{self.again.format(id=run.id)}` continues it.",)
             raise
         except ClawbackError as error:
             self.fail(run, str(error))

@@ -70,9 +70,9 @@ def train_once(
 
     home.create()
     if draw:
-        from clawback.hosted import vllm_sampler
+        from clawback.hosted import vllm
 
-        vllm_sampler.present(draw)
+        vllm.present(draw)
     try:
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
@@ -177,7 +177,7 @@ class _Job(RunJob):
     ) -> tuple[Run, Policy]:
         """Enter a new run with everything that goes into it. The policy comes along, loaded once. ``fold``: the live prompt into the adapter."""
         from clawback import engine
-        from clawback.engine import budget
+        from clawback.engine import budget, machines
 
         training, model = self.settings.training, self.settings.model
         seed = training.seed if seed is None else seed
@@ -197,9 +197,10 @@ class _Job(RunJob):
         name = algorithm or training.algorithm
         checks.algorithm(name)
         away = bool(self.settings.hosted.url)
+        several = processes * machines.nodes() > 1
         if made.get("full"):
             checks.whole(
-                self.home, elsewhere=away or processes > 1 or shard or self.ray is not None or bool(self.draw)
+                self.home, elsewhere=away or several or shard or self.ray is not None or bool(self.draw)
             )
         if not train and len(said) < self.db.count_feedback():
             raise TrainingError(
@@ -220,7 +221,7 @@ class _Job(RunJob):
             raise UsageError(
                 f"--ray and --draw have others draw fresh answers, and {name} draws none: leave them out."
             )
-        if self.draw and (away or processes > 1 or shard):
+        if self.draw and (away or several or shard):
             raise UsageError("--draw is for a run of one process on this machine: leave out the other.")
         self.tell({"phase": "load"})
         policy = (elsewhere.policy if away else inputs.policy)(
@@ -229,6 +230,7 @@ class _Job(RunJob):
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
         if away:
             recipe = elsewhere.recipe(self.home, self.settings, recipe)
+            elsewhere.present(self.home, self.settings)
         if fold:
             recipe = replace(recipe, extra={**recipe.extra, "system": live.prompt})
         if processes > 1 and not away:

@@ -153,7 +153,10 @@ class Everyone:
                 server.train = lambda: self.waiting.ask(name)
                 running = server.running()
                 await running.__aenter__()
-                theirs = self.opened[name] = Opened(server, app.around(server), running)
+                made = app.around(server)
+                made.open = False  # that this machine asks is no proof of who asks
+                theirs = self.opened[name] = Opened(server, made, running)
+            theirs.app.token, theirs.app.hook_token = self.people.secrets(name)
             self.opened.move_to_end(name)
             theirs.busy += 1
             idle = [who for who, one in self.opened.items() if not one.busy]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +133,24 @@ def test_a_process_that_dies_is_named_and_the_run_goes_on_afterwards(tmp_path: P
 def test_what_cannot_be_shared_out_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="processes"):
         run(tmp_path, 2, "ppo")
+
+
+def test_two_machines_are_two_processes_wherever_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the variables of PyTorch's launchers, with one process on each: the bits of two processes of one machine."""
+    want, _ = run(tmp_path / "one", 2)
+    for name, value in (
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", str(parallel._free_port())),
+        ("NNODES", "2"),
+    ):
+        monkeypatch.setenv(name, value)
+    code = "import sys; from clawback.jobs.launching import help_out; sys.exit(help_out(1))"
+    with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "NODE_RANK": "1"}) as other:
+        try:
+            got, _ = run(tmp_path / "two", 1)
+            assert other.wait(60) == 0
+        finally:
+            other.kill()
+    assert all(torch.equal(got[name], want[name]) for name in want)

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import tarfile
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.hosted import protobuf
-from clawback.hosted.stand_in.around import API, Failing, Faults, Keyed, signature
+from clawback.hosted.stand_in.around import API, Failing, Faults, Keyed
+from clawback.hosted.stand_in.downloads import Downloads
 from clawback.hosted.stand_in.learner import CLIPPED, LOSSES
 from clawback.hosted.stand_in.requests import (
     Json,
@@ -39,8 +38,6 @@ MOST_DATA = 4096
 MOST_SAMPLES = 1024
 KINDS = {"save_weights": "weights", "save_weights_for_sampler": "sampler_weights", "save_weights_external": "external_weights"}  # fmt: skip
 
-FILES = ("adapter_model.safetensors", "adapter_config.json")
-
 
 def make(service: Service, key: str, faults: Faults | None = None) -> Any:
     """The ASGI app. ``key``: what ``X-API-Key`` has to be, with or without Tinker's ``tml-`` before it."""
@@ -48,7 +45,7 @@ def make(service: Service, key: str, faults: Faults | None = None) -> Any:
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
-    routes = Routes(service, key)
+    routes, files = Routes(service), Downloads(service, key)
 
     def route(path: str, handler: Callable[[Request], Awaitable[Response]], method: str = "POST") -> Route:
         async def handled(request: Request) -> Response:
@@ -81,10 +78,10 @@ def make(service: Service, key: str, faults: Faults | None = None) -> Any:
             route(f"{API}/create_sampling_session", routes.sampling_session),
             route(f"{API}/asample", routes.sample),
             route(f"{API}/retrieve_future", routes.retrieve),
-            route(f"{one}/external_weights_urls", routes.urls, "GET"),
-            route(f"{one}/archive", routes.archive, "GET"),
-            route(f"{one}/download", routes.download, "GET"),
-            route(f"{one}/files/{{name}}", routes.file, "GET"),
+            route(f"{one}/external_weights_urls", files.urls, "GET"),
+            route(f"{one}/archive", files.archive, "GET"),
+            route(f"{one}/download", files.download, "GET"),
+            route(f"{one}/files/{{name}}", files.file, "GET"),
             route("/stand_in/bill", routes.bill, "GET"),
         ]
     )
@@ -95,8 +92,8 @@ def make(service: Service, key: str, faults: Faults | None = None) -> Any:
 class Routes:
     """One method a route."""
 
-    def __init__(self, service: Service, key: str) -> None:
-        self.service, self.key = service, key
+    def __init__(self, service: Service) -> None:
+        self.service = service
 
     # ---------------------------------------------------------------------------------------------- service
 
@@ -283,50 +280,6 @@ class Routes:
             return Made({"type": "load_weights", "path": body["path"], "model_id": model})
 
         return promised(service.once(f"load {model}", work, {"model_id": model}))
-
-    def _adapter(self, request: Request, kinds: tuple[str, ...]) -> Path:
-        run, checkpoint = request.path_params["run"], request.path_params["checkpoint"]
-        for kind in kinds:
-            try:
-                return self.service.checkpoint(f"tinker://{run}/{kind}/{checkpoint}")
-            except Refused as error:
-                if error.status != 404 or kind == kinds[-1]:
-                    raise
-        raise AssertionError("the last kind returns or raises")
-
-    async def urls(self, request: Request) -> Response:
-        self._adapter(request, ("external_weights",))
-        urls = {name: self._signed(request, f"files/{name}") for name in FILES}
-        return answer({"urls": urls, "expires": "2100-01-01T00:00:00Z"})
-
-    async def archive(self, request: Request) -> Response:
-        from starlette.responses import RedirectResponse
-
-        self._adapter(request, ("sampler_weights",))
-        return RedirectResponse(self._signed(request, "download"), 302)
-
-    def _signed(self, request: Request, beside: str) -> str:
-        """The address of something beside a request's, which is given out without the key."""
-        url = request.url.replace(path=request.url.path.rsplit("/", 1)[0] + "/" + beside, query="")
-        return f"{url}?signature={signature(self.key, url.path)}"
-
-    async def download(self, request: Request) -> Response:
-        from starlette.responses import Response as Answer
-
-        folder = self._adapter(request, ("sampler_weights",))
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-            for name in FILES:
-                archive.add(folder / name, name)
-        return Answer(packed.getvalue(), media_type="application/octet-stream")
-
-    async def file(self, request: Request) -> Response:
-        from starlette.responses import FileResponse
-
-        folder, name = self._adapter(request, ("external_weights",)), request.path_params["name"]
-        if name not in FILES:
-            raise Refused(404, "No such file")
-        return FileResponse(folder / name)
 
     # ---------------------------------------------------------------------------------------------- sampling
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.hosted import protobuf
 from clawback.hosted.stand_in import app
 from clawback.hosted.stand_in.around import Failing, Faults, Keyed, signature
+from clawback.hosted.stand_in.downloads import FILES
 from clawback.hosted.stand_in.requests import Json, answer, json_body
 from clawback.hosted.stand_in.service import NAME, Made, Refused, Service
 from clawback.hosted.types import SamplingParams, Spent
@@ -195,8 +196,11 @@ class Routes:
         state = "JOB_STATE_RUNNING" if self.cloud.job(name) > LOOKS else "JOB_STATE_CREATING"
         return {"name": f"accounts/{ACCOUNT}/{JOBS}/{name}", "state": state}
 
-    async def list_jobs(self, _: Request) -> Json:
-        return {JOBS: [self._job(name) for name in self.cloud.jobs]}
+    async def list_jobs(self, request: Request) -> Json:
+        asked, listed = request.query_params, [self._job(name) for name in self.cloud.jobs]
+        start, most = int(asked.get("pageToken", 0)), min(int(asked.get("pageSize", 50)), 200)
+        rest = {"nextPageToken": str(start + most)} if len(listed) > start + most else {}
+        return {JOBS: listed[start : start + most], **rest}
 
     async def look_at_job(self, request: Request) -> Json:
         name = request.path_params["job"]
@@ -306,7 +310,7 @@ class Routes:
         name = request.path_params["name"]
         self._model(name)
         base = str(request.base_url).rstrip("/")
-        paths = {file: f"/files/{name}/{file}" for file in app.FILES}
+        paths = {file: f"/files/{name}/{file}" for file in FILES}
         signed = {
             file: f"{base}{path}?signature={signature(self.cloud.key, path)}" for file, path in paths.items()
         }
@@ -316,7 +320,7 @@ class Routes:
         from starlette.responses import FileResponse
 
         name = request.path_params["file"]
-        if name not in app.FILES or request.path_params["name"] not in self.cloud.models:
+        if name not in FILES or request.path_params["name"] not in self.cloud.models:
             return answer({}, 404)
         return FileResponse(self._model(request.path_params["name"]) / name)
 

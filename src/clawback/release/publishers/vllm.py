@@ -1,10 +1,13 @@
 """Publishes to vLLM by loading a LoRA into a running server (``--enable-lora``, ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=True``).
 
-The server reads the adapter's folder itself, so it has to run where the folder is.
+The server reads the adapter's folder itself, so it has to run where the folder is. vLLM keys its prefix cache by
+name, so that a name which is given a second adapter may go on with what the first one had read: each version has a
+name of its own (``clawback-v3``), and older ones are unloaded once the new one has answered.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,20 +22,19 @@ class Vllm:
         self.target, self.url = target, target.url.rstrip("/").removesuffix("/v1")
 
     def plan(self, publication: Publication) -> Sequence[str]:
-        name = self.target.model
         return [
             f"ask {self.url}/v1/models, and go on only if its base is {self._base(publication)}",
-            f"unload the adapter {name!r}, if one is loaded",
-            f"load {publication.adapter} as {name!r}",
+            f"load {publication.adapter} as {self._name(publication)!r}",
             "ask a prompt on which version and base differ",
+            f"unload other versions of {self.target.model!r}",
         ]
 
     def publish(self, publication: Publication) -> None:
         models = self._models()
         self._check(models, self._base(publication))
-        name, timeout = self.target.model, self.target.timeout
-        if any(model.get("id") == name and model.get("parent") for model in models):
-            call(f"{self.url}/v1/unload_lora_adapter", {"lora_name": name}, timeout=timeout)
+        name, timeout = self._name(publication), self.target.timeout
+        if name in self._adapters(models):
+            return  # a version does not change
         try:
             body = {"lora_name": name, "lora_path": str(publication.adapter.resolve())}
             call(f"{self.url}/v1/load_lora_adapter", body, timeout=timeout)
@@ -45,8 +47,20 @@ class Vllm:
             raise
 
     def verify(self, publication: Publication) -> str:
-        said = ask(self.url, self.target.model, publication.probe, self.target.timeout)
-        return publication.probe.judge(said, f"vLLM's {self.target.model!r}")
+        name, timeout = self._name(publication), self.target.timeout
+        said = ask(self.url, name, publication.probe, timeout)
+        proof = publication.probe.judge(said, f"vLLM's {name!r}")
+        mine = re.compile(re.escape(self.target.model) + r"(-v\d+)?")
+        for other in self._adapters(self._models()):
+            if other != name and mine.fullmatch(other):
+                call(f"{self.url}/v1/unload_lora_adapter", {"lora_name": other}, timeout=timeout)
+        return proof
+
+    def _name(self, publication: Publication) -> str:
+        return f"{self.target.model}-v{publication.version}"
+
+    def _adapters(self, models: Sequence[dict[str, Any]]) -> list[str]:
+        return [str(model.get("id")) for model in models if model.get("parent")]
 
     def _base(self, publication: Publication) -> str:
         return self.target.base or publication.base

@@ -29,7 +29,7 @@ function askForToken() {
   document.getElementById("view").replaceChildren(
     el("form", { class: "card write", onsubmit: enter },
       el("h1", {}, "Who is there?"),
-      el("p", {}, "The token is the content of the file named token in your Clawback home. ", el("code", {}, "clawback serve"), " prints an address that holds it."),
+      el("p", {}, "The token is the content of the file named token in your Clawback home. ", el("code", {}, "clawback serve"), " prints an address that holds it. On a server of several people it is the one that you were given."),
       el("label", { for: "token" }, "Token"), el("div", { class: "row" }, field, el("button", { class: "primary" }, "Enter"))));
   field.focus();
 }

@@ -29,8 +29,10 @@ export async function api(path, body) {
   throw new Refused(typeof data.error === "string" ? data.error : `The server answered ${answer.status}.`, answer.status);
 }
 
-const waiting = () => JSON.parse(sessionStorage.getItem(WAITING) ?? "[]");
-const keep = (taps) => sessionStorage.setItem(WAITING, JSON.stringify(taps));
+// Under the token that they were given with: whoever enters another one rates turns of their own.
+const place = () => `${WAITING}:${token.get()}`;
+const waiting = () => JSON.parse(sessionStorage.getItem(place()) ?? "[]");
+const keep = (taps) => sessionStorage.setItem(place(), JSON.stringify(taps));
 
 /** Say something about a turn (or prefer one). A tap that the server cannot take now is kept and sent again; its id makes it count once. */
 export async function tap(path, body) {

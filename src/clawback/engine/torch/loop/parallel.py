@@ -28,6 +28,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from clawback.engine.machines import node, nodes, number
 from clawback.engine.torch.loop import sharding
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.models.vision import Pixels
@@ -119,28 +120,23 @@ class Group:
     def dead(self) -> str:
         """Which of the workers has ended, in words; "" for none."""
         ended = [i for i, one in enumerate(self.workers, start=1) if one.poll() is not None]
-        return (
-            f"Process {ended[0] + 1} of {self.world} has ended. `clawback runs resume` continues it"
-            if ended
-            else ""
-        )
+        return f"Process {ended[0] + 1} of {self.world} has ended" if ended else ""
 
 
 @contextmanager
 def processes(policy: Policy, recipe: Recipe, count: int, shard: bool = False) -> Iterator[Group | None]:
-    """The workers of a run, ended with it. None where one process is enough. ``shard``: the base is in parts from here on, and the policy of no use
-    afterwards but to be saved. Raises ``Interrupted``, ``UsageError``."""
-    if count * (nodes() if shard else 1) <= 1:
+    """The workers of a run, ended with it. None where one process is enough. ``count``: on each machine. ``shard``: the base is in parts from here on,
+    and the policy of no use afterwards but to be saved. Raises ``Interrupted``, ``UsageError``."""
+    if count * nodes() <= 1:
         yield None
         return
-    node = _number("NODE_RANK", 0)
-    if not 1 <= count <= MOST or node != 0:
+    if not 1 <= count <= MOST or node() != 0:
         raise UsageError(
             f"--processes is 1 to {MOST}, and the run is begun on the machine whose NODE_RANK is 0."
         )
     world = count * nodes()
     address = os.environ.get("MASTER_ADDR", "127.0.0.1")
-    port = _number("MASTER_PORT", 0) or _free_port()
+    port = number("MASTER_PORT", 0) or _free_port()
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // count))
     workers = [_start(rank, world, count, address, port, torch.get_num_threads()) for rank in range(1, count)]
@@ -172,22 +168,13 @@ def processes(policy: Policy, recipe: Recipe, count: int, shard: bool = False) -
         torch.set_num_threads(threads)
 
 
-def nodes() -> int:
-    """Machines that the environment speaks of. Raises ``UsageError``."""
-    return _number("NNODES", 1)
-
-
 def workers_of_a_node(count: int) -> int:
     """All processes of a machine that is not the first, until the run is over. Raises ``UsageError``."""
-    machines, node = nodes(), _number("NODE_RANK", 0)
-    address, port = os.environ.get("MASTER_ADDR", ""), _number("MASTER_PORT", 0)
-    if not address or not port or not 0 < node < machines:
-        raise UsageError(
-            "Set MASTER_ADDR, MASTER_PORT, NNODES and NODE_RANK (1 to NNODES - 1) as on the other machines."
-        )
+    machines, place = nodes(), node()
+    address, port = os.environ["MASTER_ADDR"], number("MASTER_PORT", 0)
     threads = max(1, torch.get_num_threads() // count)
     started = [
-        _start(node * count + i, machines * count, count, address, port, threads) for i in range(count)
+        _start(place * count + i, machines * count, count, address, port, threads) for i in range(count)
     ]
     try:
         return max(one.wait() for one in started)
@@ -378,12 +365,3 @@ def _free_port() -> int:
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
         return int(asked.getsockname()[1])
-
-
-def _number(name: str, otherwise: int) -> int:
-    text = os.environ.get(name, "")
-    if not text:
-        return otherwise
-    if not text.isdecimal():
-        raise UsageError(f"{name} is {text!r}; it has to be a whole number.")
-    return int(text)

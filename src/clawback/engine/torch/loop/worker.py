@@ -97,7 +97,9 @@ def made(name: str, settings: dict[str, Any]) -> Any:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        code = main()
     except ClawbackError as error:
         print(f"clawback: {error}", file=sys.stderr)
-        sys.exit(1)
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)  # gloo's threads may outlive the interpreter's end, which then aborts
