@@ -217,7 +217,7 @@ def test_the_program_takes_itself_out_without_clawback(
     code, said = run(odd, "--remove", b"")
     assert (code, said.count("taken out of")) == (0, 4)
     assert settings.read_bytes() == b'{\n "model": "opus"}'
-    assert json.loads(changed.read_text()) == {"hooks": {}, "model": "sonnet"}
+    assert json.loads(changed.read_text()) == {"model": "sonnet"}
     assert toml.read_bytes() == b"# mine\n"
     assert not (settings.parent / "commands" / "rl.md").exists()
     assert not list((odd.root / "installed").iterdir())
