@@ -96,7 +96,8 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
     click.echo(f"Clawback answers on http://{shown}:{number}  (Ctrl-C ends it)")
     # Not into a journal or a file that others may read.
     hidden = not people and not sys.stdout.isatty()
-    click.echo(f"The page:            http://{shown}:{number}/#token={'…' if hidden else token}")
+    # On a line of its own it fits 80 columns, so that it is copied whole.
+    click.echo(f"The page:\nhttp://{shown}:{number}/#token={'…' if hidden else token}")
     if hidden:
         click.echo(f"The token is in:     {here.root / 'token'}")
     base = config.load(here.config).model.base
