@@ -223,10 +223,10 @@ def rate_by_key(store: Store, turn: Turn) -> bool:
     click.echo(NAMES[key])
     try:
         if give(store, turn, key):
-            from clawback.cli.rate import start_training_if_due
+            from clawback.cli.rate import start_training_if_due, training_prepared
 
             if start_training_if_due(store):
-                click.echo("Enough ratings have come together: training started in the background.")
+                click.echo(training_prepared())
     except UsageError as error:
         click.echo(str(error))
     return key not in ("q", "")

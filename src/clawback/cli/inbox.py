@@ -122,7 +122,7 @@ def _compare(found: Inbox, limit: int) -> None:
     """One pair after the other; what is skipped is not shown again."""
     from clawback import feedback
     from clawback.cli.chat import known_key
-    from clawback.cli.rate import start_training_if_due
+    from clawback.cli.rate import start_training_if_due, training_prepared
 
     shown: set[tuple[int, int]] = set()
     with open_store() as store:
@@ -144,5 +144,5 @@ def _compare(found: Inbox, limit: int) -> None:
                 feedback.prefer(store, better.id, worse.id, source="chat")
                 click.echo(f"Noted: {better.id} is better than {worse.id}.")
                 if start_training_if_due(store):
-                    click.echo("Enough ratings have come together: training started in the background.")
+                    click.echo(training_prepared())
     click.echo("That was all." if shown else "No prompt has two answers that nobody rated.")

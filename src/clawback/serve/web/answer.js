@@ -104,7 +104,7 @@ export function rater(turn, { after = () => {} } = {}) {
     said = body.kind === "undo" ? null : body.kind === "rate" ? body.value : body.kind;
     mark();
     more.replaceChildren();
-    if (saved) say(saved.training_started ? "Enough ratings have come together: training has started." : body.kind === "undo" ? "Taken back." : `Saved: ${body.kind === "rate" ? `${body.value} of 10` : body.kind}.`);
+    if (saved) say(saved.training_started ? "Enough ratings have come together: a training run is being prepared." : body.kind === "undo" ? "Taken back." : `Saved: ${body.kind === "rate" ? `${body.value} of 10` : body.kind}.`);
     after(body.kind);
   });
   const writing = (label, value, kind, withChanges) => {
