@@ -69,6 +69,12 @@ def test_installing_twice_is_installing_once(home: Home, file: Path) -> None:
     assert len(stop) == 2
 
 
+def test_the_status_line_is_drawn_anew_every_second(home: Home, file: Path) -> None:
+    """Claude Code's shortest interval: after a rating nothing else makes it draw the line."""
+    agent.install(home, file)
+    assert json.loads(file.read_bytes())["statusLine"]["refreshInterval"] == 1
+
+
 def test_what_was_changed_since_stays(home: Home, file: Path) -> None:
     file.write_text('{"model": "opus"}')
     agent.install(home, file)
