@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from clawback.errors import ConfigError
 from clawback.files import replace
+
+ANOTHER_HOME = "Name another with CLAWBACK_HOME."
 
 
 class Home(NamedTuple):
@@ -73,7 +76,14 @@ class Home(NamedTuple):
 
     def create(self) -> None:
         """Make the folder, readable by its owner alone."""
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise ConfigError(f"The home {self.root} is a file, not a folder. {ANOTHER_HOME}") from None
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ConfigError(
+                f"The home {self.root} cannot be made: {error.strerror}. {ANOTHER_HOME}"
+            ) from error
 
 
 def home() -> Home:
