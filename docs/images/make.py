@@ -139,7 +139,11 @@ class Camera:
 
 
 def talking(browser: Any, home: Any, url: str) -> None:
-    for width, scheme, name in ((1200, "light", "page"), (400, "dark", "page-phone")):
+    for width, scheme, name in (
+        (1200, "dark", "page-dark"),
+        (400, "dark", "page-phone"),
+        (1200, "light", "page"),  # last: its chat is one more answer to rate
+    ):
         camera = Camera(browser, url, home, width, scheme)
         for _ in range(2 * len(ASKED)):  # to an answer that has code in it
             if camera.page.locator(".answer .code").count():

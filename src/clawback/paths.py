@@ -1,7 +1,5 @@
 """Where a user's files are. Everything lives under ``$CLAWBACK_HOME`` (default ``~/.clawback``)."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +13,8 @@ ANOTHER_HOME = "Name another with CLAWBACK_HOME."
 class Home(NamedTuple):
     """The folder that holds all of a user's state, and the names inside it.
 
-    A named tuple: `dataclasses` brings `inspect` along, which costs every hook 5 ms.
+    A named tuple: `dataclasses` brings `inspect` along, which costs every hook 5 ms. Its annotations are no texts (no ``from __future__
+    import annotations`` here), which it would compile one by one.
     """
 
     root: Path

@@ -63,16 +63,15 @@ export function stepsOf(steps) {
     el("ol", {}, steps.map((s) => el("li", {}, s.response ? markdown(s.response) : null, s.calls.map(call)))));
 }
 
-/** What was said before, loaded when it is unfolded. The last message is the prompt, which is shown anyway. */
-export function conversationOf(id, path = "turns") {
+/** What was said before, loaded when it is unfolded; null where nothing was. The last message is the prompt, which is shown anyway. */
+export function conversationOf({ id, before: length }, path = "turns") {
+  if (!length) return null;
   const inside = el("div", { class: "messages" });
   const fold = el("details", { class: "fold", ontoggle: attempt(async () => {
     if (!fold.open || inside.childElementCount) return;
     const turn = await api(`${path}/${id}`);
     const before = turn.messages.slice(0, -1);
-    inside.replaceChildren(...(before.length
-      ? before.map((m) => message(m.role, m.content, (m.tool_calls ?? []).map((c) => c.function ?? c)))
-      : [el("p", { class: "quiet" }, "Nothing: this is how the conversation began.")]));
+    inside.replaceChildren(...before.map((m) => message(m.role, m.content, (m.tool_calls ?? []).map((c) => c.function ?? c))));
   }) }, el("summary", {}, "The conversation before"), inside);
   return fold;
 }
