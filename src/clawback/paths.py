@@ -1,18 +1,20 @@
 """Where a user's files are. Everything lives under ``$CLAWBACK_HOME`` (default ``~/.clawback``)."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import NamedTuple
 
+from clawback.errors import ConfigError
 from clawback.files import replace
+
+ANOTHER_HOME = "Name another with CLAWBACK_HOME."
 
 
 class Home(NamedTuple):
     """The folder that holds all of a user's state, and the names inside it.
 
-    A named tuple: `dataclasses` brings `inspect` along, which costs every hook 5 ms.
+    A named tuple: `dataclasses` brings `inspect` along, which costs every hook 5 ms. Its annotations are no texts (no ``from __future__
+    import annotations`` here), which it would compile one by one.
     """
 
     root: Path
@@ -73,7 +75,14 @@ class Home(NamedTuple):
 
     def create(self) -> None:
         """Make the folder, readable by its owner alone."""
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise ConfigError(f"The home {self.root} is a file, not a folder. {ANOTHER_HOME}") from None
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ConfigError(
+                f"The home {self.root} cannot be made: {error.strerror}. {ANOTHER_HOME}"
+            ) from error
 
 
 def home() -> Home:

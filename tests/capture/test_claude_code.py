@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from clawback.capture import script
 from clawback.capture.adapter import State
 from clawback.capture.claude_code import ClaudeCode
+from clawback.capture.codex import Codex
 from clawback.errors import ConfigError
 from clawback.paths import Home
 
@@ -67,6 +69,12 @@ def test_installing_twice_is_installing_once(home: Home, file: Path) -> None:
     assert len(stop) == 2
 
 
+def test_the_status_line_is_drawn_anew_every_second(home: Home, file: Path) -> None:
+    """Claude Code's shortest interval: after a rating nothing else makes it draw the line."""
+    agent.install(home, file)
+    assert json.loads(file.read_bytes())["statusLine"]["refreshInterval"] == 1
+
+
 def test_what_was_changed_since_stays(home: Home, file: Path) -> None:
     file.write_text('{"model": "opus"}')
     agent.install(home, file)
@@ -76,6 +84,69 @@ def test_what_was_changed_since_stays(home: Home, file: Path) -> None:
     file.write_text(json.dumps(now))
     agent.uninstall(home, file)
     assert json.loads(file.read_text()) == {"model": "sonnet", "hooks": {"Stop": [OTHERS]}}
+
+
+def by_the_agent(home: Home, file: Path) -> None:
+    agent.uninstall(home, file)
+
+
+def by_the_program(home: Home, file: Path) -> None:
+    """Where Clawback itself is gone."""
+    subprocess.run([sys.executable, home.root / script.REMOVE, home.root], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("remove", [by_the_agent, by_the_program])
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,
+        b"{}",
+        b'{"model":"opus"}',
+        b'{"hooks":{}}',
+        b'{\r\n    "hooks": {"Stop": [], "Other": {}},\r\n    "a": {}\r\n}',
+        json.dumps({"hooks": {"Stop": [OTHERS]}}, indent=1).encode(),
+    ],
+)
+def test_settings_that_the_agent_has_written_anew_are_as_they_were(
+    home: Home, file: Path, before: bytes | None, remove: Any
+) -> None:
+    """Nobody has changed what they say, though the bytes are others: agents write their settings in a form of their own."""
+    if before is not None:
+        file.write_bytes(before)
+    agent.install(home, file)
+    file.write_text(json.dumps(json.loads(file.read_bytes()), indent=4, sort_keys=True))
+    remove(home, file)
+    assert (file.read_bytes() if file.exists() else None) == before
+    assert not (file.parent / "commands").exists()
+
+
+@pytest.mark.parametrize("remove", [by_the_agent, by_the_program])
+@pytest.mark.parametrize("before", [{}, {"model": "opus"}, {"hooks": {}}, {"hooks": {"Stop": []}, "a": []}])
+def test_nothing_empty_stays_that_was_not_there(
+    home: Home, file: Path, before: dict[str, Any], remove: Any
+) -> None:
+    file.write_text(json.dumps(before, indent=4))
+    agent.install(home, file)
+    file.write_text(json.dumps(json.loads(file.read_bytes()) | {"theme": "dark"}, indent=4))
+    remove(home, file)
+    assert file.read_text() == json.dumps(before | {"theme": "dark"}, indent=4)
+
+
+@pytest.mark.parametrize("remove", [by_the_agent, by_the_program])
+def test_a_folder_that_was_not_there_is_gone_again(home: Home, tmp_path: Path, remove: Any) -> None:
+    file = tmp_path / "new" / "deeper" / "settings.json"
+    agent.install(home, file)
+    remove(home, file)
+    assert not (tmp_path / "new").exists()
+
+
+def test_codexs_folder_too_goes_with_the_last_file_in_it(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    assert len(Codex().install(home)) == 2
+    Codex().uninstall(home)
+    assert not (tmp_path / "codex").exists()
 
 
 @pytest.mark.parametrize("broken", [b"{", b"[]", b'{"hooks": []}', b'{"hooks": {"Stop": 1}}', b"\xff\xfe"])

@@ -15,6 +15,7 @@ from clawback import config, store
 from clawback.capture import adapter, hook, ingest
 from clawback.capture.events import Answer, Event, Prompt, Reaction, SideAnswer
 from clawback.errors import UsageError
+from clawback.feedback import due
 from clawback.paths import Home
 
 MUTATIONS = int(os.environ.get("CLAWBACK_MUTATIONS", "300"))
@@ -248,6 +249,22 @@ def test_in_a_shared_conversation_the_last_answer_is_the_last_one_to_that_person
     assert "You have had no answer here yet" in refused
 
 
+def test_no_training_is_said_to_begin_when_none_may(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    import subprocess
+    import time
+
+    started: list[Any] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *given, **_: started.append(given))
+    config.save(home.config, {"training": {"threshold": 1}})
+    with store.connect(home.database) as db:
+        db.set(due.FAILED, {"at": time.time(), "why": "no room"})
+    ingest.take(home, "codex", Prompt("s", "q", "p"))
+    ingest.take(home, "codex", Answer("s", "a", "p"))
+    assert ingest.take(home, "codex", Prompt("s", "rl: good", "r")) == "Clawback: Noted: good (turn 1)."
+    assert "no room" in str(ingest.take(home, "codex", Prompt("s", "rl: status", "r2")))
+    assert started == []
+
+
 def test_a_second_start_of_training_is_not_said(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     import subprocess
 
@@ -259,7 +276,7 @@ def test_a_second_start_of_training_is_not_said(home: Home, monkeypatch: pytest.
         ingest.take(home, "codex", Prompt("s", f"q{number}", f"p{number}"))
         ingest.take(home, "codex", Answer("s", f"a{number}", f"p{number}"))
         said.append(ingest.take(home, "codex", Prompt("s", "rl: good", f"r{number}")) or "")
-    assert ["Training starts" in one for one in said] == [True, False, False]
+    assert ["being prepared" in one for one in said] == [True, False, False]
     assert len(started) == 1
 
 

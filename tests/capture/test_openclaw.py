@@ -76,6 +76,19 @@ def test_what_openclaw_reads_after_it(home: Home, file: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "before",
+    [{}, {"gateway": {"port": 1}}, {"plugins": {}}, {"plugins": {"load": {"paths": []}, "allow": ["x"]}}],
+)
+def test_nothing_empty_stays_that_was_not_there(home: Home, file: Path, before: dict[str, Any]) -> None:
+    for others in ({}, {"theirs": 1}):
+        written(file, json.dumps(before, indent=4).encode())
+        agent.install(home, file)
+        file.write_text(json.dumps(json.loads(file.read_bytes()) | others, indent=4))
+        agent.uninstall(home, file)
+        assert file.read_text() == json.dumps(before | others, indent=4)
+
+
 def test_what_was_changed_since_stays(home: Home, file: Path) -> None:
     written(file, b'{"gateway": {"port": 1}}')
     agent.install(home, file)

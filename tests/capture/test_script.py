@@ -17,7 +17,7 @@ import pytest
 from clawback import store
 from clawback.capture import script
 from clawback.paths import Home, secret
-from clawback.records import Version
+from clawback.records import Feedback, Turn, Version
 
 
 def run(
@@ -79,6 +79,38 @@ def test_without_a_server(odd: Home) -> None:
     code, said = run(odd, "claude-code", prompt("/rl good", "q"))
     assert (code, json.loads(said)["decision"]) == (0, "block")
     assert run(odd, "status-line", b"{}") == (0, "clawback v0 · 1/32 ratings")
+
+
+def test_the_status_line_is_right_after_each_change_and_starts_no_python_without_one(odd: Home) -> None:
+    """Agents ask for it every second, so an answer is kept until the database or the settings change."""
+    starts, wrapper = odd.root / "starts", odd.root / "python"
+    wrapper.write_text(f'#!/bin/sh\necho >> "{starts.name}"\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    file = script.path(odd)
+    file.write_text(file.read_text().replace(f"python={sys.executable}", 'python="$home/python"', 1))
+
+    def shown() -> str:
+        done = subprocess.run([file, "status-line"], input=b"{}", capture_output=True, cwd=odd.root)
+        return done.stdout.decode()
+
+    def started() -> int:
+        return starts.read_text().count("\n")
+
+    for number in range(1, 4):
+        with store.connect(odd.database) as db:
+            turn = db.add_turn(Turn("s", ({"role": "user", "content": str(number)},), "a"))
+            db.add_feedback(Feedback(turn.id, "rating", 1.0))
+        assert shown() == f"clawback v0 · {number}/32 ratings"
+    before = started()
+    assert [shown() for _ in range(3)] == ["clawback v0 · 3/32 ratings"] * 3
+    assert started() <= before + 1, "one more where the change was too near to tell"
+    odd.config.write_text("[training]\nbackground = false\nthreshold = 64\n")
+    assert shown() == "clawback v0 · 3/64 ratings"
+    with store.connect(odd.database) as db:  # somebody reads and writes all the time
+        assert shown() == "clawback v0 · 3/64 ratings"
+        db.add_feedback(Feedback(turn.id, "rating", -1.0))
+        db.add_feedback(Feedback(db.add_turn(Turn("s", (), "b")).id, "rating", 1.0))
+        assert shown() == "clawback v0 · 4/64 ratings"
 
 
 def test_without_bash_too(odd: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +249,7 @@ def test_the_program_takes_itself_out_without_clawback(
     code, said = run(odd, "--remove", b"")
     assert (code, said.count("taken out of")) == (0, 4)
     assert settings.read_bytes() == b'{\n "model": "opus"}'
-    assert json.loads(changed.read_text()) == {"hooks": {}, "model": "sonnet"}
+    assert json.loads(changed.read_text()) == {"model": "sonnet"}
     assert toml.read_bytes() == b"# mine\n"
     assert not (settings.parent / "commands" / "rl.md").exists()
     assert not list((odd.root / "installed").iterdir())
@@ -348,5 +380,5 @@ def test_an_event_loads_nothing_that_it_has_no_use_for(odd: Home, kind: str, mor
     done = subprocess.run(words, input=json.dumps(event).encode(), capture_output=True, timeout=60)
     loaded = {line.rsplit("|", 1)[1].strip() for line in done.stderr.decode().splitlines() if "|" in line}
     assert "clawback.store.prompts" in loaded, "the measurement itself"
-    for name in ("site", "hashlib", "_hashlib", "tomllib", *more):
+    for name in ("site", "hashlib", "_hashlib", "tomllib", "datetime", *more):
         assert name not in loaded

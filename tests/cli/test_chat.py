@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from clawback import store
-from clawback.cli.chat import read_prompts
+from clawback.cli.chat import folded, read_prompts
 from clawback.errors import UsageError
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
@@ -209,3 +209,14 @@ def test_a_chat_needs_a_terminal(run: Run) -> None:
     code, _, err = run("chat")
     assert code == 2
     assert "clawback ask" in err
+
+
+def test_no_word_is_cut_by_the_terminals_edge() -> None:
+    for text, shown in (
+        ("word " * 9, ["word word word word", "word word word word", "word "]),
+        ("one\n\n    two", ["one", "", "    two"]),
+        ("    indented " + "x" * 30, ["    indented", "x" * 30]),
+        ("日本 " * 5, ["日本 日本 日本 日本", "日本 "]),
+    ):
+        assert folded(text, 20).split("\n") == shown
+        assert folded(text, 200) == text

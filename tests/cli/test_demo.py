@@ -94,7 +94,8 @@ def test_a_home_in_use_is_refused(run: Run, tmp_path: Path) -> None:
 def test_a_person_rates_by_key_and_stops_when_they_like(terminal: Callable[..., Any], tmp_path: Path) -> None:
     kept, output = tmp_path / "kept", tmp_path / "out.json"
     person = terminal("demo", "--interactive", *QUICK, "--home", str(kept), "--json", output=output)
-    for key in "gb\rgbgbq":
+    for number, key in enumerate("gb\rgbgbq", 1):
+        person.until(f"[{number}/32] ")
         person.until("[q] enough ")
         person.presses(key)
     assert person.ends_with() == 0

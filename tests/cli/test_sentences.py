@@ -20,7 +20,8 @@ from .conftest import Run
 WRONG = [
     ("statuz", 2, "did you mean `clawback status`?"),
     ("help", 2, "`clawback --help` lists the commands"),
-    ("forget 3", 2, "Got unexpected extra argument (3)"),
+    ("forget 3", 2, "`3` is one word too many. `clawback forget --help` shows how it is called."),
+    ("good bad better", 2, "`bad better` are words too many."),
     ("runs sohw 4", 2, "did you mean `clawback runs show`?"),
     ("good --tunr 3", 2, "did you mean `clawback good --turn`?"),
     ("good --turn 99", 2, "There is no turn 99"),
@@ -47,6 +48,10 @@ WRONG = [
     ("completion nosh", 2, "SHELL is one of bash, zsh, fish, not `nosh`."),
     ("reward score nofile", 2, "There is no file nofile"),
     ("backup /no/such/x.db", 1, "could not be written: the folder /no/such is not there."),
+    ("export .", 2, ". is a folder: name a file."),
+    ("export . --format argilla", 2, ". is a folder: name a file."),
+    ("report --output .", 2, ". is a folder: name a file."),
+    ("backup .", 2, ". is a folder: name a file."),
     ("export /no/such/x.jsonl", 1, "The folder /no/such is not there."),
     ("import /no/such/x.jsonl", 2, "There is no file /no/such/x.jsonl"),
     ("report --output /no/such/x.html", 1, "The folder /no/such is not there."),
@@ -55,6 +60,10 @@ WRONG = [
     ("config list gat", 2, "There is no section `gat` of the settings; did you mean `gate`?"),
     ("turns --limit 0", 2, "--limit is a whole number from 1 to 10000, not `0`."),
 ]
+HOMES = {
+    "/etc/hostname": "The home /etc/hostname is a file, not a folder. Name another with CLAWBACK_HOME.",
+    "/proc/nope": "The home /proc/nope cannot be made: No such file or directory. Name another with CLAWBACK_HOME.",
+}
 TAKES_NO_JSON = ("serve", "completion", "statuz", "help")
 
 
@@ -226,3 +235,10 @@ def test_output_fits_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     ):
         _, out, _ = run(*command.split())
         assert max(map(len, out.splitlines())) <= 80, (command, out)
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_a_home_that_can_be_none_is_named(run: Run, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    monkeypatch.setenv("CLAWBACK_HOME", home)
+    code, out, err = run("status")
+    assert (code, out, err) == (2, "", f"clawback: {HOMES[home]}\n")

@@ -54,7 +54,9 @@ def test_another_model_gets_everyday_questions_that_are_rated_or_held_out_never_
     assert len(set(held)) == 16
     assert not set(rated) & set(held)
     assert [p.text for p in demo.world.rated(48, 48, 3)] == rated, "the next round asks the same again"
-    assert config.load(demo.home.config).model.base == "smollm2"
+    chosen = config.load(demo.home.config)
+    assert (chosen.model.base, chosen.training.seed, chosen.training.background) == ("smollm2", 3, False)
+    assert (chosen.generation.max_tokens, chosen.training.budget) == (128, "3h")
     with pytest.raises(UsageError, match="There are: at most 50 words; a list"):
         Demo(Home(tmp_path / "other"), "metric units", base="smollm2")
 

@@ -13,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import config, store
+from clawback.cli import main
 from clawback.errors import ConfigError
-from clawback.jobs import background, health, worker
+from clawback.feedback import command, due
+from clawback.feedback.due import Failure
+from clawback.jobs import background, health, remote_commands, worker
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
 
@@ -36,34 +39,36 @@ def playing(popen: Callable[..., object]) -> SimpleNamespace:
     ],
 )
 def test_quiet_hours_may_go_over_midnight(hours: str, moment: time, inside: bool) -> None:
-    assert background.within(hours, moment) is inside
+    assert due.within(hours, moment) is inside
 
 
 @given(st.times(), st.times(), st.times())
 def test_each_moment_is_in_a_window_or_in_the_rest_of_the_day(start: time, end: time, moment: time) -> None:
     if start != end:
         window, rest = f"{start.isoformat()}-{end.isoformat()}", f"{end.isoformat()}-{start.isoformat()}"
-        assert background.within(window, moment) != background.within(rest, moment)
+        assert due.within(window, moment) != due.within(rest, moment)
 
 
 @pytest.mark.parametrize("wrong", ["night", "25:00-26:00", "22:00", "a-b-c"])
 def test_hours_that_are_none_are_named(wrong: str) -> None:
     with pytest.raises(ConfigError, match="quiet_hours"):
-        background.within(wrong, time(1))
+        due.within(wrong, time(1))
 
 
 def test_what_keeps_a_run_from_starting_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime(2026, 1, 1, 23, 0)
     quiet = config.Config(schedule=config.Schedule(quiet_hours="22:00-07:00"))
-    assert "quiet hours" in background.not_now(quiet, None, now)
-    assert background.not_now(quiet, None, datetime(2026, 1, 1, 12, 0)) == ""
-    assert "failed less than 15 minutes ago" in background.not_now(config.Config(), now.timestamp() - 60, now)
-    assert background.not_now(config.Config(), now.timestamp() - 16 * 60, now) == ""
+    assert "quiet hours" in due.not_now(quiet, None, now)
+    assert due.not_now(quiet, None, datetime(2026, 1, 1, 12, 0)) == ""
+    assert "failed less than 15 minutes ago" in due.not_now(
+        config.Config(), Failure(now.timestamp() - 60, ""), now
+    )
+    assert due.not_now(config.Config(), Failure(now.timestamp() - 16 * 60, ""), now) == ""
     idle = config.Config(schedule=config.Schedule(only_when_idle=True))
-    monkeypatch.setattr(background, "load_per_core", lambda: 0.9)
-    assert "busy" in background.not_now(idle, None, now)
-    monkeypatch.setattr(background, "load_per_core", lambda: 0.1)
-    assert background.not_now(idle, None, now) == ""
+    monkeypatch.setattr(due, "load_per_core", lambda: 0.9)
+    assert "busy" in due.not_now(idle, None, now)
+    monkeypatch.setattr(due, "load_per_core", lambda: 0.1)
+    assert due.not_now(idle, None, now) == ""
 
 
 def test_a_run_is_due_at_the_threshold_and_one_at_a_time(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +122,11 @@ def test_a_process_that_fails_before_there_is_a_run_is_not_started_again_at_once
     assert "/nowhere/model" in capsys.readouterr().out
     assert background.maybe_train(home) is False, "it has just failed"
     with store.connect(home.database) as db:
-        failed = db.get(background.FAILED)
+        assert "The last training run failed" in command.status(db)
+        assert "/nowhere/model" in command.status(db)
+        failed = db.get(due.FAILED)
         assert "/nowhere/model" in failed["why"]
-        db.set(background.FAILED, failed | {"at": failed["at"] - 16 * 60})
+        db.set(due.FAILED, failed | {"at": failed["at"] - 16 * 60})
     assert any("/nowhere/model" in finding["what"] for finding in health.check(home) if not finding["ok"])
     assert background.maybe_train(home) is True, "a quarter of an hour later it is tried again"
     assert len(started) == 2
@@ -146,3 +153,26 @@ def test_a_run_in_the_background_gets_the_key_of_its_trainer_and_no_other(
     given.clear()
     background.start(home)
     assert not any(name.endswith("_API_KEY") for name in given)
+
+
+def test_a_run_that_the_budget_refuses_is_not_said_to_start(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether a run fits is known only to the process that measures it: what it found is in the next answer to `status`."""
+    config.save(home.config, {"capture": {"admin": ["train"]}, "training": {"budget": "1s"}})
+    with store.connect(home.database) as db:
+        for number in range(8):
+            asked = ({"role": "user", "content": f"Tell me about {number}."},)
+            turn = db.add_turn(Turn("s", asked, "It is a number. " * 20))
+            db.add_feedback(Feedback(turn.id, "rating", 1.0 if number % 2 else -1.0))
+    monkeypatch.setattr(background, "subprocess", playing(lambda *_, **__: "a process"))
+    monkeypatch.setattr(worker.os, "nice", lambda _: 0)
+    said = str(remote_commands.order(home, "claude-code", "/rl train"))
+    assert ("starts" in said, "being prepared" in said) == (False, True)
+    assert worker.main([str(home.root)]) == 1
+    capsys.readouterr()
+    with store.connect(home.database) as db:
+        assert "1 s" in command.status(db)
+        assert db.runs() == []
+    assert main(["status"]) == 0
+    assert "Failed" in capsys.readouterr().out

@@ -13,7 +13,7 @@ import pytest
 
 from clawback import config, feedback, store
 from clawback.cli import main
-from clawback.cli.chat import KEYS
+from clawback.cli.chat import KEYS, UNKNOWN
 from clawback.cli.inbox import SIDES, _compare, steps_line
 from clawback.jobs import inbox
 from clawback.paths import Home
@@ -187,7 +187,8 @@ def keys(home: Home, shown: str, *typed: bytes, options: tuple[str, ...] = ()) -
 
 def test_one_key_a_turn(home: Home) -> None:
     numbers = fill(home, *[f"{LONG} {i}" for i in range(4)])
-    keys(home, KEYS, b"g", b"s", b"0", b"q")
+    shown = keys(home, KEYS, b"g", b"s", b"\n", b"gg", b"0", b"q")
+    assert shown.count(UNKNOWN) == 2, "a slip skips nothing"
     with store.connect(home.database) as db:
         given = {f.turn_id: f.value for f in db.feedback()}
     assert given == {numbers[3]: 1.0, numbers[1]: 1.0}
@@ -197,7 +198,7 @@ def test_one_key_a_pair(home: Home) -> None:
     ask = ({"role": "user", "content": "Tell me about otters."},)
     with store.connect(home.database) as db:
         first, second = (db.add_turn(Turn("s", ask, said)).id for said in (TERSE, LONG))
-    keys(home, SIDES, b"2", options=("--pairs",))
+    keys(home, SIDES, b"g", b"2", options=("--pairs",))
     with store.connect(home.database) as db:
         [given] = db.feedback()
     assert (given.kind, given.turn_id, given.other_turn_id) == ("preference", second, first)

@@ -164,6 +164,18 @@ def test_rating_by_keys_alone_and_the_counts_are_right_at_once(page: Any, home: 
     assert page.evaluate("() => document.activeElement.textContent") == "Rate"
 
 
+def test_a_conversation_is_offered_where_there_is_one(page: Any) -> None:
+    offered = {}
+    for number in range(1, 6):
+        page.wait_for_selector(f"text={number} of 5")
+        asked = page.inner_text(".prompt")
+        offered[asked] = page.locator("summary:has-text('The conversation before')").count()
+        page.keyboard.press("c")
+        page.keyboard.press("ArrowRight")
+    assert offered["How do I sort?"] == 1
+    assert sum(offered.values()) == 1, offered
+
+
 def test_steps_are_no_answers_but_are_shown_with_the_one_they_led_to(page: Any) -> None:
     page.wait_for_selector("text=1 of 5")
     while "Why does the test fail?" not in page.inner_text(".prompt"):

@@ -4,7 +4,7 @@ A new agent is one file with such a class, registered under the entry point ``cl
 docs/agents.md shows a complete example.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: named tuples would compile each of theirs, in every hook (capture/events.py).
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

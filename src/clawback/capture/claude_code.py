@@ -25,8 +25,8 @@ off: tell the person to run `clawback doctor`, and do nothing else.
 """
 NOTICE, REMINDER = "<task-notification>", "<system-reminder>"
 """How prompts begin that the agent writes to itself: about work in the background that the person asked for, and about anything else."""
-REFRESH = 10
-"""Seconds after which the status line is drawn anew: after a rating there is no answer that would do it."""
+REFRESH = 1
+"""Seconds after which the status line is drawn anew, the fewest that there can be: after a rating there is no answer that would do it."""
 
 
 class ClaudeCode(HookedAgent):

@@ -61,7 +61,7 @@ class Codex(HookedAgent):
 
     def uninstall(self, home: Home, settings: Path | None = None) -> list[Path]:
         path = self.settings(settings).parent / "config.toml"
-        changed = super().uninstall(home, settings)
+        changed = []
         if path.exists():
             if settings_file.put_back(home, self.name, path):
                 changed.append(path)
@@ -72,7 +72,7 @@ class Codex(HookedAgent):
                     replace(path, rest)
                     changed.append(path)
         settings_file.forget(home, self.name, path)
-        return changed
+        return super().uninstall(home, settings) + changed  # the folder goes with its last file
 
     def trouble(self, home: Home, path: Path) -> str:  # noqa: ARG002
         config = path.parent / "config.toml"

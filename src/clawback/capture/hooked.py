@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ from clawback.capture.adapter import State
 from clawback.capture.events import Answer, Event
 from clawback.capture.take_out import is_ours, without_hooks
 from clawback.errors import ConfigError
-from clawback.files import replace
 from clawback.paths import Home
 
 INVITATION = "Clawback: was that good? {usage}"
@@ -88,7 +86,7 @@ class HookedAgent(ABC):
         found = [self.settings(settings)] if settings else self.known(home) or [self.settings(None)]
         for path in found:
             changed += [p for p, content in self.pages(path).items() if settings_file.remove_file(p, content)]
-            if path.exists() and self._take_out(home, path):
+            if path.exists() and settings_file.take_out(home, self.name, path, self._without_ours):
                 changed.append(path)
             settings_file.forget(home, self.name, path)
         return changed
@@ -137,18 +135,6 @@ class HookedAgent(ABC):
         if not isinstance(hooks, dict) or not all(isinstance(hooks.get(e, []), list) for e in self.events):
             raise ConfigError(f"{path} does not look like {self.title}'s settings, so it was left alone.")
         return settings
-
-    def _take_out(self, home: Home, path: Path) -> bool:
-        """Put the settings back as they were, or, changed since, without our entries."""
-        if settings_file.put_back(home, self.name, path):
-            return True
-        now = path.read_bytes()
-        settings = self._parse(path, now)
-        rest = self._without_ours(json.loads(json.dumps(settings)))
-        if rest == settings:
-            return False
-        replace(path, settings_file.json_text(rest, now))
-        return True
 
     def _without_ours(self, settings: dict[str, Any]) -> dict[str, Any]:
         self.without_more(without_hooks(settings))

@@ -351,11 +351,14 @@ def fingerprint(said: str) -> str:
 
 
 def train_if_due(here: Home, store: Store) -> str:
-    """Start a run if there are enough fresh ratings and none has been started, and say so; else ""."""
-    from clawback.feedback import training_due
-    from clawback.feedback.rating_balance import claim_start
+    """Start a run if there are enough fresh ratings, it may start now and none has been started, and say so; else ""."""
+    from clawback.feedback.due import PREPARED, claim_start, last_failure, not_now, training_due
 
-    if not training_due(store, here) or not claim_start(store):
+    if not training_due(store, here):
+        return ""
+    from clawback import config
+
+    if not_now(config.load(here.config), last_failure(store)) or not claim_start(store):
         return ""
     # The module that starts processes is in a higher layer: it is called as the command that a person would type.
     import os
@@ -370,4 +373,4 @@ def train_if_due(here: Home, store: Store) -> str:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    return "Training starts in the background."
+    return PREPARED.format(status="status")

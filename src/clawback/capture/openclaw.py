@@ -16,8 +16,8 @@ from clawback.capture import settings_file
 from clawback.capture.adapter import State, text
 from clawback.capture.events import Answer, Event, Prompt, Reaction, Shown
 from clawback.capture.ingest import Unusable
+from clawback.capture.take_out import without_plugin
 from clawback.errors import ConfigError
-from clawback.files import replace
 from clawback.paths import Home, secret
 
 ID = "clawback"
@@ -73,7 +73,7 @@ class OpenClaw:
     def uninstall(self, home: Home, settings: Path | None = None) -> list[Path]:
         changed = []
         for path in [self._settings(settings)] if settings else settings_file.known(home, self.name):
-            if settings_file.put_back(home, self.name, path) or (path.exists() and _take_out(path)):
+            if path.exists() and settings_file.take_out(home, self.name, path, without_plugin):
                 changed.append(path)
             settings_file.forget(home, self.name, path)
         return changed
@@ -163,24 +163,3 @@ def _table(held: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: {key} is no table, so it was left alone.")
     return found
-
-
-def _take_out(path: Path) -> bool:
-    """Only what is ours, out of a file that somebody has changed since."""
-    now = path.read_bytes()
-    held = settings_file.read_json(path, now)
-    plugins = held.get("plugins")
-    if not isinstance(plugins, dict):
-        return False
-    if isinstance(plugins.get("entries"), dict):
-        plugins["entries"].pop(ID, None)
-    load = plugins.get("load")
-    if isinstance(load, dict) and isinstance(load.get("paths"), list):
-        load["paths"] = [p for p in load["paths"] if not _is_ours(p)]
-    if isinstance(plugins.get("allow"), list):
-        plugins["allow"] = [name for name in plugins["allow"] if name != ID]
-    after = settings_file.json_text(held, now)
-    if after == now:
-        return False
-    replace(path, after)
-    return True

@@ -7,9 +7,12 @@ file since, it is restored as it was; otherwise the caller must take out only wh
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from clawback.capture.take_out import json_text as json_text
+from clawback.capture.take_out import restored
 from clawback.errors import ConfigError
 from clawback.files import replace
 from clawback.paths import Home
@@ -28,15 +31,6 @@ def read_json(path: Path, data: bytes | None) -> dict[str, Any]:
     return settings
 
 
-def json_text(settings: dict[str, Any], before: bytes | None) -> bytes:
-    """JSON in the indentation that the file had."""
-    lines = (before or b"").splitlines()
-    second = next((line for line in lines[1:] if line.strip()), b"  ")
-    indent: int | str = "\t" if second.startswith(b"\t") else (len(second) - len(second.lstrip(b" "))) or 2
-    end = "\n" if not before or before.endswith(b"\n") else ""
-    return (json.dumps(settings, indent=indent, ensure_ascii=False) + end).encode()
-
-
 def change(home: Home, agent: str, path: Path, after: bytes) -> bool:
     """Write the file, keeping what it held before the *first* change, for as long as only we change it. False: it is so already."""
     before = path.read_bytes() if path.exists() else None
@@ -47,28 +41,59 @@ def change(home: Home, agent: str, path: Path, after: bytes) -> bool:
         original = record["before"]
     else:
         original = None if before is None else before.hex()
+    made = record["folders"] if record and "folders" in record else _missing_folders(path)
     file = _record(home, agent, path)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    data = {"settings": str(path), "before": original, "after": _sha(after)}
+    data = {"settings": str(path), "before": original, "after": _sha(after), "folders": made}
     replace(file, json.dumps(data).encode(), mode=0o600)
     replace(path, after)
     return True
 
 
 def put_back(home: Home, agent: str, path: Path) -> bool:
-    """Restore the file as it was before us, and remove folders that we made. False: somebody has changed it since."""
+    """Restore the file as it was before us. False: somebody has changed it since."""
     record = _read_record(home, agent, path)
     if record is None or not path.exists() or record["after"] != _sha(path.read_bytes()):
         return False
-    if record["before"] is None:
-        path.unlink()
-    else:
-        replace(path, bytes.fromhex(record["before"]))
+    _leave(path, _before(record))
+    return True
+
+
+def take_out(home: Home, agent: str, path: Path, remove: Callable[[dict[str, Any]], Any]) -> bool:
+    """Take out of JSON settings what ``remove`` takes out of an object that it is given. False: there is nothing of ours in it.
+
+    A file that says the same as before us, whoever has written it since, holds the same bytes afterwards.
+    """
+    if put_back(home, agent, path):
+        return True
+    now = path.read_bytes()
+    read_json(path, now)
+    record = _read_record(home, agent, path)
+    rest = restored(now, _before(record) if record else b"{}", remove)
+    if rest == now:
+        return False
+    _leave(path, rest)
     return True
 
 
 def forget(home: Home, agent: str, path: Path) -> None:
+    """Remove what was kept, and the folders that were made for the file and hold nothing else."""
+    record = _read_record(home, agent, path) or {}
+    for folder in record.get("folders", []):
+        if Path(folder).is_dir() and not any(Path(folder).iterdir()):
+            Path(folder).rmdir()
     _record(home, agent, path).unlink(missing_ok=True)
+
+
+def _before(record: dict[str, Any]) -> bytes | None:
+    return None if record["before"] is None else bytes.fromhex(record["before"])
+
+
+def _leave(path: Path, content: bytes | None) -> None:
+    if content is None:
+        path.unlink()
+    else:
+        replace(path, content)
 
 
 def known(home: Home, agent: str) -> list[Path]:
@@ -93,6 +118,11 @@ def remove_file(path: Path, content: bytes) -> bool:
     if not any(path.parent.iterdir()):
         path.parent.rmdir()
     return True
+
+
+def _missing_folders(path: Path) -> list[str]:
+    """The folders that the file needs and that are not there, innermost first."""
+    return [str(folder) for folder in path.parents if not folder.exists()]
 
 
 def _record(home: Home, agent: str, path: Path) -> Path:

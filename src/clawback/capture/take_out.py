@@ -6,6 +6,7 @@ it imports nothing of ours.
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def is_ours(entry: Any) -> bool:
 
 
 def without_hooks(settings: dict[str, Any]) -> dict[str, Any]:
-    """The same settings without our hooks, and without the groups and events that contained only them."""
+    """The same settings without our hooks, and without the groups that contained only them."""
     hooks = settings.get("hooks", {})
     for event in list(hooks) if isinstance(hooks, dict) else []:
         if not isinstance(hooks[event], list):
@@ -33,14 +34,11 @@ def without_hooks(settings: dict[str, Any]) -> dict[str, Any]:
                 if not inner:
                     continue
             groups.append(group)
-        if groups or not hooks[event]:
-            hooks[event] = groups
-        else:
-            del hooks[event]
+        hooks[event] = groups
     return settings
 
 
-def _without_plugin(settings: dict[str, Any]) -> dict[str, Any]:
+def without_plugin(settings: dict[str, Any]) -> dict[str, Any]:
     """OpenClaw's settings without our plugin."""
     plugins = settings.get("plugins")
     if isinstance(plugins, dict):
@@ -56,16 +54,53 @@ def _without_plugin(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _rest(path: Path, now: bytes) -> bytes:
-    """What the file holds without us."""
+def json_text(settings: dict[str, Any], before: bytes | None) -> bytes:
+    """JSON in the indentation that the file had."""
+    lines = (before or b"").splitlines()
+    second = next((line for line in lines[1:] if line.strip()), b"  ")
+    indent: int | str = "\t" if second.startswith(b"\t") else (len(second) - len(second.lstrip(b" "))) or 2
+    end = "\n" if not before or before.endswith(b"\n") else ""
+    return (json.dumps(settings, indent=indent, ensure_ascii=False) + end).encode()
+
+
+def restored(now: bytes, before: bytes | None, remove: Callable[[dict[str, Any]], Any]) -> bytes | None:
+    """Settings without what ``remove`` takes out of them. If nobody else has changed what they say: as they were, byte for byte.
+
+    Args:
+        before: what the file held before us; None if there was none, and None is then what to leave.
+        remove: takes our part out of the object that it is given.
+    """
+    settings, rest = json.loads(now), json.loads(now)
+    original = json.loads(before) if before and before.strip() else {}
+    remove(rest)
+    if rest == settings:
+        return now
+    _drop_emptied(rest, settings, original)
+    return before if rest == original else json_text(rest, now)
+
+
+def _drop_emptied(rest: dict[str, Any], now: dict[str, Any], before: Any) -> None:
+    """Remove lists and tables that held nothing but our part, if they were not there before us."""
+    known = before if isinstance(before, dict) else {}
+    for key in [key for key in rest if rest[key] != now[key]]:
+        if isinstance(rest[key], dict):
+            _drop_emptied(rest[key], now[key], known.get(key))
+        if rest[key] in ([], {}) and key not in known:
+            del rest[key]
+
+
+def _without_us(settings: dict[str, Any]) -> None:
+    if is_ours(settings.get("statusLine")):
+        del settings["statusLine"]
+    without_plugin(without_hooks(settings))
+
+
+def _rest(path: Path, now: bytes, before: bytes | None) -> bytes | None:
+    """What the file holds without us; None: it was not there."""
     if path.suffix == ".toml":
         lines = now.splitlines(keepends=True)
         return b"".join(x for x in lines if not (x.startswith(b"notify") and MARKS[0].encode() in x))
-    settings = json.loads(now)
-    if is_ours(settings.get("statusLine")):
-        del settings["statusLine"]
-    rest = _without_plugin(without_hooks(settings))
-    return (json.dumps(rest, indent=2, ensure_ascii=False) + "\n").encode()
+    return restored(now, before, _without_us)
 
 
 def main(home: Path) -> int:
@@ -77,17 +112,24 @@ def main(home: Path) -> int:
         try:
             kept = json.loads(record.read_bytes())
             path, before = Path(kept["settings"]), kept["before"]
-            now = path.read_bytes() if path.exists() else None
-            if now is not None and hashlib.sha256(now).hexdigest() == kept["after"]:
-                if before is None:
+            before = None if before is None else bytes.fromhex(before)
+            if path.exists():
+                now = path.read_bytes()
+                rest = (
+                    before if hashlib.sha256(now).hexdigest() == kept["after"] else _rest(path, now, before)
+                )
+                if rest is None:
                     path.unlink()
                 else:
-                    path.write_bytes(bytes.fromhex(before))
-            elif now is not None:
-                path.write_bytes(_rest(path, now))
+                    path.write_bytes(rest)
             page = path.parent / "commands" / "rl.md"
             if page.exists() and PAGE in page.read_bytes():
                 page.unlink()
+                if not any(page.parent.iterdir()):
+                    page.parent.rmdir()
+            for folder in map(Path, kept.get("folders", [])):
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
             record.unlink()
             print(f"taken out of {path}")
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -38,7 +39,11 @@ BATCH = 64
 KEYS = "[g]ood [b]ad [1-9,0] score [e]dit [enter] skip [q]uit"
 DIGITS = tuple("1234567890")
 """A tuple: `in` asks for the whole key, so that neither no key nor a pasted word counts as one."""
-NAMES = {"g": "good", "b": "bad", "e": "edit", "q": "quit", "": "quit"}
+NAMES = {
+    "g": "good", "b": "bad", "e": "edit", "q": "quit", "": "quit", "\r": "skipped", "\n": "skipped",
+    **{digit: digit for digit in DIGITS},
+}  # fmt: skip
+UNKNOWN = "no such key"
 WORD_SECONDS, LONGEST_SECONDS = 0.03, 2.0
 """How an answer is shown word by word: the pause between two, and the most that all of them take."""
 
@@ -145,14 +150,32 @@ def name_of(version: Version) -> str:
 
 def say(text: str) -> None:
     """Word by word, at a pace to read along with; at once where nobody watches. Stored already: it can be cut short."""
-    words = re.findall(r"\s*\S+\s*", text)
-    pause = min(WORD_SECONDS, LONGEST_SECONDS / max(1, len(words))) if sys.stdout.isatty() else 0.0
+    watched = sys.stdout.isatty()
+    words = re.findall(r"\s*\S+\s*", folded(text, shutil.get_terminal_size().columns) if watched else text)
+    pause = min(WORD_SECONDS, LONGEST_SECONDS / max(1, len(words))) if watched else 0.0
     click.echo()
     for word in words:
         click.echo(word, nl=False)
         sys.stdout.flush()
         time.sleep(pause)
     click.echo("\n")
+
+
+def folded(text: str, columns: int) -> str:
+    """Lines that are too long broken between words; all others as they are."""
+    from rich.cells import cell_len, chop_cells
+
+    lines = []
+    for line in text.split("\n"):
+        while cell_len(line) > columns:
+            fits = len(chop_cells(line, columns)[0])
+            place = line.rfind(" ", 0, fits + 1)
+            if not line[: max(place, 0)].strip():
+                break  # one word
+            lines.append(line[:place])
+            line = line[place + 1 :]
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def prompt_line() -> str:
@@ -187,16 +210,23 @@ def one_key(question: str, err: bool = False) -> str:
     return "" if key == "\x04" else key
 
 
+def known_key(question: str, known: Collection[str]) -> str:
+    """Ask until one of the keys is pressed: a slip must not skip the answer that the person wants to rate."""
+    while (key := one_key(f"{question} ")) not in known:
+        click.echo(UNKNOWN)
+    return key
+
+
 def rate_by_key(store: Store, turn: Turn) -> bool:
     """One key says what the answer was worth; False when the person wants to leave."""
-    key = one_key(f"{KEYS} ")
-    click.echo(NAMES.get(key, key if key in DIGITS else "skipped"))
+    key = known_key(KEYS, NAMES)
+    click.echo(NAMES[key])
     try:
         if give(store, turn, key):
-            from clawback.cli.rate import start_training_if_due
+            from clawback.cli.rate import start_training_if_due, training_prepared
 
             if start_training_if_due(store):
-                click.echo("Enough ratings have come together: training started in the background.")
+                click.echo(training_prepared())
     except UsageError as error:
         click.echo(str(error))
     return key not in ("q", "")

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,10 +104,15 @@ def demo(
             noise=0.0 if interactive else 0.1,
             algorithm=algorithm,
         )
+        from clawback.demo.loop import RATINGS
+
         # What is said to the person who rates must not end up in the JSON.
         console = Console(stderr=as_json, quiet=as_json and not interactive)
         data = play(
-            here, rounds or (2 if base == EMBEDDED else 1), console, rate=by_key if interactive else None
+            here,
+            rounds or (2 if base == EMBEDDED else 1),
+            console,
+            rate=by_key(RATINGS) if interactive else None,
         )
     if as_json:
         emit(data, "", True)
@@ -244,17 +250,22 @@ def summary(here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds:
     }
 
 
-def by_key(prompt: Prompt, answer: str) -> int | None:
-    """A real person: g or b, enter for no opinion, q for enough."""
+def by_key(total: int) -> Rate:
+    """A real person, asked ``total`` times a round: g or b, enter for no opinion, q for enough."""
     from clawback.cli.chat import one_key
 
-    click.echo(f"\n> {prompt.text}\n{answer}", err=True)
-    question = "[g]ood [b]ad [enter] skip [q] enough "
-    while (key := one_key(question, err=True)) not in MEANINGS:
-        question = ""
-    word, value = MEANINGS[key]
-    click.echo(word, err=True)
-    return value
+    asked = count()
+
+    def rate(prompt: Prompt, answer: str) -> int | None:
+        click.echo(f"\n[{next(asked) % total + 1}/{total}] {prompt.text}\n{answer}", err=True)
+        question = "[g]ood [b]ad [enter] skip [q] enough "
+        while (key := one_key(question, err=True)) not in MEANINGS:
+            question = ""
+        word, value = MEANINGS[key]
+        click.echo(word, err=True)
+        return value
+
+    return rate
 
 
 MEANINGS: dict[str, tuple[str, int | None]] = {

@@ -130,7 +130,7 @@ def _locked(path: Path, to: tuple[str, ...], phrase: bool, write: Callable[[Path
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="Unrated turns too.")
 @click.option("--session", default="", metavar="NAME", help="All turns of one conversation.")
 @click.option("--person", default="", metavar="NAME", help="What one rater said (`clawback raters`).")
@@ -191,7 +191,7 @@ def export(
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @locking
 @json_option
 def backup(path: Path, to: tuple[str, ...], phrase: bool, as_json: bool) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clawback.records import Turn
 
 SIDES = "[1] or [2] is better, [enter] skip, [q]uit"
+CHOICES = ("1", "2", "\r", "\n", "q", "")
 
 
 @click.command()
@@ -120,8 +121,8 @@ def _rate(found: Inbox, limit: int) -> None:
 def _compare(found: Inbox, limit: int) -> None:
     """One pair after the other; what is skipped is not shown again."""
     from clawback import feedback
-    from clawback.cli.chat import one_key
-    from clawback.cli.rate import start_training_if_due
+    from clawback.cli.chat import known_key
+    from clawback.cli.rate import start_training_if_due, training_prepared
 
     shown: set[tuple[int, int]] = set()
     with open_store() as store:
@@ -135,7 +136,7 @@ def _compare(found: Inbox, limit: int) -> None:
             click.echo(
                 f"\n[{place}/{limit}] {first.prompt}\n\n[1] {first.response}\n\n[2] {second.response}\n"
             )
-            key = one_key(f"{SIDES} ")
+            key = known_key(SIDES, CHOICES)
             if key in ("q", ""):
                 return
             if key in ("1", "2"):
@@ -143,5 +144,5 @@ def _compare(found: Inbox, limit: int) -> None:
                 feedback.prefer(store, better.id, worse.id, source="chat")
                 click.echo(f"Noted: {better.id} is better than {worse.id}.")
                 if start_training_if_due(store):
-                    click.echo("Enough ratings have come together: training started in the background.")
+                    click.echo(training_prepared())
     click.echo("That was all." if shown else "No prompt has two answers that nobody rated.")

@@ -32,13 +32,14 @@ def status(as_json: bool) -> None:
     """
     from clawback import feedback
     from clawback.capture import adapter
+    from clawback.feedback.due import last_failure
 
     here = current_home()
     settings = config.load(here.config)
     with open_store() as store:
         live, run, balance = store.live(), store.active_run(), feedback.balance(store)
         fresh, undecided = store.count_fresh(), store.waiting()
-        turns, early = store.count_turns(), store.early()
+        turns, early, failed = store.count_turns(), store.early(), last_failure(store)
     lost = [one for one in early if one.lost]
     data: dict[str, Any] = {
         "home": str(here.root),
@@ -51,6 +52,7 @@ def status(as_json: bool) -> None:
         "threshold": settings.training.threshold,
         "undecided": {"version": undecided[0], "at": undecided[1]} if undecided else None,
         "run": asdict(run) if run else None,
+        "failed": failed._asdict() if failed else None,
         "warning": balance.warning,
         "waiting": len(early) - len(lost),
         "lost": [one._asdict() for one in lost],
@@ -73,6 +75,8 @@ def status(as_json: bool) -> None:
         stopped = "" if alive(run.pid) else " (interrupted; `clawback runs resume` continues it)"
         stopped = stopped or (", stops after this step" if run.stop_at else "")
         lines.append(f"Training  {describe(run.progress)}{stopped}")
+    elif failed:
+        lines.append(f"Failed    {when(failed.at)}: {failed.why}")
     lines += [balance.warning] if balance.warning else []
     if settings.model.base == config.EMBEDDED:
         lines.append(f"Note      {config.DEMONSTRATION}")

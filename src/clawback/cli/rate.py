@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import F, current_home, emit, json_option, open_store, shorten, width
+from clawback.cli.common import F, current_home, emit, fold, json_option, open_store, shorten, width
 from clawback.errors import NotFound
 
 if TYPE_CHECKING:
@@ -68,14 +68,20 @@ def done(store: Store, given: Feedback, sentence: str, as_json: bool) -> None:
     about = f"{sentence} (turn {turn.id}: "
     lines = [f'{about}"{shorten(turn.response, max(width() - len(about) - 3, 20))}")']
     lines += [warning] if warning else []
-    lines += ["Enough ratings have come together: training started in the background."] if started else []
+    lines += [training_prepared()] if started else []
     emit(data, "\n".join(lines), as_json)
+
+
+def training_prepared() -> str:
+    from clawback.feedback.due import PREPARED
+
+    return fold(f"Enough ratings have come together. {PREPARED.format(status='clawback status')}")
 
 
 def start_training_if_due(store: Store) -> bool:
     """A cheap count first; the room that starts processes is only imported when it has something to do."""
     from clawback.feedback import training_due
-    from clawback.feedback.rating_balance import claim_start
+    from clawback.feedback.due import claim_start
 
     if not training_due(store, current_home()) or not claim_start(store):
         return False

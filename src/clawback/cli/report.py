@@ -13,7 +13,7 @@ from clawback.cli.common import emit, json_option, open_store
 @click.command()
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     default=Path("clawback-report.html"),
     show_default=True,
     help="The HTML file.",

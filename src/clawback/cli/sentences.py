@@ -100,6 +100,11 @@ def _of_usage(error: click.ClickException) -> str:
             )
     if found := re.search(r"^(?:File|Path) '(.+)' does not exist\.", getattr(error, "message", "")):
         return f"There is no file {found[1]}."
+    if found := re.search(r"^(?:File|Path) '(.+)' is a directory", getattr(error, "message", "")):
+        return f"{found[1]} is a folder: name a file."
+    if found := re.match(r"Got unexpected extra arguments? \((.+)\)", error.format_message()):
+        many = "are words" if " " in found[1] else "is one word"
+        return f"`{found[1]}` {many} too many. `{path} --help` shows how it is called."
     text = error.format_message().rstrip(".")
     return f"{text[:1].upper()}{text[1:]}. `{path} --help` shows how it is called."
 

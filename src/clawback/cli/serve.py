@@ -100,8 +100,8 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
         click.echo(f"The page:            http://{shown}:{number}/  (it asks for a person's token)")
         count = len(People(here.root).names())
         click.echo(f"People:              {count or 'nobody yet: `clawback people add NAME`'}")
-    else:
-        click.echo(f"The page:            http://{shown}:{number}/#token={'…' if hidden else token}")
+    else:  # on a line of its own it fits 80 columns, so that it is copied whole
+        click.echo(f"The page:\nhttp://{shown}:{number}/#token={'…' if hidden else token}")
     if hidden:
         click.echo(f"The token is in:     {here.root / 'token'}")
     base = config.load(here.config).model.base

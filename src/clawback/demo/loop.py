@@ -94,7 +94,10 @@ class Demo:
             )
         home.create()
         training = {"algorithm": algorithm, "seed": seed, "background": False}
-        config.save(home.config, {"model": {"base": base}, "training": training})
+        given = {name: dict(section) for name, section in self.world.settings.items()}
+        config.save(
+            home.config, given | {"model": {"base": base}, "training": given.get("training", {}) | training}
+        )
         self.taste = self.world.people[taste] if taste is not None else None
         self.home, self.seed, self.noise = home, seed, noise
         self.person = random.Random(f"person {seed}")

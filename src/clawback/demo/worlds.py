@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from clawback import config
 from clawback.engine.embedded import corpus, tastes
@@ -40,6 +40,8 @@ class World(Protocol):
     """Whom to play where nobody is named."""
     captured: float
     """Captured turns for each one that is rated."""
+    settings: Mapping[str, Mapping[str, Any]]
+    """Those of a home that differ from the defaults, by section."""
 
     @property
     def people(self) -> Mapping[str, Person]: ...
@@ -66,6 +68,7 @@ class Embedded:
 
     taste = "terse bullets, no apology"
     captured = 4.0  # nobody rates all that their agent says; the others' prompts are for fresh answers
+    settings: Mapping[str, Mapping[str, Any]] = {}
 
     @property
     def people(self) -> Mapping[str, Person]:
@@ -115,8 +118,14 @@ _READERS = {
 class Everyday:
     """Sixty-four short everyday questions. A quarter of them is never rated."""
 
-    taste = "at most 50 words"
+    taste = "one paragraph"
+    """Something that a third of the base model's answers have: where none has it, 32 ratings are all bad and teach nothing."""
     captured = 1.5
+    settings: Mapping[str, Mapping[str, Any]] = {
+        "generation": {"max_tokens": 128},
+        "training": {"budget": "3h"},
+    }
+    """Short answers, and time: who has asked for this and waited for the estimate reads it, and is not sent away."""
 
     @property
     def people(self) -> Mapping[str, Person]:

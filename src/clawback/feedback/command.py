@@ -104,4 +104,10 @@ def status(store: Store) -> str:
         if waits
         else ""
     )
-    return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet.{waiting}"
+    from clawback.feedback.due import last_failure
+
+    run, failed = store.active_run(), last_failure(store)
+    training = " A training run is under way." if run else ""
+    if failed and not run:
+        training = f" The last training run failed: {failed.why}"
+    return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet.{waiting}{training}"

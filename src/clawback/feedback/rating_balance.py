@@ -1,13 +1,9 @@
-"""Checks whether there are enough ratings to learn from, good and bad ones."""
+"""Whether ratings lean one way: good and bad ones are both needed."""
 
 from __future__ import annotations
 
-import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from clawback.paths import Home
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -36,40 +32,3 @@ def balance(store: Store) -> Balance:
             "ratings of one kind teach little, and a version trained on them is unlikely to pass the gate."
         )
     return Balance(good, bad, warning)
-
-
-def training_due(store: Store, home: Home) -> bool:
-    """Whether there are enough fresh ratings for an automatic run, or for judging again a version that waits for them. Cheap: one read and one count."""
-    from clawback import config  # msgspec takes 7 ms, which a prompt's hook has no use for
-
-    settings = config.load(home.config).training
-    waiting = store.waiting()
-    needed = min(settings.threshold, waiting[1]) if waiting else settings.threshold
-    return settings.background and store.count_fresh(needed) >= needed
-
-
-STARTED = "training_started"
-STARTS = 60.0
-"""Seconds within which a run that was started has a row of its own."""
-
-
-def claim_start(store: Store) -> bool:
-    """Whether the caller, and nobody else, should start a run now: none is running, and none has just been started."""
-    with store.together():
-        run = store.active_run()
-        if (run and _alive(run.pid)) or time.time() - store.get(STARTED, 0.0) < STARTS:
-            return False
-        store.set(STARTED, time.time())
-        return True
-
-
-def _alive(pid: int | None) -> bool:
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

@@ -9,12 +9,10 @@ import os
 import subprocess
 import sys
 import time
-from datetime import datetime
-from datetime import time as Clock
 
 from clawback import config, store
-from clawback.errors import Busy, ConfigError, TrainingError
-from clawback.feedback import training_due
+from clawback.errors import Busy, TrainingError
+from clawback.feedback.due import FAILED, last_failure, not_now, training_due
 from clawback.paths import Home
 from clawback.records import Run
 
@@ -113,56 +111,6 @@ def under_way(home: Home) -> bool:
             return False
     except Timeout:
         return True
-
-
-def not_now(settings: config.Config, failed_at: float | None, now: datetime | None = None) -> str:
-    """Why no run may start at this moment, in a sentence; "" when one may."""
-    now = now or datetime.now()
-    schedule = settings.schedule
-    if schedule.quiet_hours and within(schedule.quiet_hours, now.time()):
-        return f"these are quiet hours ({schedule.quiet_hours})"
-    if failed_at is not None and now.timestamp() - failed_at < 60 * schedule.retry_minutes:
-        return f"the last run failed less than {schedule.retry_minutes} minutes ago"
-    if schedule.only_when_idle and (load := load_per_core()) > schedule.idle_load:
-        return f"the machine is busy (load {load:.2f} a core)"
-    return ""
-
-
-def within(hours: str, moment: Clock) -> bool:
-    """Whether a local time is within ``"22:00-07:00"`` (from the first up to the second, over midnight if need be).
-
-    Raises ``ConfigError`` when that is not what the text looks like.
-    """
-    try:
-        start, end = (Clock.fromisoformat(part.strip()) for part in hours.split("-"))
-    except ValueError as error:
-        raise ConfigError(
-            f'quiet_hours = "{hours}" is not like "22:00-07:00". Correct it in config.toml.'
-        ) from error
-    return start <= moment < end if start <= end else (moment >= start or moment < end)
-
-
-def load_per_core() -> float:
-    """The one-minute load average over the number of cores."""
-    import psutil
-
-    return float(psutil.getloadavg()[0] / (psutil.cpu_count() or 1))
-
-
-FAILED = "background_failed"
-"""Where the store keeps when and why a background process last failed, if none has come through since.
-
-A run's row says it, too, but what fails before there is a run (a model that is gone, a part that is not installed) has no
-row; without this every further rating would start another process that fails.
-"""
-
-
-def last_failure(db: store.Store) -> float | None:
-    """When the newest run, or the process that should have begun one, failed; None when it did not."""
-    newest = next(iter(db.runs(limit=1, ids=False)), None)
-    times = [newest.finished_at] if newest and newest.status == "failed" else []
-    times += [failed["at"]] if (failed := db.get(FAILED)) else []
-    return max((t for t in times if t is not None), default=None)
 
 
 def stamp() -> str:

@@ -22,7 +22,7 @@ def setting(key: str, value: Any) -> None:
     elif key == "training.budget":
         _budget(value)
     elif key == "schedule.quiet_hours" and value:
-        from clawback.jobs.background import within
+        from clawback.feedback.due import within
 
         try:
             within(value, time())

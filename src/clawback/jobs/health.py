@@ -234,7 +234,7 @@ def _lock(home: Home) -> Iterator[Finding]:
 
 
 def _background(home: Home) -> Iterator[Finding]:
-    from clawback.jobs.background import FAILED
+    from clawback.feedback.due import FAILED
 
     with store.connect(home.database) as db:
         failed = db.get(FAILED)

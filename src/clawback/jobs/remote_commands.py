@@ -12,6 +12,7 @@ from pathlib import Path
 from clawback import config
 from clawback.errors import ClawbackError
 from clawback.feedback import command
+from clawback.feedback.due import PREPARED
 from clawback.paths import Home
 
 
@@ -37,7 +38,8 @@ def _done(home: Home, what: str) -> str:
     from clawback import jobs, release, store
 
     if what == "train":
-        return "training starts in the background." if jobs.start(home) else "a run is under way already."
+        begun = PREPARED.format(status="status")
+        return begun[:1].lower() + begun[1:] if jobs.start(home) else "a run is under way already."
     with store.connect(home.database) as db:
         if what == "rollback":
             return f"version {release.rollback(db, home).number} is live again."

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from clawback import config, store
 from clawback.errors import Busy, ClawbackError, Stopped
-from clawback.feedback import training_due
-from clawback.jobs.background import FAILED, last_failure, not_now, stamp
+from clawback.feedback.due import FAILED, last_failure, not_now, training_due
+from clawback.jobs.background import stamp
 from clawback.paths import Home
 
 MAX_LOG = 5_000_000

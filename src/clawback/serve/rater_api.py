@@ -96,6 +96,7 @@ def _shown(db: Store, turn: Turn, whom: Person) -> dict[str, Any]:
     return {
         "id": turn.id,
         "prompt": turn.prompt,
+        "before": max(len(turn.messages) - 1, 0),
         "response": turn.response,
         "calls": list(turn.calls),
         "feedback": [said(f) for f in own],

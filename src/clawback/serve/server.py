@@ -94,7 +94,7 @@ class Server:
             inbox.fade(self.home)
         # What came together in quiet hours, or while the machine was busy, is trained on when they are over.
         if self.maybe_train():
-            log.warning("training started in the background")
+            log.warning("a training run is being prepared in the background")
         if self.train is None and prompt_worker.maybe_start(self.home):
             log.warning("a search for a prompt started in the background")
 

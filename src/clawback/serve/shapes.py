@@ -37,6 +37,7 @@ def turn(found: Turn, said: list[Feedback]) -> dict[str, Any]:
         "version": found.version,
         "created_at": found.created_at,
         "prompt": found.prompt,
+        "before": max(len(found.messages) - 1, 0),
         "response": found.response,
         "calls": list(found.calls),
         "feedback": [asdict(f) for f in said],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from clawback.errors import NotFound, StoreError
 from clawback.store import connection
+from clawback.store.driver import sqlite3
 from clawback.store.schema import DAMAGED, ODD, _sentence
 
 P = ParamSpec("P")

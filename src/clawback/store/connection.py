@@ -9,13 +9,13 @@ tried only if that fails.
 from __future__ import annotations
 
 import os
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from clawback.errors import MissingExtra
 from clawback.store import keys
+from clawback.store.driver import sqlite3
 
 
 def connect(path: Path, *, name: str | None = None, **options: Any) -> tuple[sqlite3.Connection, int]:

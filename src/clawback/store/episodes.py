@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from array import array
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import NotFound
 from clawback.store.base import Base, now, readable
+from clawback.store.driver import sqlite3
 
 if TYPE_CHECKING:
     from clawback.records import Branch, Episode

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound, UsageError
 from clawback.store.base import OWN, Base, now, readable
+from clawback.store.driver import sqlite3
 
 if TYPE_CHECKING:
     from clawback.records import Feedback

@@ -1,14 +1,14 @@
 """Permanent deletion: of turns, the feedback on them, and copies of their text in other rows."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: named tuples would compile each of theirs, in every hook (capture/events.py).
 
 import json
-import sqlite3
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from clawback.errors import NotFound, UsageError
 from clawback.store.base import Base, now
+from clawback.store.driver import sqlite3
 from clawback.store.pictures import numbers
 
 FORGOTTEN = "[forgotten]"

@@ -8,11 +8,11 @@ elsewhere, so no request can name another conversation's picture.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from clawback.store.base import Base
+from clawback.store.driver import sqlite3
 
 if TYPE_CHECKING:
     from clawback.records import Message

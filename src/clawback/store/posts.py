@@ -1,12 +1,12 @@
 """Where answers appeared outside Clawback, so that feedback there reaches the right turn, in whatever order the two arrive."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: named tuples would compile each of theirs, in every hook (capture/events.py).
 
 import os
-import sqlite3
 from typing import TYPE_CHECKING, NamedTuple
 
 from clawback.store.base import now
+from clawback.store.driver import sqlite3
 from clawback.store.feedback import FeedbackTable
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Early(NamedTuple):
 
 
 class Posts(FeedbackTable):
-    def put_post(self, place: str, turn_id: int) -> list[Feedback]:
+    def put_post(self, place: str, turn_id: int) -> list["Feedback"]:
         """Record that this turn's answer is at ``place`` (a name that its agent gives it). Feedback that waited for it is stored now."""
         from clawback.records import Feedback
 
@@ -79,7 +79,7 @@ class Posts(FeedbackTable):
         rows = self._read("SELECT turn_id FROM posts WHERE place = ?", place)
         return int(rows[0][0]) if rows else None
 
-    def put_early(self, place: str, given: Feedback) -> None:
+    def put_early(self, place: str, given: "Feedback") -> None:
         """Keep feedback until its place is known (``turn_id`` is not looked at), for a day at most."""
         with self._write() as db:
             db.execute(
@@ -149,7 +149,7 @@ class Posts(FeedbackTable):
         )
         db.execute("DELETE FROM early WHERE created_at < ?", (now() - WAITS - TOLD,))
 
-    def undo_event(self, event_id: str) -> Feedback | None:
+    def undo_event(self, event_id: str) -> "Feedback | None":
         """Take back what an outside event said: a reaction that was removed. None: it had said nothing yet."""
         with self._write() as db:
             db.execute("DELETE FROM early WHERE event_id = ?", (event_id,))

@@ -1,12 +1,12 @@
 """Prompts that wait for their answer: hooks report the two separately."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: named tuples would compile each of theirs, in every hook (capture/events.py).
 
 import json
-import sqlite3
 from typing import NamedTuple
 
 from clawback.store.base import Base, now
+from clawback.store.driver import sqlite3
 
 
 class Kept(NamedTuple):

@@ -1,14 +1,14 @@
 """People who were invited to rate, and the turns that each is asked about."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: named tuples would compile each of theirs, in every hook (capture/events.py).
 
 import re
-import sqlite3
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
 from clawback.errors import NotFound, UsageError
 from clawback.store.base import Base, now
+from clawback.store.driver import sqlite3
 
 Role = Literal["owner", "rater", "viewer"]
 ROLES: tuple[Role, ...] = get_args(Role)

@@ -6,12 +6,12 @@ Each file of ``migrations/`` is one step; ``PRAGMA user_version`` says how many 
 from __future__ import annotations
 
 import os
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from clawback.errors import StoreError
 from clawback.store import connection
+from clawback.store.driver import sqlite3
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 DAMAGED = (sqlite3.Error, UnicodeDecodeError)

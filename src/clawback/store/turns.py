@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import NotFound
 from clawback.store.base import OWN, now, readable
+from clawback.store.driver import sqlite3
 from clawback.store.pictures import Pictures, put_back, shows_pictures, taken_out
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """How answers were used, and how long conversations lasted: the implicit measures of an A/B comparison."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: named tuples would compile each of theirs, in every hook (capture/events.py).
 
 from typing import Literal, NamedTuple, get_args
 

@@ -63,16 +63,15 @@ export function stepsOf(steps) {
     el("ol", {}, steps.map((s) => el("li", {}, s.response ? markdown(s.response) : null, s.calls.map(call)))));
 }
 
-/** What was said before, loaded when it is unfolded. The last message is the prompt, which is shown anyway. */
-export function conversationOf(id, path = "turns") {
+/** What was said before, loaded when it is unfolded; null where nothing was. The last message is the prompt, which is shown anyway. */
+export function conversationOf({ id, before: length }, path = "turns") {
+  if (!length) return null;
   const inside = el("div", { class: "messages" });
   const fold = el("details", { class: "fold", ontoggle: attempt(async () => {
     if (!fold.open || inside.childElementCount) return;
     const turn = await api(`${path}/${id}`);
     const before = turn.messages.slice(0, -1);
-    inside.replaceChildren(...(before.length
-      ? before.map((m) => message(m.role, m.content, (m.tool_calls ?? []).map((c) => c.function ?? c)))
-      : [el("p", { class: "quiet" }, "Nothing: this is how the conversation began.")]));
+    inside.replaceChildren(...before.map((m) => message(m.role, m.content, (m.tool_calls ?? []).map((c) => c.function ?? c))));
   }) }, el("summary", {}, "The conversation before"), inside);
   return fold;
 }
@@ -104,7 +103,7 @@ export function rater(turn, { after = () => {} } = {}) {
     said = body.kind === "undo" ? null : body.kind === "rate" ? body.value : body.kind;
     mark();
     more.replaceChildren();
-    if (saved) say(saved.training_started ? "Enough ratings have come together: training has started." : body.kind === "undo" ? "Taken back." : `Saved: ${body.kind === "rate" ? `${body.value} of 10` : body.kind}.`);
+    if (saved) say(saved.training_started ? "Enough ratings have come together: a training run is being prepared." : body.kind === "undo" ? "Taken back." : `Saved: ${body.kind === "rate" ? `${body.value} of 10` : body.kind}.`);
     after(body.kind);
   });
   const writing = (label, value, kind, withChanges) => {

@@ -28,7 +28,7 @@ export const assigned = {
       const turn = turns[at];
       tell();
       control = rater(turn, { after: after(turn) });
-      fold = conversationOf(turn.id, "assigned");
+      fold = conversationOf(turn, "assigned");
       host.replaceChildren(
         status,
         promptCard(turn, "The question", "assigned"),
@@ -37,7 +37,7 @@ export const assigned = {
           button("Back", () => move(-1), { key: "←", disabled: at === 0 }), button("Next", () => move(1), { key: "→", disabled: at === turns.length - 1 }))));
     }
     page.key = (event) => {
-      const does = { ArrowLeft: () => move(-1), ArrowRight: () => move(1), c: () => { fold.open = !fold.open; } }[event.key];
+      const does = { ArrowLeft: () => move(-1), ArrowRight: () => move(1), c: () => { if (fold) fold.open = !fold.open; } }[event.key];
       if (does) does();
       return Boolean(does) || control.key(event);
     };

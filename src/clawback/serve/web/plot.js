@@ -3,6 +3,7 @@ import { el } from "./dom.js";
 import uPlot from "./vendor/uplot.js";
 
 const HEIGHT = 210;
+const DECIMALS = 5; // that an axis has room for
 const FEW = 40; // points up to which each is drawn
 
 /** What a colour of the stylesheet is at the moment (light or dark). */
@@ -14,6 +15,13 @@ function colour(name) {
   return found;
 }
 const faint = (rgb, share) => rgb.replace(/rgba?\(([^,)]+),([^,)]+),([^,)]+).*\)/, `rgba($1,$2,$3, ${share})`);
+
+/** The labels of an axis: no power of ten beside decimals, if the decimals fit. */
+function alike(ticks, format) {
+  const texts = ticks.map(format), powers = texts.filter((text) => text.includes("e")).length;
+  const digits = ticks.length > 1 ? Math.ceil(-Math.log10(Math.abs(ticks[1] - ticks[0])) - 1e-9) : DECIMALS + 1;
+  return powers && digits <= DECIMALS ? ticks.map((v) => (v === 0 ? "0" : v.toFixed(digits))) : texts;
+}
 
 /** The values that are no gaps. */
 const known = (values) => values.filter((v) => v !== null && v !== undefined && Number.isFinite(v));
@@ -57,7 +65,7 @@ export function plot({ title, data, range, format = (v) => v.toFixed(2), label =
       },
       axes: [
         { ...axis, incrs: whole ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] : undefined, values: (u, ticks) => ticks.map((v) => (Number.isInteger(v) && v >= Math.min(...shown.x) && v <= Math.max(...shown.x) ? label(v) : "")) },
-        { ...axis, size: 58, values: (u, ticks) => ticks.map(format) },
+        { ...axis, size: 58, values: (u, ticks) => alike(ticks, format) },
       ],
       series: [{},
         { stroke: line, width: 2, spanGaps: true, points: { show: known(shown.y).length <= FEW, size: 7, fill: line } },

@@ -45,7 +45,7 @@ async function answers(now) {
   function draw() {
     const turn = turns[at], again = el("div");
     control = rater(turn, { after: after(turn) });
-    fold = conversationOf(turn.id);
+    fold = conversationOf(turn);
     host.replaceChildren(...[
       el("p", { class: "quiet", role: "status" }, `${at + 1} of ${turns.length} · ${turn.agent}${turn.model || turn.version !== null ? ` · ${author(turn)}` : ""} · ${when(turn.created_at)}`),
       promptCard(turn),
@@ -61,7 +61,7 @@ async function answers(now) {
     ].filter(Boolean));
   }
   page.key = (event) => {
-    const does = { ArrowLeft: () => move(-1), ArrowRight: () => move(1), c: () => { fold.open = !fold.open; } }[event.key];
+    const does = { ArrowLeft: () => move(-1), ArrowRight: () => move(1), c: () => { if (fold) fold.open = !fold.open; } }[event.key];
     if (does) does();
     return Boolean(does) || control.key(event);
   };

@@ -1,0 +1,122 @@
+"""Whether a run is due by itself, whether it may start now, and why the last one did not come through.
+
+Called after every rating, in hooks too: imports nothing that they have no use for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from clawback.errors import ConfigError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from datetime import time as Clock
+
+    from clawback.config import Config
+    from clawback.paths import Home
+    from clawback.store import Store
+
+PREPARED = "A training run is being prepared in the background; `{status}` says what comes of it."
+"""What is true once a process has been started: whether a run fits the machine and its budget is measured by that process."""
+
+
+def training_due(store: Store, home: Home) -> bool:
+    """Whether there are enough fresh ratings for an automatic run, or for judging again a version that waits for them. Cheap: one read and one count."""
+    from clawback import config  # msgspec takes 7 ms, which a prompt's hook has no use for
+
+    settings = config.load(home.config).training
+    waiting = store.waiting()
+    needed = min(settings.threshold, waiting[1]) if waiting else settings.threshold
+    return settings.background and store.count_fresh(needed) >= needed
+
+
+STARTED = "training_started"
+STARTS = 60.0
+"""Seconds within which a run that was started has a row of its own."""
+
+
+def claim_start(store: Store) -> bool:
+    """Whether the caller, and nobody else, should start a run now: none is running, and none has just been started."""
+    with store.together():
+        run = store.active_run()
+        if (run and _alive(run.pid)) or time.time() - store.get(STARTED, 0.0) < STARTS:
+            return False
+        store.set(STARTED, time.time())
+        return True
+
+
+def _alive(pid: int | None) -> bool:
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def not_now(settings: Config, failed: Failure | None, now: datetime | None = None) -> str:
+    """Why no run may start at this moment, in a sentence; "" when one may."""
+    from datetime import datetime
+
+    now = now or datetime.now()
+    schedule = settings.schedule
+    if schedule.quiet_hours and within(schedule.quiet_hours, now.time()):
+        return f"these are quiet hours ({schedule.quiet_hours})"
+    if failed is not None and now.timestamp() - failed.at < 60 * schedule.retry_minutes:
+        return f"the last run failed less than {schedule.retry_minutes} minutes ago"
+    if schedule.only_when_idle and (load := load_per_core()) > schedule.idle_load:
+        return f"the machine is busy (load {load:.2f} a core)"
+    return ""
+
+
+def within(hours: str, moment: Clock) -> bool:
+    """Whether a local time is within ``"22:00-07:00"`` (from the first up to the second, over midnight if need be).
+
+    Raises ``ConfigError`` when that is not what the text looks like.
+    """
+    from datetime import time as Clock
+
+    try:
+        start, end = (Clock.fromisoformat(part.strip()) for part in hours.split("-"))
+    except ValueError as error:
+        raise ConfigError(
+            f'quiet_hours = "{hours}" is not like "22:00-07:00". Correct it in config.toml.'
+        ) from error
+    return start <= moment < end if start <= end else (moment >= start or moment < end)
+
+
+def load_per_core() -> float:
+    """The one-minute load average over the number of cores."""
+    import psutil
+
+    return float(psutil.getloadavg()[0] / (psutil.cpu_count() or 1))
+
+
+FAILED = "background_failed"
+"""Where the store keeps when and why a background process last failed, if none has come through since.
+
+A run's row says it, too, but what fails before there is a run (a model that is gone, a part that is not installed) has no
+row; without this every further rating would start another process that fails.
+"""
+
+
+class Failure(NamedTuple):
+    at: float
+    why: str
+
+
+def last_failure(store: Store) -> Failure | None:
+    """The newest run's failure, or that of the process that should have begun one; None when it did not fail."""
+    newest = next(iter(store.runs(limit=1, ids=False)), None)
+    found = []
+    if newest and newest.status == "failed" and newest.finished_at is not None:
+        found.append(Failure(newest.finished_at, newest.error))
+    if failed := store.get(FAILED):
+        found.append(Failure(failed["at"], failed["why"]))
+    return max(found, default=None)
