@@ -17,9 +17,11 @@ def main() -> None:
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     from clawback import engine
+    from clawback.engine.types import Sampling
     from clawback.records import Sample
 
     policy = engine.load(job["model"], dtype=job["dtype"])
+    policy.sampling = Sampling(1.0)  # as the others, whose log-probs know no temperature
     samples = [
         Sample(
             turn_id=number + 1,
