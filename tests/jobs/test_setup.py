@@ -70,6 +70,20 @@ def test_what_is_on_the_machine_is_proposed_and_all_of_it_can_be_undone(
     assert not (person / ".codex" / "hooks.json").exists()
 
 
+def test_who_takes_over_the_hooks_of_another_home_is_told(
+    alone: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["init", "--yes", "--agent", "claude-code", "--model", "embedded"]
+    assert main([*command, "--dry-run"]) == main(command) == main(command) == 0
+    assert "comes here from now on" not in (said := capsys.readouterr().out)
+    assert "no longer" not in said
+    monkeypatch.setenv("CLAWBACK_HOME", str(tmp_path / "second"))
+    assert main([*command, "--dry-run"]) == main(command) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"no longer {script.path(alone)}" in said
+    assert f"its hooks ran {script.path(alone)}" in said
+
+
 def test_settings_that_cannot_be_read_stop_it_before_anything_is_changed(alone: Home, tmp_path: Path) -> None:
     person = tmp_path / "person"
     for name, content in ((".claude", b"{}"), (".gemini", b"{broken")):

@@ -32,6 +32,8 @@ class State(NamedTuple):
     installed: bool
     settings: Path
     problem: str = ""
+    other: Path | None = None
+    """The program of another home, which its hooks run."""
 
 
 class Agent(Protocol):

@@ -62,6 +62,8 @@ class HookedAgent(ABC):
     def plan(self, home: Home, settings: Path | None = None) -> Sequence[str]:
         path = self.settings(settings)
         lines = [f"{path}: hooks for {', '.join(self.events)}, which run {self.command(home)}"]
+        if other := self.status(home, path).other:
+            lines.append(f"{path}: no longer {other}, which its hooks run now")
         return [*lines, *(f"{page}: the /rl command" for page in self.pages(path))]
 
     def install(self, home: Home, settings: Path | None = None) -> list[Path]:
@@ -105,7 +107,9 @@ class HookedAgent(ABC):
         named = Path(shlex.split(next(iter(commands.values())))[0])
         if named != script.path(home):
             gone = "" if named.exists() else ", which is gone"
-            return State(True, path, f"the hooks in {path} run {named}{gone}, not the one of this home")
+            return State(
+                True, path, f"the hooks in {path} run {named}{gone}, not the one of this home", named
+            )
         return State(True, path, script.trouble(home) or self.trouble(home, path))
 
     def reply(self, sentence: str) -> dict[str, Any]:

@@ -169,10 +169,8 @@ def plan(home: Home, proposed: Proposal, settings: Path | None = None) -> list[s
 
 def carry_out(home: Home, proposed: Proposal, settings: Path | None = None) -> tuple[list[Path], list[str]]:
     """Do it; the files that changed, and what the person should know. Raises ``ConfigError`` before anything is half done."""
-    for name in proposed.agents:
-        adapter.find(name).status(
-            home, settings
-        )  # settings that cannot be read stop us here, before any is changed
+    # Settings that cannot be read stop us here, before any is changed.
+    others = {name: adapter.find(name).status(home, settings).other for name in proposed.agents}
     changes: dict[str, dict[str, object]] = {
         "model": {"base": proposed.model},
         "training": {"preset": proposed.preset},
@@ -192,6 +190,10 @@ def carry_out(home: Home, proposed: Proposal, settings: Path | None = None) -> t
         agent = adapter.find(name)
         changed += agent.install(home, settings)
         notes.append(f"{agent.title}: rate with {agent.usage}.")
+        if other := others[name]:
+            notes.append(
+                f"{agent.title}: its hooks ran {other}; what it says comes here from now on, not there."
+            )
         if problem := agent.status(home, settings).problem:
             notes.append(f"{agent.title}: {problem}.")
     if proposed.service:
