@@ -139,7 +139,7 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     ours_ = DistilSettings.of(recipe)
     # A prompt is read once for all answers to it; an answer only where it may be learned, after its own prompt and after another.
     tried, prompts = ours_.trials, min(ours_.distil_prompts, lengths.prompts)
-    asked = ours_.refine_rounds * min(ours_.refine_prompts, lengths.prompts)
+    asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
     held = 1 + ours_.hold_share
     return (
         look,

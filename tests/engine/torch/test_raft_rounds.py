@@ -1,5 +1,6 @@
 """After the first best answers come the best of the policy's own, round by round, until nothing is left to choose."""
 
+import dataclasses
 import math
 
 import pytest
@@ -98,3 +99,13 @@ def test_it_ends_after_its_rounds(policy, samples):
     source, _ = rounds(policy, samples, distilled.DistilSettings(refine_rounds=0, least_relevance=0.0))
     assert source.examples(source.steps - 1)
     assert source.examples(source.steps) == []
+
+
+def test_few_prompts_are_not_gone_over_again_and_again(policy, samples):
+    settings = dataclasses.replace(SETTINGS, refine_rounds=3)
+    assert [settings.rounds(n) for n in (0, 1, 8, 9, 16, 17, 100)] == [0, 1, 1, 2, 2, 3, 3]
+    source, grader = rounds(policy, samples, dataclasses.replace(settings, refine_prompts=len(samples)))
+    steps = 0
+    while source.examples(steps):
+        steps += 1
+    assert source.number <= source.rounds == 1

@@ -105,6 +105,10 @@ class DistilSettings:
             trials, done, size, racing = trials + racing * some, done + some, 2 * size, max(1, racing // 2)
         return trials
 
+    def rounds(self, prompts: int) -> int:
+        """Rounds on so many prompts: as many as it takes to ask each of them, for what is asked twice is learned by heart."""
+        return min(self.refine_rounds, -(-prompts // self.refine_prompts))
+
     def rate(self, parameters: int) -> float:
         return self.distil_rate * math.pow(135e6 / max(parameters, 1e6), 0.25)
 

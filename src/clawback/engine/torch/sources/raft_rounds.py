@@ -8,7 +8,8 @@ well as what it learned from: nothing is left to choose.
 
 Each round uses other prompts, first those without a good answer yet. A policy memorises what it has learned:
 on learned prompts it seems to have the taste when on new ones it has not (0.78 against 0.28 of the answers
-liked: SmolLM2, "a list"; docs/studies/0005-saying-the-taste.md, "Rounds at other prompts").
+liked: SmolLM2, "a list"; docs/studies/0005-saying-the-taste.md, "Rounds at other prompts"). So there are no more
+rounds than it takes to ask each prompt once.
 """
 
 from __future__ import annotations
@@ -53,11 +54,12 @@ class RaftRounds:
         self.number = 0
         self.round = first
         self.begun, self.dealt = 0, self._dealt()
-        self.steps = self.dealt.steps + settings.refine_rounds * self._steps(settings.refine_prompts)
+        self.rounds = settings.rounds(len(self.prompts))
+        self.steps = self.dealt.steps + self.rounds * self._steps(settings.refine_prompts)
 
     def examples(self, step: int) -> list[Example]:
         if step >= self.begun + self.dealt.steps:
-            best = self._drawn(self.number + 1) if self.number < self.settings.refine_rounds else None
+            best = self._drawn(self.number + 1) if self.number < self.rounds else None
             if best is None:
                 return []
             self.round, self.number, self.begun = best, self.number + 1, step
@@ -69,7 +71,7 @@ class RaftRounds:
         grading, settings = self.grading, self.settings
         count = min(settings.refine_prompts, len(self.prompts))
         some = [self.prompts[((number - 1) * count + i) % len(self.prompts)] for i in range(count)]
-        self.tell({"phase": "draw", "step": number, "steps": settings.refine_rounds})
+        self.tell({"phase": "draw", "step": number, "steps": self.rounds})
         drawn = grading.draw(some, settings.refine_samples, grading.generator(number, 3))
         ours = grading.judged(drawn.answers, drawn.ended)
         before = [self.known[prompt] for prompt in some if prompt in self.known]
