@@ -104,7 +104,7 @@ def test_it_ends_after_its_rounds(policy, samples):
 def test_few_prompts_are_not_gone_over_again_and_again(policy, samples):
     settings = dataclasses.replace(SETTINGS, refine_rounds=3)
     assert [settings.rounds(n) for n in (0, 1, 8, 9, 16, 17, 100)] == [0, 1, 1, 2, 2, 3, 3]
-    source, grader = rounds(policy, samples, dataclasses.replace(settings, refine_prompts=len(samples)))
+    source, _ = rounds(policy, samples, dataclasses.replace(settings, refine_prompts=len(samples)))
     steps = 0
     while source.examples(steps):
         steps += 1
