@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 BESIDE = {
     "cold_start": ["--turns", "20000"],
     "training": [],
-    "drawing": ["--model", "smollm2", "--count", "16", "--turns", "3", "--llama-cpp"],
+    "drawing": ["--model", "smollm2", "--count", "16", "--max-tokens", "64", "--turns", "3", "--llama-cpp"],
     "answering": [],
     "serving": [],
     "gym_llamagym": [],

@@ -73,7 +73,9 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     for at_once in AT_ONCE:
         mine, other = found[f"clawback {at_once}"], found[f"transformers {at_once}"]
         medians[f"ratio {at_once}"] = [round(a / b, 2) for a, b in zip(mine, other, strict=True)]
-        what = f"answering over HTTP, {folder.name}, {at_once} at once"
+        what = (
+            f"answering over HTTP, {options.model.name if options.model else 'embedded'}, {at_once} at once"
+        )
         _page.compare(what, peer="transformers serve", unit="tokens/s", ours=mine, theirs=other)
     return medians | {"model": str(folder), "dtype": dtype}
 
