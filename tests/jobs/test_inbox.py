@@ -215,10 +215,10 @@ def test_a_pair_that_makes_enough_ratings_starts_training(
     fill(home, TERSE, TERSE)
     fill(home, LONG, LONG)
     _compare(inbox.Inbox(home), 1)
-    assert (started, "training started" in capsys.readouterr().out) == ([], False)
+    assert (started, "training run is being prepared" in capsys.readouterr().out) == ([], False)
     _compare(inbox.Inbox(home), 1)
     assert started == [home]
-    assert "training started" in capsys.readouterr().out
+    assert "training run is being prepared" in capsys.readouterr().out
 
 
 def test_rating_without_a_terminal_is_refused_in_a_sentence(home: Home) -> None:
