@@ -10,6 +10,7 @@ where more than ``[people] open`` are.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import secrets
 import time
@@ -27,7 +28,7 @@ from clawback.people import People
 from clawback.serve import app, guard, page, wire
 from clawback.serve.dialects import is_model_path
 from clawback.serve.local import Local
-from clawback.serve.server import Server
+from clawback.serve.server import Server, keep_little, keep_what_is_loaded
 from clawback.store.raters import ADDRESSED
 
 log = logging.getLogger("clawback.serve")
@@ -167,7 +168,9 @@ class Everyone:
     async def _lifespan(self, receive: Any, send: Any) -> None:
         await receive()
         try:
+            keep_little()
             await asyncio.to_thread(self.local.start)
+            keep_what_is_loaded()
         except ClawbackError as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
@@ -178,6 +181,7 @@ class Everyone:
             await theirs.running.__aexit__(None, None, None)
         self.opened.clear()
         self.local.close()
+        gc.unfreeze()
         await send({"type": "lifespan.shutdown.complete"})
 
     @asynccontextmanager
