@@ -27,10 +27,8 @@ from clawback.serve.recorder import Recorder
 log = logging.getLogger("clawback.serve")
 SETTLE_SECONDS = 30.0
 FADE_SECONDS = 3600.0
-_ARENA_MAX, _MMAP_THRESHOLD = -8, -3
-"""``M_ARENA_MAX`` and ``M_MMAP_THRESHOLD`` of glibc's malloc.h."""
-LARGE = 2**20
-"""Bytes."""
+_ARENA_MAX = -8
+"""``M_ARENA_MAX`` of glibc's malloc.h."""
 
 
 class Server:
@@ -162,12 +160,9 @@ class Server:
 
 
 def keep_little() -> None:
-    """Before the first large request: two pools of memory for all threads, where glibc makes one a thread and each keeps its own rest. And what is
-    large stands outside of them, so that it goes back to the system when it is freed: by itself glibc raises that limit to the largest seen."""
+    """Before the first large request: two pools of memory for all threads, where glibc makes one a thread and each keeps its own rest."""
     with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_ARENA_MAX, 2)
-        libc.mallopt(_MMAP_THRESHOLD, LARGE)
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
 
 
 def keep_what_is_loaded() -> None:
