@@ -6,7 +6,8 @@ answers prompts that it has not seen. ``--words``: they also say a sentence to e
     python -m benchmarks real --tastes development
     python -m benchmarks real --tastes test --persons 2 --words
 
-``prompt`` and ``few-shot`` among the recipes are what anybody would try first: the sentence, or three liked answers, before each prompt. ``kept`` measures
+``--recipes mis-po,kto:learning_rate=0.0003`` are other algorithms on the same taps, and ``dpo`` on as many comparisons of two answers, of which the person likes
+one. ``prompt`` and ``few-shot`` are what anybody would try first: the sentence, or three liked answers, before each prompt. ``kept`` measures
 the version of ``auto`` that an earlier call left in ``--keep``.
 """
 
@@ -88,10 +89,14 @@ class World:
         self.of_base: tuple[list[Any], dict[str, Any]] | None = None
 
     def _captured(self) -> list[dict[str, Any]]:
-        path = RESULTS / f"base-{self.policy.info.revision[-12:]}.json"
+        return self._answered(1, f"base-{self.policy.info.revision[-12:]}")
+
+    def _answered(self, seed: int, name: str) -> list[dict[str, Any]]:
+        """The base's answers to the person's own prompts."""
+        path = RESULTS / f"{name}.json"
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
-            made = self.policy.generate([user(p) for p in self.own], max_tokens=ROOM, seed=1)
+            made = self.policy.generate([user(p) for p in self.own], max_tokens=ROOM, seed=seed)
             rows = [{"text": one.text, "ids": one.ids, "logprobs": one.logprobs} for [one] in made]
             path.write_text(json.dumps(rows))
         return list(json.loads(path.read_text()))
@@ -120,10 +125,40 @@ class World:
             )
         return samples
 
+    def compared(self, taste: Any, seed: int, pairs: int) -> list[Any]:
+        """Two answers to a prompt of which the person likes one, and says which: a tenth of the time wrongly."""
+        from clawback.records import Part, Sample
+
+        self.policy.put(None)
+        others = self._answered(2, f"base-{self.policy.info.revision[-12:]}-again")
+        rng = random.Random(seed)
+        both = [(turn, (self.captured[turn], others[turn])) for turn in rng.sample(range(OWN), OWN)]
+        told = [(turn, two) for turn, two in both if len({taste.likes(one["text"]) for one in two}) == 2]
+        samples = []
+        for turn, two in told[:pairs]:
+            wrong = rng.random() < WRONG
+            for number, one in enumerate(two):
+                value = 1.0 if taste.likes(one["text"]) != wrong else -1.0
+                samples.append(
+                    Sample(
+                        turn_id=2 * turn + number + 1,
+                        messages=user(self.own[turn]),
+                        response=one["text"],
+                        reward=value,
+                        parts=(Part(turn + 1, "preference", value, 1.0),),
+                        response_ids=tuple(one["ids"]),
+                        response_logprobs=tuple(one["logprobs"]),
+                    )
+                )
+        return samples
+
     def run(
         self, name: str, taste: Any, recipe: str, seed: int, options: argparse.Namespace
     ) -> dict[str, Any]:
-        samples = self.rated(taste, seed, options.ratings, options.words)
+        if algorithm_of(recipe) == "dpo":
+            samples = self.compared(taste, seed, options.ratings)
+        else:
+            samples = self.rated(taste, seed, options.ratings, options.words)
         self.policy.put(None)
         started, row = (
             time.process_time(),
@@ -158,7 +193,7 @@ class World:
         chosen = engine.recipe(
             self.policy.info, "balanced", algorithm, {k: json.loads(v) for k, v in values.items()}
         )
-        held = samples[::8]
+        held = [] if algorithm == "dpo" else samples[::8]
         train = [one for one in samples if one not in held]
         rated = {one.turn_id for one in held}
         prompts = [user(p) for i, p in enumerate(self.own, 1) if i not in rated]

@@ -149,7 +149,7 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
         Phase(
             "refine",
             int(asked * ours_.refine_samples * answer),
-            int(asked * (lengths.prompt + 2 * each)),
+            int(asked * 2 * (lengths.prompt + each)),
             int(asked * held * each * ours_.passes),
         ),
         gate,

@@ -37,7 +37,7 @@ def samples(policy):
     return rated(policy)
 
 
-def rounds(policy, samples, settings=SETTINGS, known=None):
+def rounds(policy, samples, settings=SETTINGS, known=None, under=None):
     grader = Likes()
     run = TrainingRun(policy, samples, engine.recipe(policy.info, algorithm="distil"), seed=3, grader=grader)
     grading = Grading(run, GradingSettings(grounding=48), 64)
@@ -45,7 +45,7 @@ def rounds(policy, samples, settings=SETTINGS, known=None):
     grading.ground(asked)
     good = distilled.chosen(grading, grading.base_graded, settings)
     good = good.of(range(len(good.answers))[:known])
-    return RaftRounds(grading, good, settings, asked), grader
+    return RaftRounds(grading, good, settings, asked, under=under), grader
 
 
 def shown(examples):
@@ -109,3 +109,31 @@ def test_few_prompts_are_not_gone_over_again_and_again(policy, samples):
     while source.examples(steps):
         steps += 1
     assert source.number <= source.rounds == 1
+
+
+def test_with_a_sentence_most_answers_of_a_round_are_drawn_under_it_and_learned_without_it(
+    policy, samples, monkeypatch
+):
+    mark = tuple(policy.tokenizer.encode("Please."))
+    source, _ = rounds(policy, samples, under=lambda prompt: (*prompt, *mark))
+    drawn, draw = [], source.grading.draw
+    monkeypatch.setattr(
+        source.grading,
+        "draw",
+        lambda prompts, each, *a: (drawn.append((prompts, each)), draw(prompts, each, *a))[1],
+    )
+    best = source._drawn(1)
+    (own, once), (told, twice) = drawn
+    assert (once, twice) == (1, SETTINGS.refine_samples - 1)
+    assert told == [(*prompt, *mark) for prompt in own]
+    assert {one.encoded.asked for one in best.answers} <= set(own)
+
+
+def test_a_run_with_a_sentence_goes_on_with_the_same_examples(policy, samples):
+    mark = tuple(policy.tokenizer.encode("Please."))
+    source, _ = rounds(policy, samples, under=lambda prompt: (*prompt, *mark))
+    steps = range(source.dealt.steps + 2)
+    seen = [shown(source.examples(step)) for step in steps]
+    again, _ = rounds(policy, samples, under=lambda prompt: (*prompt, *mark))
+    again.restore(source.state())
+    assert shown(again.examples(steps[-1])) == seen[-1]

@@ -70,6 +70,8 @@ class DistilSettings:
     """Prompts of such a round."""
     refine_samples: int = 3
     """Answers to each of them."""
+    refine_told: int = 2
+    """Of these, drawn under the sentence that won, where one did."""
     distil_rate: float = 2e-3
     """Learning rate at 135 million parameters; it falls with the fourth root of the size."""
     hold_kl: float = 0.1

@@ -85,9 +85,17 @@ def draw_under(
 ) -> list[Graded]:
     """``each`` answers of the base to each prompt with its sentence after it, graded as answers to the prompt alone."""
     with grading.policy.base():
-        drawn = grading.draw([conversations.under(grading, *one) for one in asked], each, generator)
-    own = [prompt for prompt, _ in asked for _ in range(each)]
-    answers = [Encoded(prompt, one.response) for prompt, one in zip(own, drawn.answers, strict=True)]
+        said = [conversations.under(grading, *one) for one in asked]
+        return answers_to(grading, [prompt for prompt, _ in asked], said, each, generator)
+
+
+def answers_to(
+    grading: Grading, own: Sequence[Prompt], said: Sequence[Prompt], each: int, generator: torch.Generator
+) -> list[Graded]:
+    """``each`` answers of the model as it stands to each of the prompts ``said``, graded as answers to the ``own`` that they are made of."""
+    drawn = grading.draw(said, each, generator)
+    asked = [prompt for prompt in own for _ in range(each)]
+    answers = [Encoded(prompt, one.response) for prompt, one in zip(asked, drawn.answers, strict=True)]
     return grading.judged(answers, drawn.ended)
 
 

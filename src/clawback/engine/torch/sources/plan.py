@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -174,7 +175,14 @@ def distil(
     )
     return Plan(
         Raft(kl=settings.hold_kl),
-        RaftRounds(grading, good, settings, list(conversations.messages), run.tell),
+        RaftRounds(
+            grading,
+            good,
+            settings,
+            list(conversations.messages),
+            run.tell,
+            under=partial(conversations.under, grading, sentence=best.instruction.text) if told else None,
+        ),
         DISTIL,
         f"{len(good.answers)} answers {why}",
         rate=settings.rate(grading.policy.info.total_parameters),

@@ -3,8 +3,9 @@
 A sentence that a small model follows only now and then, or a taste that no sentence asks for, takes it a part
 of the way: the best of several answers show more of what is liked than the policy's average answer, and once
 it has learned them, the best of its own show more again (iterated RAFT: Dong et al. 2023, arXiv:2304.06767;
-expert iteration: Anthony et al. 2017, arXiv:1705.08439). It ends when the policy's own answers are graded as
-well as what it learned from: nothing is left to choose.
+expert iteration: Anthony et al. 2017, arXiv:1705.08439). Where a sentence helped, most answers of a round are drawn
+under it: what the policy has learned and what it is told add up, so the teacher stays ahead of the learner. It ends
+when the policy's own answers are graded as well as what it learned from: nothing is left to choose.
 
 Each round uses other prompts, first those without a good answer yet. A policy memorises what it has learned:
 on learned prompts it seems to have the taste when on new ones it has not (0.78 against 0.28 of the answers
@@ -14,7 +15,7 @@ rounds than it takes to ask each prompt once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources.distilled import Chosen, DistilSettings, chosen, examples
 from clawback.engine.torch.sources.examples import Example, Ratings
 from clawback.engine.torch.sources.graded import Graded, Grading, Prompt
-from clawback.engine.torch.sources.instructed import Tell
+from clawback.engine.torch.sources.instructed import Tell, answers_to
 
 LEFT = 0.15
 """Standard deviations of the base's rewards between what is learned and what the policy says by itself below which nothing is left to learn."""
@@ -43,9 +44,10 @@ class RaftRounds:
         settings: DistilSettings,
         prompts: Sequence[Prompt] = (),
         tell: Tell = lambda _: None,
+        under: Callable[[Prompt], Prompt] | None = None,
     ) -> None:
-        """``prompts``: all that may be asked in the rounds."""
-        self.grading, self.settings, self.tell = grading, settings, tell
+        """``prompts``: all that may be asked in the rounds. ``under``: a prompt with the sentence that won; None where none did."""
+        self.grading, self.settings, self.tell, self.under = grading, settings, tell, under
         self.known: dict[Prompt, Graded] = {one.encoded.asked: one for one in first.answers}
         """The best answer to each prompt so far."""
         new = [prompt for prompt in prompts if prompt not in self.known]
@@ -72,10 +74,14 @@ class RaftRounds:
         count = min(settings.refine_prompts, len(self.prompts))
         some = [self.prompts[((number - 1) * count + i) % len(self.prompts)] for i in range(count)]
         self.tell({"phase": "draw", "step": number, "steps": self.rounds})
-        drawn = grading.draw(some, settings.refine_samples, grading.generator(number, 3))
+        told = min(settings.refine_told, settings.refine_samples - 1) if self.under else 0
+        drawn = grading.draw(some, settings.refine_samples - told, grading.generator(number, 3))
         ours = grading.judged(drawn.answers, drawn.ended)
-        before = [self.known[prompt] for prompt in some if prompt in self.known]
-        best = chosen(grading, ours + before, settings)
+        others = [self.known[prompt] for prompt in some if prompt in self.known]
+        if told and self.under:
+            said = [self.under(prompt) for prompt in some]
+            others += answers_to(grading, some, said, told, grading.generator(number, 9))
+        best = chosen(grading, ours + others, settings)
         for one in best.answers:
             self.known[one.encoded.asked] = one
         left = np.mean([one.reward for one in best.answers] or [-np.inf]) - np.mean(
