@@ -10,6 +10,7 @@ from clawback.engine.torch.sampling import decoder, generate, step_attention
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.decoder_choice import fits
 from clawback.engine.torch.sampling.generate import sample
+from clawback.engine.torch.scoring.linear import onednn
 from clawback.engine.types import Sampling
 
 
@@ -99,6 +100,19 @@ def test_weights_in_onednns_order_say_what_the_module_says(folders, monkeypatch)
     assert float((logits_of(made, ids, 6).log_softmax(-1) - expected).abs().mean()) < 0.05
     monkeypatch.setattr(decoder, "_can_pack", lambda: False)
     assert float((logits_of(Decoder(policy.model), ids, 6).log_softmax(-1) - expected).abs().mean()) < 0.05
+
+
+@torch.no_grad()
+def test_several_rows_of_a_small_model_go_through_weights_in_onednns_order(folders, monkeypatch):
+    policy = engine.load(str(folders("llama")))
+    made = Decoder(policy.model)
+    assert bool(made.ordered_for) == onednn()
+    assert (made.blocks[0].down.ordered is not None) == onednn()
+    x = torch.randn(5, policy.info.intermediate, generator=torch.Generator().manual_seed(0))
+    together, apart = made.blocks[0].down(x), torch.cat([made.blocks[0].down(row[None]) for row in x])
+    torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
+    monkeypatch.setattr(decoder, "SMALL", 0)
+    assert not Decoder(policy.model).ordered_for
 
 
 def test_the_bases_own_weights_are_copied_where_there_is_memory_alone(folders, monkeypatch):
