@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ _BRIEF_BYTES, _BRIEF_FLOPS = 8e6, 6e7
 """What one thread reads and multiplies in some 150 µs."""
 _SHARE = 64
 """A copy of the base's weights may take the machine's memory divided by this."""
+_READ_ONCE = 2048
+"""Columns of keys that are read from the first row in place of the others, from which on that is quicker: they are in the processor's cache then."""
 _ROOM = 64
 """Columns that a cache grows by at least."""
 
@@ -320,21 +323,22 @@ class Decoder:
         ends = torch.tensor([len(p) - 1 for p in pieces], device=device)
         return self._logits(h[torch.arange(len(pieces), device=device), ends])
 
-    def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
+    def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int, alike: int = 0) -> Tensor:
         """One more token in each of the first slots.
 
         Args:
             tokens: [rows] what was drawn last.
             position: [rows] where it stands.
             columns: more than any position.
+            alike: columns at the beginning that are the same in all of these slots.
 
         Returns:
             [rows, vocabulary] logits of what follows.
         """
         with alone(self._brief(len(tokens))):
-            return self._step(tokens, position, cache, columns)
+            return self._step(tokens, position, cache, columns, alike)
 
-    def _step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
+    def _step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int, alike: int) -> Tensor:
         self._ready(columns)
         cache.grow(columns)
         rows = torch.arange(len(tokens), device=self.device)
@@ -343,7 +347,9 @@ class Decoder:
             beyond, -torch.inf
         )
         mask = mask[:, None, None]  # [rows, 1, 1, columns]
-        attend = step_attention.by_products if self.quick else step_attention.fused
+        attend: Any = step_attention.by_products if self.quick else step_attention.fused
+        if self.ordered_for and alike * (len(tokens) - 1) >= _READ_ONCE:
+            attend = partial(step_attention.with_alike, alike=alike)
         turns = self._turns(position)
         h = functional.embedding(tokens, self.embedding).float()
         for number, block in enumerate(self.blocks):
