@@ -51,6 +51,7 @@ class BlackjackAgent(Agent):
 def ours(folder: Path, episodes: int) -> dict[str, Any]:
     """Rounds of ``TOGETHER`` hands at once, each learned from, with our defaults but LoRA's rank."""
     from clawback import engine
+    from clawback.engine.training import fresh
     from clawback.engine.types import Sampling
     from clawback.environments.collecting import Collector, Dealing
     from clawback.environments.find import find
@@ -61,6 +62,7 @@ def ours(folder: Path, episodes: int) -> dict[str, Any]:
     worlds = find("Blackjack-v1", "benchmarks.gym_llamagym:BlackjackAgent", seed=0)
     rounds = -(-episodes // TOGETHER)
     recipe = engine.episode_recipe(policy.info, "balanced", {"rank": 16}, rounds=rounds)
+    fresh(policy, recipe, 0)  # the other side's adapter, too, is put on before its loop begins
     played: list[Any] = []
     begun = time.process_time()
     with (

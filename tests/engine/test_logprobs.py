@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from clawback import engine
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.scoring.attention import Layout
+from clawback.engine.torch.scoring.attention import Layout, grain_of
 from clawback.engine.torch.scoring.logprobs import Scorer, _agree
 from clawback.engine.types import GREEDY, Sampling
 
@@ -141,13 +141,22 @@ def test_a_common_beginning_in_16_bits(folders):
 def test_a_layout_has_every_token_of_every_sequence(drawn):
     stems = [tuple(range(stem, stem + 140)) for stem in range(3)]
     rows = [(*stems[stem][:kept], *range(1000, 1000 + own)) for stem, kept, own in drawn]
-    for share in (True, False):
-        layout = Layout.of(rows, share)
+    for grain in (0, 1, 32):
+        layout = Layout.of(rows, grain)
         flat = [token for row, shared in zip(rows, layout.shared, strict=True) for token in row[shared:]]
         assert len(flat) == sum(layout.new)
         assert min(layout.new) > 0
         assert [tuple(flat[i] for i in places) for places in layout.places()] == rows
-        assert share or not any(layout.shared)
+        assert grain or not any(layout.shared)
+
+
+def test_beginnings_are_shared_to_the_token_but_in_16_bits():
+    row = tuple(range(80))
+    rows = [row, (*row[:53], 90, 91), (*row[:31], 92), row]
+    assert Layout.of(rows, 1).shared == (0, 53, 0, 0)
+    assert Layout.of(rows, 32).shared == (0, 32, 0, 0)
+    assert Layout.of([row, row], 1).shared == (0, 79)  # one token of each is its own
+    assert [grain_of(torch.empty(1, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)] == [1, 32]
 
 
 def test_the_reference_is_the_model_without_its_adapter(folders):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from clawback.engine.torch.sampling.generate import Sampled
+from clawback.engine.torch.sources import episodes as learning
 from clawback.engine.torch.sources.episodes import Episodes, EpisodeSettings, flat, sequences
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentFailure, Task
@@ -185,6 +186,44 @@ def test_a_run_with_a_gap_stops_in_words(policy):
         for e in episodes
     ]
     assert "gap" not in (lambda s: (s.examples(0), s.figures)[1])(source(policy, old))
+
+
+def test_a_sample_of_the_tokens_is_enough_to_notice_the_wrong_policy(policy, monkeypatch):
+    """Each round compares other sequences, and a policy that is wrong is wrong in all of them."""
+    episodes, _ = played(policy, Worlds(turns=lambda seed: 3))
+    policy.attach(rank=4, alpha=4, seed=0)
+    read = []
+    score = type(policy.scorer).__call__
+    monkeypatch.setattr(
+        type(policy.scorer),
+        "__call__",
+        lambda self, some, **how: (read.append(some), score(self, some, **how))[1],
+    )
+    monkeypatch.setattr(learning, "CHECKED", 20)
+    one = source(policy, episodes)
+    parts = sequences(episodes)
+    for number in range(4):
+        with torch.no_grad():
+            _, entropy = one._check(parts, [True] * 18, number)
+        assert 0 < entropy < 6
+    assert all(len(some) < 6 for some in read)
+    assert len({some[0] for some in read}) > 1
+    for part in parts:
+        part.old.sub_(1.0)
+    with pytest.raises(TrainingError, match=r"differ from the learner's by 1\.00 nats"):
+        one._check(parts, [True] * 18, 0)
+
+
+def test_states_before_each_step_are_those_of_the_whole_sequence(policy):
+    """Read up to the last step, and once where several begin alike."""
+    episodes, _ = played(policy, Worlds(turns=lambda seed: 1 + seed % 3))
+    parts = sequences([*episodes, *episodes])
+    with torch.no_grad():
+        whole = [policy.scorer.hidden([one.encoded]) for one in parts]
+    expected = torch.cat([state[[a for a, _ in one.spans]] for one, state in zip(parts, whole, strict=True)])
+    with torch.no_grad():
+        found = source(policy, episodes)._states(parts)
+    torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=1e-5)
 
 
 def test_its_state_goes_on_where_it_was(policy):

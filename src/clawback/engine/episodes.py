@@ -90,9 +90,11 @@ def train_episodes(
     if done is not None:
         policy.put(Path(done.path))
         return done
-    from clawback.engine.memory import prepare
+    from clawback.engine.memory import keep_freed, prepare
 
     prepare(policy, recipe)
+    if policy.device.type == "cpu":
+        keep_freed(ACTIVATIONS)
     if policy.device.type == "cpu" and not recipe.micro_tokens:
         policy.scorer.micro_tokens = at_once(policy.info)
     playing = EpisodeSettings.of(recipe)

@@ -10,6 +10,7 @@ from clawback.engine.torch.sampling import decoder, generate, step_attention
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.decoder_choice import fits
 from clawback.engine.torch.sampling.generate import sample
+from clawback.engine.torch.scoring.linear import onednn
 from clawback.engine.types import Sampling
 
 
@@ -42,7 +43,11 @@ def test_it_says_what_the_module_says(folders, family, adapter):
     assert float((narrow.log_softmax(-1) - expected.log_softmax(-1)).abs().mean()) < 0.05
 
 
-@pytest.mark.parametrize("attend", [step_attention.fused, step_attention.by_products])
+def of_the_first_row(q, keys, values, mask, scale):
+    return step_attention.with_alike(q, keys, values, mask, scale, alike=1)
+
+
+@pytest.mark.parametrize("attend", [step_attention.fused, step_attention.by_products, of_the_first_row])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.no_grad()
 def test_one_query_a_row_is_attended_to_as_by_a_slow_loop(dtype, attend):
@@ -53,7 +58,9 @@ def test_one_query_a_row_is_attended_to_as_by_a_slow_loop(dtype, attend):
         for shape in ((rows, heads, size), *[(rows + 1, shared, columns + 5, size)] * 2)
     )
     keys, values = keys[:rows, :, :columns], values[:rows, :, :columns]  # of a cache with room
-    places = [4, 10, 0]
+    for x in (keys, values):
+        x[:, :, 0] = x[0, :, 0]  # what all begin with
+    places = [4, 10, 1]
     hidden = torch.arange(columns) > torch.tensor(places)[:, None]
     mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)[:, None, None]
     out = attend(q, keys, values, mask, 0.3).view(rows, heads, size)
@@ -99,6 +106,19 @@ def test_weights_in_onednns_order_say_what_the_module_says(folders, monkeypatch)
     assert float((logits_of(made, ids, 6).log_softmax(-1) - expected).abs().mean()) < 0.05
     monkeypatch.setattr(decoder, "_can_pack", lambda: False)
     assert float((logits_of(Decoder(policy.model), ids, 6).log_softmax(-1) - expected).abs().mean()) < 0.05
+
+
+@torch.no_grad()
+def test_several_rows_of_a_small_model_go_through_weights_in_onednns_order(folders, monkeypatch):
+    policy = engine.load(str(folders("llama")))
+    made = Decoder(policy.model)
+    assert bool(made.ordered_for) == onednn()
+    assert (made.blocks[0].down.ordered is not None) == onednn()
+    x = torch.randn(5, policy.info.intermediate, generator=torch.Generator().manual_seed(0))
+    together, apart = made.blocks[0].down(x), torch.cat([made.blocks[0].down(row[None]) for row in x])
+    torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
+    monkeypatch.setattr(decoder, "SMALL", 0)
+    assert not Decoder(policy.model).ordered_for
 
 
 def test_the_bases_own_weights_are_copied_where_there_is_memory_alone(folders, monkeypatch):

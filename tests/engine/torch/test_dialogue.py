@@ -50,6 +50,17 @@ def test_the_past_stays_token_by_token_and_reads_as_the_template_says(tok, famil
     assert [i for i, wrote in enumerate(branch.mask) if wrote] == list(range(start, end))
 
 
+@pytest.mark.parametrize("family", [*FAMILIES, None])
+@pytest.mark.parametrize("system", ["", "Be brief."])
+@pytest.mark.parametrize("most", [400, 20])
+def test_what_begins_a_branch_is_what_the_chat_reads(tok, family, system, most):
+    """Rendered once and then tokenized, with a template or without one, cut or whole."""
+    chat = of(tok, family) if family else Chat(copy.deepcopy(tok))
+    chat.system = system
+    said = [SYSTEM, user("Row 1, and so on until the row after the last row."), user("Which one?")]
+    assert Dialogue(chat, said, max_prompt=most).prompt() == chat.prompt(said, most)
+
+
 def tok_text(chat, ids):
     return chat.tokenizer.decode(ids)
 

@@ -227,6 +227,11 @@ class Chat:
             return _as_text(plain)
         return str(self._written(plain, tokenize=False))
 
+    def tokens(self, text: str) -> list[int]:
+        """Ids of what ``rendered`` gave."""
+        bare = not getattr(self.tokenizer, "chat_template", None)
+        return [int(token) for token in self.tokenizer.encode(text, add_special_tokens=bare)]
+
     def _render(self, messages: list[Plain]) -> list[int]:
         """The first form of the conversation that the template takes. Without a template: plain labelled text."""
         if not getattr(self.tokenizer, "chat_template", None):

@@ -70,11 +70,10 @@ class Dialogue:
         new = self._new()
         if new is None or len(self._branches[-1].ids) + len(new) > self.max_prompt:
             whole = self.chat.rendered(self.messages)
-            ids = self.chat.prompt(self.messages, self.max_prompt)
-            # No token is shorter than a byte.
-            short = len(whole.encode()) > self.max_prompt and (
-                len(self.chat.tokenizer.encode(whole, add_special_tokens=False)) > self.max_prompt
-            )
+            ids = self.chat.tokens(whole)
+            short = len(ids) > self.max_prompt
+            if short or self.chat.system:
+                ids = self.chat.prompt(self.messages, self.max_prompt)
             self.cut += short
             self._branches.append(_Growing())
             self._branches[-1].read(ids)

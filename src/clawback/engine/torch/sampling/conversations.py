@@ -105,9 +105,10 @@ class Conversations:
         rows = [_Row(turn, i, [], []) for i, turn in enumerate(turns)]
         chance = [_chance(turn, self.sampling) for turn in turns]
         answers: list[Sampled | None] = [None] * len(turns)
+        alike = _alike(sorted(list(turn.ids) for turn in turns))
         logits = self._read(turns)
         while rows:
-            logits, rows = self._write(logits, rows, chance, answers)
+            logits, rows = self._write(logits, rows, chance, answers, alike)
         return [answer for answer in answers if answer is not None]
 
     def _place(self, turns: Sequence[Turn]) -> None:
@@ -217,7 +218,12 @@ class Conversations:
         return known
 
     def _write(
-        self, logits: Tensor, rows: list[_Row], chance: Sequence[Tensor], answers: list[Sampled | None]
+        self,
+        logits: Tensor,
+        rows: list[_Row],
+        chance: Sequence[Tensor],
+        answers: list[Sampled | None],
+        alike: int,
     ) -> tuple[Tensor, list[_Row]]:
         """Draw a token for each row, let go of those that have ended, and take the others one step on."""
         assert self._decoder is not None
@@ -243,7 +249,7 @@ class Conversations:
         last = torch.tensor([row.ids[-1] for row in rows], device=device)
         position = torch.tensor([len(row.turn.ids) + len(row.ids) - 1 for row in rows], device=device)
         columns = int(position.max()) + 1
-        return self._decoder.step(last, position, self._cache, columns + -columns % _COLUMNS), rows
+        return self._decoder.step(last, position, self._cache, columns + -columns % _COLUMNS, alike), rows
 
     def _close_ranks(self, rows: list[_Row], going: Sequence[int]) -> list[_Row]:
         """Rows that go on change places with those that have ended before them."""

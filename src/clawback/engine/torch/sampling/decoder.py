@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from torch.nn import functional
 
 from clawback.engine.torch.models import delta
 from clawback.engine.torch.sampling import step_attention
-from clawback.engine.torch.scoring.linear import product
+from clawback.engine.torch.scoring.linear import onednn, product
 from clawback.engine.torch.threads import alone
 
 SMALL = 20_000_000
@@ -32,6 +33,8 @@ _BRIEF_BYTES, _BRIEF_FLOPS = 8e6, 6e7
 """What one thread reads and multiplies in some 150 µs."""
 _SHARE = 64
 """A copy of the base's weights may take the machine's memory divided by this."""
+_READ_ONCE = 2048
+"""Columns of keys that are read from the first row in place of the others, from which on that is quicker: they are in the processor's cache then."""
 _ROOM = 64
 """Columns that a cache grows by at least."""
 
@@ -40,9 +43,13 @@ _ROOM = 64
 class _Linear:
     weight: Tensor
     bias: Tensor | None
+    ordered: _Packed | None = None
+    """The same once more, for several rows."""
 
     def __call__(self, x: Tensor) -> Tensor:
         # oneDNN's way in costs 8 µs, more than it saves a single row.
+        if self.ordered is not None and x.numel() > x.shape[-1]:
+            return self.ordered(x)
         if self.bias is None and self.weight.dtype == torch.float32 and x.numel() > x.shape[-1]:
             return product(x, self.weight)
         return functional.linear(x, self.weight, self.bias)
@@ -168,6 +175,9 @@ class Decoder:
         self.quick = on_cpu and self.dtype == torch.bfloat16 and _can_pack()
         """Products of bfloat16 are the processor's own."""
         self.packed_for = rows if joined and self.quick else 0
+        self.ordered_for = (
+            rows if on_cpu and self.dtype == torch.float32 and count < SMALL and onednn() else 0
+        )
         self.head = self._packed(head.weight.to(self.dtype), _cast(getattr(head, "bias", None), self.dtype))
         self.blocks = [self._block(layer, joined) for layer in body.layers]
         self.cos, self.sin = self._rope(256)
@@ -177,6 +187,10 @@ class Decoder:
         return self.embedding.device
 
     def _packed(self, weight: Tensor, bias: Tensor | None) -> _Linear | _Packed:
+        if self.ordered_for:
+            weight = weight.contiguous()
+            ordered = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), self.ordered_for)
+            return _Linear(weight, bias, _Packed(ordered, bias))
         if not self.packed_for:
             return _Linear(weight, bias)
         return _Packed(torch.ops.mkldnn._reorder_linear_weight(weight, self.packed_for), bias)
@@ -309,21 +323,22 @@ class Decoder:
         ends = torch.tensor([len(p) - 1 for p in pieces], device=device)
         return self._logits(h[torch.arange(len(pieces), device=device), ends])
 
-    def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
+    def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int, alike: int = 0) -> Tensor:
         """One more token in each of the first slots.
 
         Args:
             tokens: [rows] what was drawn last.
             position: [rows] where it stands.
             columns: more than any position.
+            alike: columns at the beginning that are the same in all of these slots.
 
         Returns:
             [rows, vocabulary] logits of what follows.
         """
         with alone(self._brief(len(tokens))):
-            return self._step(tokens, position, cache, columns)
+            return self._step(tokens, position, cache, columns, alike)
 
-    def _step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
+    def _step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int, alike: int) -> Tensor:
         self._ready(columns)
         cache.grow(columns)
         rows = torch.arange(len(tokens), device=self.device)
@@ -332,7 +347,9 @@ class Decoder:
             beyond, -torch.inf
         )
         mask = mask[:, None, None]  # [rows, 1, 1, columns]
-        attend = step_attention.by_products if self.quick else step_attention.fused
+        attend: Any = step_attention.by_products if self.quick else step_attention.fused
+        if self.ordered_for and alike * (len(tokens) - 1) >= _READ_ONCE:
+            attend = partial(step_attention.with_alike, alike=alike)
         turns = self._turns(position)
         h = functional.embedding(tokens, self.embedding).float()
         for number, block in enumerate(self.blocks):

@@ -44,13 +44,13 @@ class Layout:
     lengths: tuple[int, ...]
     """Tokens of each, those of its shared beginning included."""
     shared: tuple[int, ...]
-    """First tokens of each that are those of the sequence before it: multiples of ``_ROUND``, fewer than it has."""
+    """First tokens of each that are those of the sequence before it: fewer than it has."""
 
     @classmethod
-    def of(cls, sequences: Sequence[tuple[int, ...]], share: bool) -> Layout:
-        """The layout of token sequences in the order given."""
+    def of(cls, sequences: Sequence[tuple[int, ...]], grain: int) -> Layout:
+        """The layout of token sequences in the order given. ``grain``: as in ``common``; 0: nothing is shared."""
         pairs = zip(((), *sequences), sequences, strict=False)
-        shared = tuple(common(before, one) if share else 0 for before, one in pairs)
+        shared = tuple(common(before, one, grain) if grain else 0 for before, one in pairs)
         return cls(tuple(map(len, sequences)), shared)
 
     @property
@@ -69,12 +69,21 @@ class Layout:
         return found
 
 
-def common(before: tuple[int, ...], one: tuple[int, ...]) -> int:
-    """Tokens of the beginning that two sequences share, rounded down, and never the whole of the second."""
-    count = 0
-    while count + _ROUND < len(one) and (before[count : count + _ROUND] == one[count : count + _ROUND]):
+def common(before: tuple[int, ...], one: tuple[int, ...], grain: int) -> int:
+    """Tokens of the beginning that two sequences share, in multiples of ``grain``, and never the whole of the second. Few are not worth it."""
+    count, most = 0, min(len(before), len(one) - 1)
+    while count + _ROUND <= most and before[count : count + _ROUND] == one[count : count + _ROUND]:
         count += _ROUND
-    return count
+    if not count or grain == _ROUND:
+        return count
+    while count < most and before[count] == one[count]:
+        count += 1
+    return count - count % grain
+
+
+def grain_of(weight: Tensor) -> int:
+    """Multiples of how many tokens are shared where weights are of this kind: one, or where attention is computed in one piece few lengths."""
+    return _ROUND if whole_limit(weight) else 1
 
 
 def packed_attention(

@@ -19,12 +19,13 @@ from torch.nn import functional
 
 
 @cache
-def _onednn() -> bool:
+def onednn() -> bool:
     """True where float32 products go through oneDNN: a processor with AVX-512 and a torch that has the operator."""
     return (
         torch.backends.mkldnn.is_available()
         and str(torch.backends.cpu.get_cpu_capability()).startswith("AVX512")
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
     )
 
 
@@ -35,7 +36,7 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
         and x.device.type == "cpu"
         and weight.dtype == x.dtype
         and x.numel()
-        and _onednn()
+        and onednn()
     ):
         result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
         return result

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.scoring.attention import Layout, Unsupported, common, configs_of, engaged
+from clawback.engine.torch.scoring.attention import Layout, Unsupported, common, configs_of, engaged, grain_of
 from clawback.engine.torch.scoring.exact_kl import divergence
 from clawback.engine.torch.scoring.lm_head import Head, logprobs
 
@@ -71,7 +71,8 @@ class Scorer:
         self._causal: Any = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
         self._body: Any = getattr(self._causal, self._causal.base_model_prefix)
         self._configs = configs_of(model)
-        self._dtype = self._causal.get_output_embeddings().weight.dtype
+        weight = self._causal.get_output_embeddings().weight
+        self._dtype, self._grain = weight.dtype, grain_of(weight)
         self._window = _window(self._causal.config)
         self.packed = False
         self.shares = False
@@ -140,7 +141,9 @@ class Scorer:
         units.sort(key=lambda unit: (max(len(rows[i]) for i in unit), unit))
         if share:
             alike = sorted(units, key=lambda unit: ([rows[i] for i in unit], unit))
-            by_length, by_beginning = (_new([rows[i] for u in some for i in u]) for some in (units, alike))
+            by_length, by_beginning = (
+                self._new([rows[i] for u in some for i in u]) for some in (units, alike)
+            )
             if by_length - by_beginning > _WORTH * by_length:
                 units = alike
         result: list[list[int]] = []
@@ -149,7 +152,7 @@ class Scorer:
             own = [rows[i] for i in unit]
             last = rows[result[-1][-1]] if result else ()
             whole = sum(map(len, own))
-            new = _new(own, last) if share else whole
+            new = self._new(own, last) if share else whole
             used += new
             piece = [*(result[-1] if result else []), *unit]
             cost = used if self.packed else max(len(rows[i]) for i in piece) * len(piece)
@@ -159,8 +162,13 @@ class Scorer:
                 result[-1] += unit
             else:
                 result.append(unit)
-                used = _new(own) if share else sum(map(len, own))
+                used = self._new(own) if share else sum(map(len, own))
         return result
+
+    def _new(self, rows: Sequence[tuple[int, ...]], last: tuple[int, ...] = ()) -> int:
+        """Tokens of a pass over these that no sequence before has, which the one after ``last`` is the first of."""
+        pairs = zip((last, *rows), rows, strict=False)
+        return sum(len(row) - common(before, row, self._grain) for before, row in pairs)
 
     def hidden(self, encoded: Sequence[Encoded], *, of_response: bool = False) -> Tensor:
         """Last hidden states [N, H] of all sequences, in order, at the positions that *predict* the response tokens.
@@ -239,7 +247,7 @@ class Scorer:
 
     def _packed(self, encoded: Sequence[Encoded], share: bool) -> Tensor:
         rows = [_row(one) for one in encoded]
-        layout = Layout.of(rows, share)
+        layout = Layout.of(rows, self._grain if share else 0)
         ids = [token for row, shared in zip(rows, layout.shared, strict=True) for token in row[shared:]]
         positions = [
             i for n, shared in zip(layout.lengths, layout.shared, strict=True) for i in range(shared, n)
@@ -336,11 +344,6 @@ def _row(one: Encoded) -> tuple[int, ...]:
 def _tokens(one: Encoded) -> int:
     """How many those are."""
     return len(one.prompt) + len(one.response) - 1
-
-
-def _new(rows: Sequence[tuple[int, ...]], last: tuple[int, ...] = ()) -> int:
-    """Tokens of a pass over these that no sequence before has, which the one after ``last`` is the first of."""
-    return sum(len(row) - common(before, row) for before, row in zip((last, *rows), rows, strict=False))
 
 
 def _sees(encoded: Sequence[Encoded]) -> bool:

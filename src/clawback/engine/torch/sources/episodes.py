@@ -4,7 +4,8 @@ Where episodes come from does not matter here: ``collect(round)`` returns them (
 The log-probs recorded at sampling time are the old policy of the ratio, so that episodes which were begun
 under older weights are corrected for; the collector limits how old they may be. A log-prob of the round's own
 weights must equal the learner's, up to rounding: otherwise the wrong adapter, template or temperature was
-used, and the run stops before it learns from text that its policy never produced.
+used, and the run stops before it learns from text that its policy never produced. A sample of the round is
+compared; beside it the policy reads no reply again before it learns from it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from torch import Tensor
 
 from clawback.engine.torch.loop.value_head import ValueHead
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.scoring.lm_head import logprobs
 from clawback.engine.torch.sources.examples import Example
 from clawback.errors import TrainingError
 from clawback.records import Episode
@@ -28,6 +28,9 @@ from clawback.rl import credit, turns
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
+
+CHECKED = 512
+"""Tokens of a round, about, whose recorded log-probs are compared with the learner's: of whole sequences, drawn anew each round."""
 
 Collect = Callable[[int], Sequence[Episode]]
 """The number of a round → the episodes that it learns from, played with the policy as it is."""
@@ -159,13 +162,12 @@ class Episodes:
         if not parts:
             raise TrainingError(f"Round {number + 1} has no episode that can be learned from.")
         steps = [step for episode in episodes for step in episode.steps]
-        now, entropy, states = self._look(parts, len(steps))
-        gap = self._gap(parts, now, [step.update == number for step in steps])
-        advantages = self._advantages(episodes, states)
+        gap, entropy = self._check(parts, [step.update == number for step in steps], number)
+        advantages = self._advantages(episodes, parts)
         with self.policy.base():
             ref = self.policy.scorer([one.encoded for one in parts]).split()
         self.figures = _figures(episodes, number) | {
-            "entropy": float(torch.cat([e[p.mask] for e, p in zip(entropy, parts, strict=True)]).mean()),
+            "entropy": entropy,
             **({"gap": gap} if gap is not None else {}),
         }
         return [
@@ -181,39 +183,38 @@ class Episodes:
             for one, r in zip(parts, ref, strict=True)
         ]
 
-    def _look(self, parts: Sequence[Part], steps: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """What the policy makes of it now: [tokens] log-probs and entropies of each, and the states [steps, H] before each step."""
+    def _check(self, parts: Sequence[Part], fresh: Sequence[bool], number: int) -> tuple[float | None, float]:
+        """The gap and the mean entropy in some of the sequences, those with steps of these very weights first. Raises ``TrainingError``."""
+        some = [one for one in parts if any(fresh[step] for step in one.steps)] or parts
+        tokens = sum(int(one.mask.sum()) for one in some)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+        order = torch.randperm(len(some), generator=generator).tolist()
+        chosen = [some[i] for i in order[: -(-len(some) * CHECKED // max(1, tokens))]]
+        scored = self.policy.scorer([one.encoded for one in chosen], entropy=True)
+        assert scored.entropy is not None
+        wrote = torch.cat([one.mask for one in chosen])
+        now = [value.cpu() for value in scored.split()]
+        return self._gap(chosen, now, fresh), float(scored.entropy.cpu()[wrote].mean())
+
+    def _states(self, parts: Sequence[Part]) -> Tensor:
+        """[steps, H] what the policy makes of all that came before each step. Sequences are read up to their last step, those that are alike until then once."""
         scorer = self.policy.scorer
-        encoded = [one.encoded for one in parts]
-        if not scorer.fused_head:
-            scored = scorer(encoded, entropy=True)
-            assert scored.entropy is not None
-            states = scorer.hidden(encoded).split([len(e.response) for e in encoded])
-            spread = scored.entropy.split(list(scored.lengths))
-            return (
-                [v.cpu() for v in scored.split()],
-                [e.cpu() for e in spread],
-                _before(parts, [s.float().cpu() for s in states], steps),
-            )
-        values: list[Tensor] = [torch.empty(0)] * len(parts)
-        entropies: list[Tensor] = [torch.empty(0)] * len(parts)
-        found: list[Tensor] = [torch.empty(0)] * len(parts)
-        for piece in scorer.pieces(encoded):
-            some = [encoded[i] for i in piece]
-            states_ = scorer.states(some)
-            targets = torch.tensor([t for one in some for t in one.response], device=scorer.device)
-            lp, en = logprobs(scorer.head, states_, targets, entropy=True)
-            assert en is not None
-            lengths = [len(one.response) for one in some]
-            for i, v, e, s in zip(
-                piece, lp.split(lengths), en.split(lengths), states_.split(lengths), strict=True
-            ):
-                at = torch.tensor([a for a, _ in parts[i].spans], device=s.device)
-                values[i], entropies[i], found[i] = v.cpu(), e.cpu(), s[at].float().cpu()
-        whole = torch.zeros(steps, found[0].shape[1])
-        for one, state in zip(parts, found, strict=True):
-            whole[list(one.steps)] = state
-        return values, entropies, whole
+        alike: dict[tuple[Encoded, tuple[int, ...]], list[Part]] = {}
+        for one in parts:
+            starts = tuple(a for a, _ in one.spans)
+            # The last token is predicted and not read: what it is does not matter.
+            until = Encoded(one.encoded.prompt, (*one.encoded.response[: starts[-1]], 0))
+            alike.setdefault((until, starts), []).append(one)
+        places = list(alike)
+        found: dict[int, Tensor] = {}
+        for piece in scorer.pieces([until for until, _ in places]):
+            some = [places[i][0] for i in piece]
+            states = scorer.states(some).split([len(one.response) for one in some])
+            for i, state in zip(piece, states, strict=True):
+                before = state[torch.tensor(places[i][1], device=state.device)].float().cpu()
+                for one in alike[places[i]]:
+                    found |= zip(one.steps, before, strict=True)
+        return torch.stack([found[step] for step in sorted(found)])
 
     def _gap(self, parts: Sequence[Part], now: Sequence[Tensor], fresh: Sequence[bool]) -> float | None:
         """Mean |recorded − learner| over tokens that these very weights wrote; None where there are none. Raises ``TrainingError``."""
@@ -234,12 +235,13 @@ class Episodes:
             )
         return gap
 
-    def _advantages(self, episodes: Sequence[Episode], states: Tensor) -> Tensor:
+    def _advantages(self, episodes: Sequence[Episode], parts: Sequence[Part]) -> Tensor:
         """[steps] by the settings' estimator. Values are fitted to earlier rounds alone: this one's rewards are no part of what was expected of it."""
         chosen = self.settings
         rewards, episode, group = flat(episodes)
         values = None
         if chosen.estimator == "gae":
+            states = self._states(parts)
             if self.seen is not None:
                 head = ValueHead(states.shape[1])
                 head.fit(*self.seen, ridge=chosen.ridge)
@@ -312,14 +314,6 @@ def flat(episodes: Sequence[Episode]) -> tuple[Tensor, Tensor, Tensor]:
         torch.tensor(episode, dtype=torch.int64),
         torch.tensor(group, dtype=torch.int64),
     )
-
-
-def _before(parts: Sequence[Part], states: Sequence[Tensor], steps: int) -> Tensor:
-    """[steps, H]: of the states at all response tokens, those that predict the first token of each step."""
-    whole = torch.zeros(steps, states[0].shape[1])
-    for one, state in zip(parts, states, strict=True):
-        whole[list(one.steps)] = state[torch.tensor([a for a, _ in one.spans])]
-    return whole
 
 
 def _spread(one: Part, advantages: Tensor) -> Tensor:
