@@ -51,8 +51,7 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "hands": {
         "env": "Blackjack-v1", "agent": "hands:HandsAgent", "optimum": _blackjack.best(), "seen": HANDS, "acts": ("stand", "hit"),
-        "rounds": 400, "groups": 256, "turns": 12, "tokens": 4, "held_out": 2000, "worth": _blackjack.of_model,
-        "settings": {"kl": 0.03, "lam": 0, "memory": 16384, "decay": True},
+        "rounds": 60, "groups": 512, "turns": 12, "tokens": 4, "held_out": 2000, "worth": _blackjack.of_model,
     },
     "terminal": {
         "env": "terminal:{folder}?turns=1", "folder": _gym_tasks.terminal, "optimum": 1.0, "seen": _gym_tasks.terminal_seen,
