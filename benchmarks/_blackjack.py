@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -83,16 +84,65 @@ def _dealt(of: Callable[[Hand, int], float]) -> float:
     )
 
 
+RARE = 1e-4
+"""Conversations that come up less often are left out of ``of_model``; what is left is counted as if it were all there is."""
+NAMES = {(total, soft): f"{'soft' if soft else 'hard'} {total}" for soft in (False, True) for total in range(12 if soft else 4, 22)}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A hand under way: what was seen and said before, and the hand as it is."""
+
+    said: tuple[str, ...]
+    hand: Hand
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        roles = ("user", "assistant")
+        return [
+            {"role": roles[i % 2], "content": text} for i, text in enumerate((*self.said, NAMES[self.hand]))
+        ]
+
+
 def of_model(policy: Any) -> float:
-    """The mean return of a policy that reads ``hard 16`` and replies ``hard 16 hit`` or ``hard 16 stand``, by how likely it makes the two at the
-    beginning of a conversation. Other replies are left out: they are hints, not hands."""
-    hands = [(total, soft) for soft in (False, True) for total in range(12 if soft else 4, 22)]
-    seen = [f"{'soft' if soft else 'hard'} {total}" for total, soft in hands]
-    asked = [[{"role": "user", "content": text}] for text in seen for _ in range(2)]
-    said = policy.logprobs(asked, [f"{text} {word}" for text in seen for word in ("stand", "hit")])
-    sums = [float(one.sum()) for one in said]
-    hit = {
-        hand: 1 / (1 + math.exp(stand - hits))
-        for hand, stand, hits in zip(hands, sums[::2], sums[1::2], strict=True)
-    }
-    return value(lambda total, soft, _: hit[total, soft])
+    """The mean return of a policy that reads ``hard 16`` and replies with a hand, its own or another, and ``hit`` or ``stand``: summed over all replies
+    in all conversations that hands can be. Replies of another form are left out: they are hints, not hands."""
+    gain, over = 0.0, 0.0
+    under_way = _first()
+    while under_way:
+        further: dict[_Held, float] = {}
+        for (held, chance), replies in zip(under_way.items(), _replies(policy, list(under_way)), strict=True):
+            for reply, likely in replies.items():
+                if reply.endswith("stand"):
+                    gain += chance * likely * sum(p * standing(held.hand[0], d) for d, p in CARDS.items())
+                    over += chance * likely
+                    continue
+                said = (*held.said, NAMES[held.hand], reply)
+                for card, p in CARDS.items():
+                    to, drew = drawn(held.hand, card), chance * likely * p
+                    if to[0] > 21:
+                        gain, over = gain - drew, over + drew
+                    elif drew > RARE:
+                        one = _Held(said, to)
+                        further[one] = further.get(one, 0.0) + drew
+        under_way = further
+    return gain / over
+
+
+def _first() -> dict[_Held, float]:
+    """The hands that are dealt."""
+    dealt: dict[_Held, float] = {}
+    for a, first in CARDS.items():
+        for b, second in CARDS.items():
+            held = _Held((), drawn(drawn((0, False), a), b))
+            dealt[held] = dealt.get(held, 0.0) + first * second
+    return dealt
+
+
+def _replies(policy: Any, held: list[_Held]) -> list[dict[str, float]]:
+    """How likely each reply is, among all that name a hand and an action."""
+    texts = [f"{name} {word}" for name in NAMES.values() for word in ("stand", "hit")]
+    said = policy.logprobs([one.messages for one in held for _ in texts], texts * len(held))
+    sums = [math.exp(float(one.sum())) for one in said]
+    rows = [sums[i : i + len(texts)] for i in range(0, len(sums), len(texts))]
+    return [{text: one / sum(row) for text, one in zip(texts, row, strict=True)} for row in rows]

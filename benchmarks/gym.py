@@ -51,8 +51,7 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "hands": {
         "env": "Blackjack-v1", "agent": "hands:HandsAgent", "optimum": _blackjack.best(), "seen": HANDS, "acts": ("stand", "hit"),
-        "rounds": 400, "groups": 256, "turns": 12, "tokens": 4, "held_out": 2000, "worth": _blackjack.of_model,
-        "settings": {"kl": 0.03, "lam": 0, "memory": 16384, "decay": True},
+        "rounds": 60, "groups": 512, "turns": 12, "tokens": 4, "held_out": 2000, "worth": _blackjack.of_model,
     },
     "terminal": {
         "env": "terminal:{folder}?turns=1", "folder": _gym_tasks.terminal, "optimum": 1.0, "seen": _gym_tasks.terminal_seen,
@@ -89,7 +88,7 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "pair": {
         "env": "textarena:Secretary-v0?N=2", "base": "smollm2", "shots": str(AGENTS / "secretary_of_two.jsonl"), "optimum": 0.75,
-        "rounds": 4, "groups": 24, "size": 4, "turns": 3, "tokens": 6, "held_out": 200,
+        "rounds": 4, "groups": 24, "size": 4, "turns": 3, "tokens": 6, "held_out": 100,
     },
     "fields": {
         "env": "miniwob:focus-text-2?turns=1", "base": "smollm2", "shots": str(AGENTS / "clicks.jsonl"), "optimum": 1.0,
@@ -269,11 +268,18 @@ def table(runs: list[dict[str, Any]], speed: list[dict[str, Any]]) -> str:
         some = [run for run in runs if run["game"] == name]
         after, gains = [r["after"] for r in some], [r["after"] - r["before"] for r in some]
         spread = statistics.stdev(after) if len(after) > 1 else 0.0
+        best = GAMES[name]["optimum"]
+        share = f"{statistics.mean(after) / best:.0%}" if best > 0 else "–"  # a loss has no share to reach
         lines.append(
             f"| {name} | {len(some)} | {some[0]['episodes']} | {statistics.mean(r['before'] for r in some):.3f} | {statistics.mean(after):.3f} ± {spread:.3f} "
-            f"| {' '.join(f'{a:.2f}' for a in after)} | {statistics.mean(after) / GAMES[name]['optimum']:.0%} | {_p(gains)} "
+            f"| {' '.join(f'{a:.2f}' for a in after)} | {share} | {_p(gains)} "
             f"| {' '.join(format(r['p'], '.1g') for r in some)} | {sum(r['unparsable'] for r in some)} | {statistics.mean(r['cpu_seconds'] for r in some):.0f} |"
         )
+    for name in dict.fromkeys(run["game"] for run in runs if run["worth"]):
+        worth = [run["worth"] for run in runs if run["game"] == name]
+        after = [one[1] for one in worth]
+        spread = statistics.stdev(after) if len(after) > 1 else 0.0
+        lines.append(f"\n{name}, exact value: {worth[0][0]:.3f} before, {statistics.mean(after):.4f} ± {spread:.4f} after ({' '.join(f'{a:.4f}' for a in after)})")  # fmt: skip
     if speed:
         lines += [
             "",

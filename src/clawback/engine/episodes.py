@@ -98,6 +98,8 @@ def train_episodes(
     if policy.device.type == "cpu" and not recipe.micro_tokens:
         policy.scorer.micro_tokens = at_once(policy.info)
     playing = EpisodeSettings.of(recipe)
+    if policy.moved:  # the strong KL of the first rounds would undo what the adapter has learned before
+        playing = dataclasses.replace(playing, kl_start=1.0)
     source: Source = Episodes(policy, collect, playing, seed)
     if ratings:
         source = _beside(source, ratings, prompts, recipe, tell)

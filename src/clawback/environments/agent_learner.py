@@ -69,6 +69,7 @@ class Learner:
             estimator=given.estimator,
             gamma=given.gamma,
             lam=given.lam,
+            kl_start=1.0,  # a loop of one's own has no end that it could fall towards
         )
         source = Episodes(self.policy, lambda _: self.batch, chosen, self.seed)
         settings = Settings(

@@ -75,7 +75,8 @@ def taken(env: Any, action: Any) -> tuple[Any, float, bool, bool]:
 class AgentWorlds:
     """An environment set: ``make_env`` makes the Gym-like environment of one episode, the agent puts it into words.
 
-    A task is a seed of the environment; those of ``test`` are none of ``train``'s.
+    A task is a seed of the environment; those of ``test`` are none of ``train``'s. There are more than a run plays: a seed decides all that is
+    left to chance, and of a thousand hands of Blackjack a policy learns by which of its sums the dealer happened to go bust.
     """
 
     def __init__(
@@ -84,8 +85,8 @@ class AgentWorlds:
         agent: Speaks,
         make_env: Callable[[], Any],
         *,
-        train: int = 1000,
-        test: int = 100,
+        train: int = 100_000,
+        test: int = 10_000,
     ) -> None:
         self.name, self.agent, self.make_env = name, agent, make_env
         self.counts = {"train": train, "test": test}

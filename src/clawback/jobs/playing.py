@@ -350,7 +350,18 @@ def newest(home: Home) -> Run:
 
 def _episode_settings() -> set[str]:
     """Of ``EpisodeSettings``; and of how ratings beside them are graded."""
-    own = {"round_steps", "passes", "estimator", "gamma", "lam", "ridge", "memory", "calm", "decay"}
+    own = {
+        "round_steps",
+        "passes",
+        "estimator",
+        "gamma",
+        "lam",
+        "ridge",
+        "memory",
+        "calm",
+        "decay",
+        "kl_start",
+    }
     return own | {"max_gap", "grounding", "prompts", "samples", "exact_kl", "replay"}
 
 

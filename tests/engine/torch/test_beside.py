@@ -64,14 +64,18 @@ def test_each_step_has_its_share_of_both(tmp_path, monkeypatch):
     made = train(tmp_path, said())
     assert made.turn_ids == tuple(range(1, 13))
     assert len(seen) == 4
+    held = []
     for step in seen:
         played = [one for one in step if one.mask is not None]
         graded = [one for one in step if one.mask is None]
         assert played
         assert graded
         assert all(float(one.kl_weight.min()) > 1 for one in graded)  # held as in a run on ratings
-        assert all(one.kl_weight is None for one in played)
+        held.append({float(weight) for one in played for weight in one.kl_weight})
         assert all(len(one.token_advantages) == len(one.encoded.response) for one in step)
+    # That of the episodes is the same for all in a step, and falls.
+    assert [len(weights) for weights in held] == [1, 1, 1, 1]
+    assert [max(weights) for weights in held] == pytest.approx([100.0, 75.25, 50.5, 25.75])
     assert all({"return", "rated"} <= row.keys() for row in made.history)
 
 

@@ -67,6 +67,9 @@ class EpisodeSettings:
     at this rate a round. In units of their own round's, a policy that nearly always wins would learn noise at full strength."""
     decay: bool = False
     """The learning rate falls to zero over the run, on a straight line: the policy in the end swings less from round to round, and has learned less."""
+    kl_start: float = 100.0
+    """The KL to the base weighs this many times as much in the first step, and falls to its own weight on a straight line over the run. Without it
+    a policy keeps to the first thing that pays before it has tried the others often enough to know them (Blackjack: it only ever stands)."""
     max_gap: float = 0.3
     """Nats a token, on average, by which what was recorded may differ from what the same weights say now."""
 
@@ -131,6 +134,8 @@ class Episodes:
         self.policy, self.collect, self.settings, self.seed = policy, collect, settings, seed
         self.steps = settings.rounds * settings.steps_a_round
         self.round: list[Example] = []
+        self.groups: list[int] = []
+        """Of each of these, the group that its episode is of."""
         self.figures: dict[str, float] = {}
         """Of the round: what the curves show beside the loss."""
         self.seen: tuple[Tensor, Tensor] | None = None
@@ -147,13 +152,21 @@ class Episodes:
         turn, place = divmod(place, self.settings.round_steps)
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + number) * 31 + turn)
         order = torch.randperm(len(self.round), generator=generator).tolist()
-        # Sequences that begin alike (tries at one task) are in one step, where what they share is computed once.
-        alike: dict[tuple[int, ...], list[int]] = {}
+        # Tries at one task are in one step, where what they share is computed once, and where they are held against each other. Tasks that only
+        # begin alike are not: a step would have a few kinds of situation, and push all others along with them.
+        alike: dict[int, list[int]] = {}
         for i in order:
-            alike.setdefault(self.round[i].encoded.prompt, []).append(i)
+            alike.setdefault(self.groups[i], []).append(i)
         order = [i for some in alike.values() for i in some]
         parts = torch.tensor(order).tensor_split(self.settings.round_steps)
-        return [self.round[int(i)] for i in parts[place]] or self.round[:1]
+        return self._held([self.round[int(i)] for i in parts[place]] or self.round[:1], step)
+
+    def _held(self, some: list[Example], step: int) -> list[Example]:
+        """With the weight that the KL has at this step."""
+        weight = 1.0 + (self.settings.kl_start - 1.0) * max(0.0, 1.0 - step / self.steps)
+        if weight == 1.0:
+            return some
+        return [dataclasses.replace(one, kl_weight=torch.full_like(one.old, weight)) for one in some]
 
     @torch.no_grad()
     def _begin(self, number: int) -> list[Example]:
@@ -166,6 +179,7 @@ class Episodes:
         advantages = self._advantages(episodes, parts)
         with self.policy.base():
             ref = self.policy.scorer([one.encoded for one in parts]).split()
+        self.groups = [episodes[one.episode].group for one in parts]
         self.figures = _figures(episodes, number) | {
             "entropy": entropy,
             **({"gap": gap} if gap is not None else {}),
@@ -279,6 +293,7 @@ class Episodes:
             "collected": kept.state() if isinstance(kept, Resumable) else {},
             "seen": None if self.seen is None else list(self.seen),
             "spread": self.spread,
+            "groups": list(self.groups),
             "round": [
                 [list(e.encoded.prompt), list(e.encoded.response), e.advantage, e.reward, e.old, e.mask, e.token_advantages]
                 for e in self.round
@@ -293,6 +308,7 @@ class Episodes:
             kept.restore(state["collected"])
         self.spread = float(state.get("spread", 0.0))
         self.seen = None if state["seen"] is None else (state["seen"][0], state["seen"][1])
+        self.groups = list(state.get("groups", range(len(state["round"]))))
         encoded = [Encoded(tuple(row[0]), tuple(row[1])) for row in state["round"]]
         with self.policy.base():
             ref = self.policy.scorer(encoded).split() if encoded else []
