@@ -80,7 +80,8 @@ def test_the_adapter_is_that_of_the_run_in_process(
     at_home = here(other, made, tmp_path / "here")
     assert done.steps == made.steps_for(12)
     assert any(t.any() for n, t in away.items() if "lora_B" in n)
-    assert same(away, at_home) == 0.0
+    # kto also scores answers to other prompts, at home all in one pass, where beginnings that they share are read once: the same up to rounding.
+    assert same(away, at_home) <= (1e-5 if algorithm == "kto" else 0.0)
 
 
 def test_a_third_of_the_answers_fails_and_nothing_is_paid_twice(
