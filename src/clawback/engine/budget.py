@@ -140,17 +140,20 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     # A prompt is read once for all answers to it; an answer only where it may be learned, after its own prompt and after another.
     tried, prompts = ours_.trials, min(ours_.distil_prompts, lengths.prompts)
     asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
+    # A learned answer goes through the loss with a worse one in most cases, which the base may have to give first; in a round in one of three.
     held = 1 + ours_.hold_share
     return (
         look,
         Phase("choose", int(tried * answer), int(tried * lengths.prompt)),
-        Phase("draw", int(prompts * ours_.answers * answer), int(prompts * (lengths.prompt + 2 * each))),
-        Phase("train", 0, 0, int(prompts * held * each * ours_.passes)),
+        Phase(
+            "draw", int(prompts * (ours_.answers + 0.3) * answer), int(prompts * (lengths.prompt + 2 * each))
+        ),
+        Phase("train", 0, 0, int(prompts * (held + 0.8) * each * ours_.passes)),
         Phase(
             "refine",
             int(asked * ours_.refine_samples * answer),
             int(asked * 2 * (lengths.prompt + each)),
-            int(asked * held * each * ours_.passes),
+            int(asked * (held + 0.3) * each * ours_.passes),
         ),
         gate,
     )

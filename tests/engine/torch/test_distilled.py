@@ -1,6 +1,7 @@
 """A sentence is found by what it does to the base's answers, and what was said under it is learned without it."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from clawback.engine.torch.sources.graded import Grading, GradingSettings
 from clawback.engine.torch.sources.teacher import appended
 from clawback.errors import TrainingError
 from clawback.rewards.instructions import Instruction
+from clawback.rl.algorithms.rpo import Rpo
+from clawback.rl.batch import Batch
 from tests.engine.torch.test_rollouts import LikesBullets, rated
 
 SMALL = {"grounding": 48, "first": 4, "most": 8, "answers": 1, "distil_prompts": 16, "sentences": 4}
@@ -146,10 +149,7 @@ def test_a_text_goes_after_what_the_user_said_last():
     assert longer[:2] == talk[:2]
 
 
-def test_raft_is_likelihood_of_the_chosen_and_kl_of_the_others():
-    from clawback.rl.algorithms.raft import Raft
-    from clawback.rl.batch import Batch
-
+def test_without_pairs_rpo_is_likelihood_of_the_chosen_and_kl_of_the_others():
     logprobs = torch.tensor([-1.0, -2.0, -3.0, -0.5], requires_grad=True)
     batch = Batch(
         logprobs=logprobs,
@@ -160,7 +160,66 @@ def test_raft_is_likelihood_of_the_chosen_and_kl_of_the_others():
         exact_kl=torch.tensor([9.0, 9.0, 0.2, 0.4]),
         kl_weight=torch.tensor([0.0, 0.0, 1.0, 1.0]),
     )
-    loss, _ = Raft(kl=0.5).loss(batch)
+    loss, _ = Rpo(kl=0.5).loss(batch)
     assert float(loss) == pytest.approx((1 + 2) / 4 + 0.5 * (0.2 + 0.4) / 4)
     loss.backward()
     assert logprobs.grad.tolist() == pytest.approx([-0.25, -0.25, 0.0, 0.0])
+
+
+def test_with_pairs_rpo_adds_the_loss_of_dpo():
+    logprobs = torch.tensor([-1.0, -2.0, -3.0, -0.5, -1.5, -2.5], requires_grad=True)
+    batch = Batch(
+        logprobs=logprobs,
+        old_logprobs=logprobs.detach(),
+        ref_logprobs=torch.tensor([-1.2, -2.5, -2.0, -0.4, -1.5, -2.5]),
+        segment=torch.tensor([0, 0, 1, 1, 2, 3]),
+        advantages=torch.tensor([1.0, 0.0, 0.0, 0.0]),
+        exact_kl=torch.tensor([9.0, 9.0, 9.0, 9.0, 0.2, 0.4]),
+        kl_weight=torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 1.0]),
+        pairs=torch.tensor([[0, 1]]),
+    )
+    loss, figures = Rpo(kl=0.5, preference=2.0, beta=0.3, smoothing=0.2).loss(batch)
+    margin = 0.3 * ((0.2 + 0.5) - (-1.0 - 0.1))
+    wrong = 1 / (1 + math.exp(margin))
+    preferred = -0.8 * math.log(1 - wrong) - 0.2 * math.log(wrong)
+    assert float(loss) == pytest.approx((1 + 2) / 6 + 2.0 * preferred / 2 + 0.5 * (0.2 + 0.4) / 6)
+    assert figures["margin"] == pytest.approx(margin / 2)
+    loss.backward()
+    slope = 0.3 * (0.8 * wrong - 0.2 * (1 - wrong))
+    assert logprobs.grad.tolist() == pytest.approx([-1 / 6 - slope] * 2 + [slope] * 2 + [0.0] * 2)
+
+
+def test_each_learned_answer_is_preferred_to_the_worst_to_its_prompt_where_that_is_clearly_worse(
+    policy, samples
+):
+    grading, _ = grading_for(policy, samples)
+    asked = list(dict.fromkeys(one.asked for one in grading.base))[:3]
+    two = {prompt: [one for one in grading.base if one.asked == prompt][:2] for prompt in asked}
+    grading.spread, grading.typical = 1.0, 0.0
+    rewards = [(0.9, -0.8), (0.9, 0.7), (0.9, -0.1)]
+    made = [
+        graded.Graded(one, reward, True)
+        for prompt, pair in zip(asked, rewards, strict=True)
+        for one, reward in zip(two[prompt], pair, strict=True)
+    ]
+    settings = distilled.DistilSettings(least_relevance=0.0, hold_share=0.5)
+    good = dataclasses.replace(distilled.chosen(grading, made, settings), worst=distilled.worst(made))
+    twos = distilled.examples(grading, good, settings)
+    assert all(len(two) == 2 for two in twos)
+    preferred = [(a.encoded, b.encoded) for a, b in twos if a.paired and b.paired]
+    assert set(preferred) == {tuple(two[asked[0]]), tuple(two[asked[2]])}
+    alone = [one for two in twos for one in two if not one.paired]
+    assert [one.advantage for one in alone].count(1.0) == 1
+    assert all(one.advantage == 1.0 or float(one.kl_weight.mean()) == 1.0 for one in alone)
+
+
+def test_the_base_answers_what_it_has_not_been_asked_for_good_answers_to_be_preferred_to(policy, samples):
+    grading, conversations = grading_for(policy, samples)
+    prompts = list(conversations.messages)
+    grading.base = [one for one in grading.base if one.asked != prompts[0]]
+    good = distilled.Chosen(
+        [graded.Graded(Encoded(prompt, (5, 6, 7)), 1.0, True) for prompt in prompts[:2]], grading.base_seen
+    )
+    found = distilled.with_base_answers(grading, good).worst
+    assert set(found) == {prompts[0]}
+    assert found[prompts[0]].encoded.response

@@ -87,11 +87,11 @@ def step(policy: Policy, told: dict[str, Any], rank: int) -> None:
 
 
 def made(name: str, settings: dict[str, Any]) -> Any:
-    """The algorithm as the first process has it; ``raft`` is one that no recipe names."""
-    if name == "raft":
-        from clawback.rl.algorithms.raft import Raft
+    """The algorithm as the first process has it; ``rpo`` is one that no recipe names."""
+    if name == "rpo":
+        from clawback.rl.algorithms.rpo import Rpo
 
-        return Raft(**settings)
+        return Rpo(**settings)
     return algorithms.find(name)(**settings)
 
 

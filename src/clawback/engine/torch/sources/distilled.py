@@ -2,17 +2,17 @@
 
 Several answers to a prompt are drawn under the instruction, and the base's own are added. The best-graded one
 is chosen if it ended, does not repeat itself, beats what the base is expected to say, and is still about the
-question. The policy learns it after the prompt *without* the instruction (``rl.algorithms.raft``), and then
-the best of its own answers (``raft_rounds.py``). Base answers with zero reward, which only carry the KL
-penalty, are mixed in to keep the policy from moving elsewhere.
+question. The policy learns it after the prompt *without* the instruction, preferred to the worst answer to that
+prompt (``rl.algorithms.rpo``), and then the best of its own answers (``rpo_rounds.py``). Base answers with zero
+reward, which only carry the KL penalty, are mixed in to keep the policy from moving elsewhere.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,10 +34,12 @@ class Chosen:
 
     answers: list[Graded]
     seen: Seen
+    worst: Mapping[Prompt, Graded] = field(default_factory=dict)
+    """The worst answer to each prompt, for the others to be preferred to."""
 
     def of(self, places: Sequence[int]) -> Chosen:
         """A subset of them."""
-        return Chosen([self.answers[i] for i in places], self.seen.of(places))
+        return Chosen([self.answers[i] for i in places], self.seen.of(places), self.worst)
 
 
 BASE = 32
@@ -72,14 +74,14 @@ class DistilSettings:
     """Answers to each of them."""
     refine_told: int = 2
     """Of these, drawn under the sentence that won, where one did."""
-    distil_rate: float = 2e-3
+    distil_rate: float = 1e-3
     """Learning rate at 135 million parameters; it falls with the fourth root of the size."""
     hold_kl: float = 0.1
     """Weight of the KL to the base on its own answers."""
     hold_share: float = 0.25
     """Answers of the base for each that is learned."""
     better: float = 0.5
-    """Standard deviations of the base's rewards by which an answer has to be better than its mean."""
+    """Standard deviations of the base's rewards by which an answer has to be better than its mean, and than one that it is preferred to."""
     least_relevance: float = 0.05
     """Quantile of the base's own relevance below which an answer is not about its prompt."""
 
@@ -131,7 +133,29 @@ def gathered(
         tell({"phase": "draw", "step": start, "steps": len(prompts), "sentence": best.instruction.text})
         asked = [(prompt, best.instruction.text) for prompt in prompts[start : start + CHUNK]]
         made += draw_under(grading, conversations, asked, each, grading.generator(start, 8))
-    return chosen(grading, made, settings)
+    return replace(chosen(grading, made, settings), worst=worst(made))
+
+
+def with_base_answers(grading: Grading, good: Chosen) -> Chosen:
+    """The same, where the base has answered each of the prompts once: what it says there is what the answers are preferred to."""
+    answered = {one.asked for one in grading.base}
+    lacking = [one.encoded.asked for one in good.answers if one.encoded.asked not in answered]
+    if not lacking:
+        return good
+    with grading.policy.base():
+        drawn = grading.draw(lacking, 1, grading.generator(1, 2))
+    made = [*good.worst.values(), *grading.judged(drawn.answers, drawn.ended)]
+    return replace(good, worst=worst(made))
+
+
+def worst(answers: Sequence[Graded]) -> dict[Prompt, Graded]:
+    """The worst answer to each prompt, whole or not."""
+    found: dict[Prompt, Graded] = {}
+    for one in answers:
+        known = found.get(one.encoded.asked)
+        if one.encoded.response and (known is None or one.reward < known.reward):
+            found[one.encoded.asked] = one
+    return found
 
 
 def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings) -> Chosen:
@@ -156,12 +180,30 @@ def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings
     return found.of([i for i, value in enumerate(ours) if value >= floor])
 
 
-def examples(grading: Grading, good: Chosen, settings: DistilSettings, number: int = 0) -> list[Example]:
-    """The chosen answers, and base answers as anchors: others in each round ``number``."""
-    count = round(settings.hold_share * len(good.answers))
-    held = torch.randperm(len(grading.base), generator=grading.generator(number, 7)).tolist()[:count]
+def examples(
+    grading: Grading, good: Chosen, settings: DistilSettings, number: int = 0
+) -> list[tuple[Example, Example]]:
+    """The chosen answers in twos: each before the one that it is preferred to, if there is one that is clearly worse; the others by
+    themselves, with base answers as anchors: other ones in each round ``number``."""
+    least = settings.better * grading.spread
+    worse = [good.worst.get(one.encoded.asked) for one in good.answers]
+    pairs = [(i, low) for i, low in enumerate(worse) if low and low.reward < good.answers[i].reward - least]
+    seen = grading.look([low.encoded for _, low in pairs]) if pairs else good.seen
     learned = [_example(grading, one.encoded, good.seen, i, 1.0, 0.0) for i, one in enumerate(good.answers)]
-    return learned + [_example(grading, grading.base[i], grading.base_seen, i, 0.0, 1.0) for i in held]
+    twos = [
+        (
+            replace(learned[i], paired=True),
+            replace(_example(grading, low.encoded, seen, place, 0.0, 0.0), paired=True),
+        )
+        for place, (i, low) in enumerate(pairs)
+    ]
+    preferred = {i for i, _ in pairs}
+    alone = [one for i, one in enumerate(learned) if i not in preferred]
+    count = round(settings.hold_share * len(learned))
+    count += (count + len(alone)) % 2
+    held = torch.randperm(len(grading.base), generator=grading.generator(number, 7)).tolist()[:count]
+    alone += [_example(grading, grading.base[i], grading.base_seen, i, 0.0, 1.0) for i in held]
+    return twos + list(zip(alone[::2], alone[1::2], strict=False))
 
 
 def _example(grading: Grading, one: Encoded, seen: Seen, i: int, weight: float, kl_weight: float) -> Example:

@@ -9,7 +9,7 @@ it happened to say. So:
    the ratings themselves, and says so.
 2. **Instruct.** What the ensemble has learned is turned into candidate sentences, and answers drawn under each show which of them helps (``instructed.py``).
 3. **Distil.** Answers drawn under the best sentence and filtered by the ensemble are what the adapter learns, after the prompt without the
-   sentence (``distilled.py``): one pass, little drift. Then the best of its own answers, as long as those improve (``raft_rounds.py``).
+   sentence (``distilled.py``): one pass, little drift. Then the best of its own answers, as long as those improve (``rpo_rounds.py``).
    Where no sentence helps (a taste that is hard to put in words), the best of several answers without any are distilled.
 4. **Or draw fresh answers.** Models of a few million parameters follow few instructions, and fresh answers cost them little. In rounds: some prompts, several
    fresh answers of the policy to each, graded by the mean of the ensemble less its uncertainty, each against the others of its prompt (GRPO), some optimizer steps.
@@ -37,20 +37,20 @@ import numpy as np
 import torch
 
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sources.distilled import DistilSettings, gathered
+from clawback.engine.torch.sources.distilled import DistilSettings, gathered, with_base_answers
 from clawback.engine.torch.sources.examples import Plan
 from clawback.engine.torch.sources.graded import Grading, GradingSettings, Prompt
 from clawback.engine.torch.sources.instructed import Arm, Conversations, follows, search
-from clawback.engine.torch.sources.raft_rounds import RaftRounds
 from clawback.engine.torch.sources.ratings import from_ratings
 from clawback.engine.torch.sources.rollouts import Rollouts, RolloutSettings
+from clawback.engine.torch.sources.rpo_rounds import RpoRounds
 from clawback.errors import TrainingError
 from clawback.records import BETTER, Turn
 from clawback.rewards.instructions import Instruction, candidates
 from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
-from clawback.rl.algorithms.raft import Raft
 from clawback.rl.algorithms.reinforce import Reinforce
+from clawback.rl.algorithms.rpo import Rpo
 
 if TYPE_CHECKING:
     from clawback.engine.run import TrainingRun
@@ -174,10 +174,10 @@ def distil(
         else f"each the best of {each} or more, for no sentence that was tried helps"
     )
     return Plan(
-        Raft(kl=settings.hold_kl),
-        RaftRounds(
+        Rpo(kl=settings.hold_kl),
+        RpoRounds(
             grading,
-            good,
+            with_base_answers(grading, good),
             settings,
             list(conversations.messages),
             run.tell,
@@ -200,11 +200,17 @@ def fold(grading: Grading, conversations: Conversations, prompt: str, run: Train
     if len(good.answers) < settings.distil_batch:
         return None
     return Plan(
-        Raft(kl=settings.hold_kl),
-        RaftRounds(grading, good, dataclasses.replace(settings, refine_rounds=0), tell=run.tell),
+        Rpo(kl=settings.hold_kl),
+        RpoRounds(
+            grading,
+            dataclasses.replace(good, worst={}),
+            dataclasses.replace(settings, refine_rounds=0),
+            tell=run.tell,
+        ),
         DISTIL,
         f"{len(good.answers)} answers drawn under the learned prompt, which is folded into the adapter",
-        rate=settings.rate(grading.policy.info.total_parameters),
+        # What is imitated, and preferred to nothing, takes twice the rate.
+        rate=2 * settings.rate(grading.policy.info.total_parameters),
         decay=True,
         instruction=prompt,
     )

@@ -1,9 +1,11 @@
-"""Iterated RAFT: the policy learns the best answers drawn under a sentence, then round by round the best of its own.
+"""Iterated RPO: the policy learns the best answers drawn under a sentence, then round by round the best of its own.
 
 A sentence that a small model follows only now and then, or a taste that no sentence asks for, takes it a part
 of the way: the best of several answers show more of what is liked than the policy's average answer, and once
-it has learned them, the best of its own show more again (iterated RAFT: Dong et al. 2023, arXiv:2304.06767;
-expert iteration: Anthony et al. 2017, arXiv:1705.08439). Where a sentence helped, most answers of a round are drawn
+it has learned them, the best of its own show more again (expert iteration: Anthony et al. 2017, arXiv:1705.08439).
+Each is preferred to the worst answer of the policy itself to the same prompt, where that is clearly worse (iterative RPO: Pang et
+al. 2024, arXiv:2404.19733): a few pairs say what is liked where a good answer alone also teaches all else that it
+happens to say (docs/studies/0005-saying-the-taste.md, "Best against worst"). Where a sentence helped, most answers of a round are drawn
 under it: what the policy has learned and what it is told add up, so the teacher stays ahead of the learner. It ends
 when the policy's own answers are graded as well as what it learned from: nothing is left to choose.
 
@@ -16,13 +18,14 @@ rounds than it takes to ask each prompt once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sources.distilled import Chosen, DistilSettings, chosen, examples
+from clawback.engine.torch.sources.distilled import Chosen, DistilSettings, chosen, examples, worst
 from clawback.engine.torch.sources.examples import Example, Ratings
 from clawback.engine.torch.sources.graded import Graded, Grading, Prompt
 from clawback.engine.torch.sources.instructed import Tell, answers_to
@@ -31,7 +34,7 @@ LEFT = 0.15
 """Standard deviations of the base's rewards between what is learned and what the policy says by itself below which nothing is left to learn."""
 
 
-class RaftRounds:
+class RpoRounds:
     """A source of examples: the ``first`` best answers, then rounds of the policy's own best. What it draws follows from the seed and the round."""
 
     fresh = False
@@ -88,7 +91,7 @@ class RaftRounds:
             [one.reward for one in ours if one.whole] or [grading.typical]
         )
         enough = len(best.answers) >= settings.distil_batch
-        return best if enough and left > LEFT * grading.spread else None
+        return replace(best, worst=worst(ours)) if enough and left > LEFT * grading.spread else None
 
     def _shuffled(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         order = torch.randperm(len(prompts), generator=self.grading.generator(0, 2)).tolist()
@@ -97,11 +100,11 @@ class RaftRounds:
     def _dealt(self) -> Ratings:
         """The round's answers with some of the base's, each ``passes`` times, shuffled."""
         made = examples(self.grading, self.round, self.settings, self.number)
-        steps = self._steps(len(self.round.answers))
-        if not self.number:
-            steps = max(self.settings.least_steps, steps)
+        once = self._steps(len(self.round.answers))
+        steps = once if self.number else max(self.settings.least_steps, once)
         seed = self.grading.seed * 1_009 + self.number
-        return Ratings([[one] for one in made], steps=steps, per_step=self.settings.distil_batch, seed=seed)
+        each = max(1, round(len(made) * self.settings.passes / once))
+        return Ratings(made, steps=steps, per_step=each, seed=seed)
 
     def _steps(self, answers: int) -> int:
         settings = self.settings
@@ -115,13 +118,15 @@ class RaftRounds:
             "number": self.number,
             "begun": self.begun,
             "round": [_kept(one) for one in self.round.answers],
+            "worst": [_kept(one) for one in self.round.worst.values()],
             "known": [_kept(one) for one in self.known.values()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.number, self.begun = int(state["number"]), int(state["begun"])
         best = [_graded(one) for one in state["round"]]
-        self.round = Chosen(best, self.grading.look([one.encoded for one in best]))
+        low = worst([_graded(one) for one in state.get("worst", ())])
+        self.round = Chosen(best, self.grading.look([one.encoded for one in best]), low)
         self.known = {one.encoded.asked: one for one in map(_graded, state["known"])}
         self.dealt = self._dealt()
 

@@ -9,7 +9,7 @@ from clawback import engine
 from clawback.engine.run import TrainingRun
 from clawback.engine.torch.sources import distilled
 from clawback.engine.torch.sources.graded import Grading, GradingSettings
-from clawback.engine.torch.sources.raft_rounds import RaftRounds
+from clawback.engine.torch.sources.rpo_rounds import RpoRounds
 from tests.engine.torch.test_rollouts import LikesBullets, rated
 
 SETTINGS = distilled.DistilSettings(
@@ -45,7 +45,7 @@ def rounds(policy, samples, settings=SETTINGS, known=None, under=None):
     grading.ground(asked)
     good = distilled.chosen(grading, grading.base_graded, settings)
     good = good.of(range(len(good.answers))[:known])
-    return RaftRounds(grading, good, settings, asked, under=under), grader
+    return RpoRounds(grading, good, settings, asked, under=under), grader
 
 
 def shown(examples):
