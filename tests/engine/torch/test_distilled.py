@@ -11,6 +11,7 @@ from clawback import engine
 from clawback.engine.embedded import corpus
 from clawback.engine.run import TrainingRun
 from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.scoring.packing import Shared, measure
 from clawback.engine.torch.sources import distilled, graded, instructed, plan
 from clawback.engine.torch.sources.graded import Grading, GradingSettings
 from clawback.engine.torch.sources.teacher import appended
@@ -223,3 +224,34 @@ def test_the_base_answers_what_it_has_not_been_asked_for_good_answers_to_be_pref
     found = distilled.with_base_answers(grading, good).worst
     assert set(found) == {prompts[0]}
     assert found[prompts[0]].encoded.response
+
+
+def test_the_exact_kl_is_computed_only_where_it_weighs_and_is_the_same_there(policy, samples):
+    grading, _ = grading_for(policy, samples)
+    answers, seen = grading.base[:4], grading.base_seen
+    weights = [0.0, 1.0, 0.0, 1.0]
+    few = [
+        distilled._example(grading, one, seen, i, 1.0 - w, w)
+        for i, (one, w) in enumerate(zip(answers, weights, strict=True))
+    ]
+    assert [one.base is None for one in few] == [w == 0 for w in weights]
+    all_of_them = [dataclasses.replace(one, base=seen.states[i]) for i, one in enumerate(few)]
+    found = []
+    policy.put(None)
+    policy.attach(rank=4, alpha=4, seed=1)
+    moving = [weight for weight in policy.model.parameters() if weight.requires_grad]
+    draw = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in moving:
+            weight.add_(0.02 * torch.randn(weight.shape, generator=draw))
+    for examples in (few, all_of_them):
+        with policy.scorer.engaged([one.encoded for one in examples]):
+            loss, figures = Rpo(kl=0.5).loss(measure(policy.scorer, examples, Shared.of(examples)))
+            loss.backward()
+        found.append((figures["kl_loss"], [weight.grad.clone() for weight in moving]))
+        policy.model.zero_grad(set_to_none=True)
+    policy.put(None)
+    assert found[0][0] > 0
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    for ours, theirs in zip(found[0][1], found[1][1], strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)

@@ -104,16 +104,25 @@ class Scorer:
             torch.cat([e for e in entropies if e is not None] or [empty]) if entropy else None,
         )
 
-    def against(self, encoded: Sequence[Encoded], reference: Tensor, cover: float = 0.0) -> Scored:
-        """Log-probs with the exact divergence (``exact_kl.py``) from the model whose states are ``reference`` [N, H].
+    def against(
+        self, encoded: Sequence[Encoded], reference: Tensor, cover: float = 0.0, at: Tensor | None = None
+    ) -> Scored:
+        """Log-probs with the exact divergence (``exact_kl.py``) from the model whose states are ``reference`` [M, H].
 
         For one of ``pieces``, as a step of training takes them. Needs ``fused_head``.
+
+        Args:
+            at: [M] places of those tokens among the N of all; None for all. Elsewhere the divergence, which costs most of what the vocabulary
+                costs, is not asked for and is 0.
         """
         lengths = tuple(len(one.response) for one in encoded)
         targets = torch.tensor([t for one in encoded for t in one.response], device=self.device)
         states = self.states(encoded)
         values, _ = logprobs(self.head, states, targets)
-        return Scored(values, lengths, kl=divergence(self.head, states, reference, cover))
+        if at is None:
+            return Scored(values, lengths, kl=divergence(self.head, states, reference, cover))
+        there = divergence(self.head, states[at], reference, cover)
+        return Scored(values, lengths, kl=torch.zeros_like(values).index_copy(0, at, there))
 
     @property
     def device(self) -> torch.device:

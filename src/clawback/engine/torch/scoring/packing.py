@@ -36,9 +36,13 @@ class Shared:
 def measure(scorer: Scorer, examples: Sequence[Example], shared: Shared) -> Batch:
     """One of the scorer's ``pieces`` as a batch, with gradients where they are enabled."""
     encoded = [example.encoded for example in examples]
-    reference = _joined([example.base for example in examples])
-    if reference is not None:
-        return pack(examples, scorer.against(encoded, reference.to(scorer.device), shared.cover), shared)
+    if any(example.base is not None for example in examples) and all(map(_exact, examples)):
+        reference = torch.cat([example.base for example in examples if example.base is not None])
+        at = None
+        if any(example.base is None for example in examples):
+            wanted = [torch.full((len(one.encoded.response),), one.base is not None) for one in examples]
+            at = torch.cat(wanted).nonzero().squeeze(1).to(scorer.device)
+        return pack(examples, scorer.against(encoded, reference.to(scorer.device), shared.cover, at), shared)
     tops = [example.teacher_top for example in examples]
     if shared.critic is None and not shared.entropy and any(top is None for top in tops):
         return pack(examples, scorer(encoded), shared)
@@ -133,7 +137,6 @@ def _pairs(examples: Sequence[Example]) -> Tensor:
     return torch.tensor(places, dtype=torch.int64).reshape(-1, 2)
 
 
-def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """End to end, where all are there."""
-    whole = [part for part in parts if part is not None]
-    return torch.cat(whole) if whole and len(whole) == len(parts) else None
+def _exact(example: Example) -> bool:
+    """Whether its divergence can be had exactly, or has no weight."""
+    return example.base is not None or (example.kl_weight is not None and not example.kl_weight.any())

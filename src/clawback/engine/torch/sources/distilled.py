@@ -213,5 +213,5 @@ def _example(grading: Grading, one: Encoded, seen: Seen, i: int, weight: float, 
         old=seen.ref[i],
         ref=seen.ref[i],
         kl_weight=torch.full_like(seen.ref[i], kl_weight),
-        base=seen.states[i] if grading.policy.scorer.fused_head else None,
+        base=seen.states[i] if kl_weight and grading.policy.scorer.fused_head else None,
     )

@@ -35,7 +35,7 @@ class Example:
     pg_weight: Tensor | None = None
     kl_weight: Tensor | None = None
     base: Tensor | None = None
-    """[response tokens, H] hidden states of the base model, where the exact divergence is wanted."""
+    """[response tokens, H] hidden states of the base model, where the exact divergence is wanted. None beside such as have it where its weight is 0."""
     mask: Tensor | None = None
     """[response tokens] bool: which of them the policy wrote; None for all."""
     token_advantages: Tensor | None = None
