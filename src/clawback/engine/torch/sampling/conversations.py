@@ -102,12 +102,11 @@ class Conversations:
 
     def _seen(self, turns: Sequence[Turn]) -> list[Sampled]:
         """Those with pictures by the model itself, and the others as ever."""
-        from clawback.engine.torch.sampling.seeing import see
+        from clawback.engine.torch.sampling.seeing import Sight, see
 
-        shown = [turn for turn in turns if turn.pixels]
-        self.read += sum(len(turn.ids) for turn in shown)
-        chance = [_chance(turn, self.sampling) for turn in shown]
-        saw = iter(see(self.policy.model, shown, chance, sampling=self.sampling, stop=self.stop))
+        shown = [Sight(t.ids, t.pixels, _chance(t, self.sampling)) for t in turns if t.pixels]
+        self.read += sum(len(one.ids) for one in shown)
+        saw = iter(see(self.policy.model, shown, sampling=self.sampling, stop=self.stop))
         read = iter(self.draw([turn for turn in turns if not turn.pixels]))
         return [next(saw if turn.pixels else read) for turn in turns]
 

@@ -8,31 +8,39 @@ turn. The random numbers and the distribution are those of all other sampling.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from clawback.engine.torch.models.vision import Pixels, marks, read_as
 from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.generate import Sampled
 from clawback.engine.types import Sampling
 
-if TYPE_CHECKING:
-    from clawback.engine.torch.sampling.conversations import Turn
-
 MOST_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a reply is to follow: tokens with what is seen beside them."""
+
+    ids: Sequence[int]
+    pixels: Pixels
+    chance: Tensor
+    """[2, max_tokens] what decides each token, as ``Conversations`` draws it."""
 
 
 @torch.no_grad()
 def see(
-    model: nn.Module,
-    turns: Sequence[Turn],
-    chance: Sequence[Tensor],
+    model: Any,
+    turns: Sequence[Sight],
     *,
     sampling: Sampling,
     stop: frozenset[int],
 ) -> list[Sampled]:
-    """One reply to each turn, all of which have pictures. ``chance``: [2, max_tokens] each, as ``Conversations`` draws it. The model is left in the mode that it was in."""
+    """One reply to each turn, in order. The model is left in the mode that it was in."""
     alike: dict[Any, list[int]] = {}
     for i, turn in enumerate(turns):
         alike.setdefault(_shape(turn), []).append(i)
@@ -43,33 +51,31 @@ def see(
         for places in alike.values():
             for start in range(0, len(places), MOST_ROWS):
                 some = places[start : start + MOST_ROWS]
-                got = _drawn(model, [turns[i] for i in some], [chance[i] for i in some], sampling, stop)
+                got = _drawn(model, [turns[i] for i in some], sampling, stop)
                 answers |= zip(some, got, strict=True)
     finally:
         model.train(training)
     return [answers[i] for i in range(len(turns))]
 
 
-def _shape(turn: Turn) -> tuple[Any, ...]:
+def _shape(turn: Sight) -> tuple[Any, ...]:
     """What turns must have in common to be rows of one batch."""
-    assert turn.pixels is not None
     inputs = sorted((name, tuple(value.shape)) for name, value in turn.pixels.inputs.items())
-    return (len(turn.ids), turn.max_tokens, *inputs)
+    return (len(turn.ids), turn.chance.shape[1], *inputs)
 
 
 def _drawn(
-    model: nn.Module,
-    turns: Sequence[Turn],
-    chance: Sequence[Tensor],
+    model: Any,
+    turns: Sequence[Sight],
     sampling: Sampling,
     stop: frozenset[int],
 ) -> list[Sampled]:
     weight = next(model.parameters())
     ids = torch.tensor([list(turn.ids) for turn in turns], device=weight.device)  # [rows, tokens]
-    each = [turn.pixels.beside(ids.shape[1], weight.device, weight.dtype) for turn in turns if turn.pixels]
+    each = [turn.pixels.beside(ids.shape[1], weight.device, weight.dtype) for turn in turns]
     # Rows come one after the other in what processors make of several conversations.
     beside = {name: torch.cat([one[name] for one in each]) for name in each[0]}
-    numbers = torch.stack(list(chance)).to(weight.device)  # [rows, 2, max_tokens]
+    numbers = torch.stack([turn.chance for turn in turns]).to(weight.device)  # [rows, 2, max_tokens]
     out = model(
         input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=True, logits_to_keep=1, **beside
     )
@@ -77,6 +83,7 @@ def _drawn(
     logprobs: list[Tensor] = []
     over = [False] * len(turns)
     most = numbers.shape[2]
+    known = marks(model.config)
     for step in range(most):
         again = numbers[:, 1, step] if sampling.truncates else None
         token, logprob = draw(out.logits[:, -1], numbers[:, 0, step], again, sampling)
@@ -87,7 +94,7 @@ def _drawn(
             break
         read = ids.new_ones(len(turns), ids.shape[1] + step + 1)
         out = model(
-            input_ids=token[:, None],
+            input_ids=torch.tensor([[read_as(t, known)] for t in token.tolist()], device=weight.device),
             attention_mask=read,
             past_key_values=out.past_key_values,
             use_cache=True,
