@@ -22,7 +22,7 @@ from clawback.environments.core import Environment, Split, Task
 from clawback.pictures import pictures
 
 PAGE = "click-test"
-SETTINGS = {"observe": "screenshot", "actions": "coord", "turns": 1, "tasks": 256, "held_out": 1}
+SETTINGS = {"observe": "screenshot", "actions": "coord", "turns": 1, "tasks": 128, "held_out": 1}
 AT_ONCE = 4
 CACHE = Path("bench-results") / "gym-button.json"
 COLUMNS, ROWS = (20, 50, 80, 110, 140), (70, 100, 130, 160, 190)
@@ -117,4 +117,4 @@ def of_button(folder: Path) -> Path:
     clicks = [*(f"mouse_click({x}," for x in COLUMNS), *(f"{y})" for y in ROWS)]
     words = [*GOAL.split(), *WHERE.split(), *told, *clicks]
     before = opening("benchmarks._gym_button:Button")
-    return make(folder, words, a_page, before=before, skill=SKILL, steps=1500)
+    return make(folder, words, a_page, before=before, skill=SKILL, steps=1000)

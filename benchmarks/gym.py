@@ -66,7 +66,7 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "browser": {
         "env": "benchmarks._gym_names:Names", "optimum": 1.0, "seen": _gym_names.seen, "acts": _gym_names.actions, "sights": _gym_names.sight,
-        "rounds": 12, "groups": 32, "turns": _gym_names.TURNS, "tokens": 8, "held_out": 48, "together": 8, "skill": 0.5, "taught": 1500,
+        "rounds": 12, "groups": 32, "turns": _gym_names.TURNS, "tokens": 8, "held_out": 48, "together": 8, "skill": 0.65, "taught": 1000,
         "settings": {"passes": 2},
     },
     "squares": {
@@ -76,7 +76,7 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "button": {
         "env": "benchmarks._gym_button:Button", "made": _gym_button.of_button, "optimum": 1.0,
-        "rounds": 12, "groups": 32, "turns": 1, "tokens": 4, "held_out": 48, "together": 8,
+        "rounds": 12, "groups": 32, "turns": 1, "tokens": 4, "held_out": 24, "together": 8,
         "settings": {"passes": 2},
     },
     "house": {
