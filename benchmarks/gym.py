@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _blackjack, _gym_names, _gym_tasks
+from benchmarks import _blackjack, _gym_button, _gym_names, _gym_sights, _gym_tasks
 
 AGENTS = Path(__file__).parents[1] / "examples" / "agents"
 sys.path.insert(0, str(AGENTS))
@@ -66,7 +66,17 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "browser": {
         "env": "benchmarks._gym_names:Names", "optimum": 1.0, "seen": _gym_names.seen, "acts": _gym_names.actions, "sights": _gym_names.sight,
-        "rounds": 12, "groups": 32, "turns": _gym_names.TURNS, "tokens": 8, "held_out": 48, "together": 8,
+        "rounds": 12, "groups": 32, "turns": _gym_names.TURNS, "tokens": 8, "held_out": 48, "together": 8, "skill": 0.65, "taught": 1000,
+        "settings": {"passes": 2},
+    },
+    "squares": {
+        "env": "benchmarks._gym_sights:Squares", "made": _gym_sights.of_squares, "optimum": 1.0,
+        "rounds": 16, "groups": 32, "turns": 1, "tokens": 3, "held_out": 36,
+        "settings": {"passes": 2},
+    },
+    "button": {
+        "env": "benchmarks._gym_button:Button", "made": _gym_button.of_button, "optimum": 1.0,
+        "rounds": 12, "groups": 32, "turns": 1, "tokens": 4, "held_out": 24, "together": 8,
         "settings": {"passes": 2},
     },
     "house": {
@@ -121,10 +131,14 @@ def model(name: str) -> str:
     from benchmarks import _gym_model
 
     game = GAMES[name]
+    if "made" in game:
+        RESULTS.mkdir(exist_ok=True)
+        return str(game["made"](RESULTS / f"gym-model-{name}"))
     if "seen" not in game:
         return str(game.get("base", "embedded"))
     RESULTS.mkdir(exist_ok=True)
-    folder = RESULTS / f"gym-model-{name}"
+    skill, taught = game.get("skill", SKILL), game.get("taught", 300)
+    folder = RESULTS / (f"gym-model-{name}-{skill}-{taught}" if "taught" in game else f"gym-model-{name}")
     seen, acts = (words() if callable(words) else words for words in (game["seen"], game["acts"]))
     if "sights" not in game:
         return str(_gym_model.make(folder, seen, acts))
@@ -135,7 +149,8 @@ def model(name: str) -> str:
             acts,
             sights=game["sights"],
             before=opening(environment(name)),
-            skill=SKILL,
+            skill=skill,
+            steps=taught,
             turns=game["turns"],
         )
     )

@@ -166,6 +166,8 @@ class Branch:
     """Which of them the policy wrote."""
     logprobs: tuple[float, ...]
     """Of each that it wrote, under the tempered policy that wrote it; 0 for the others."""
+    pictures: tuple[str, ...] = ()
+    """SHA-256 of the pictures that it read, in order. They stand in the episode's messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,9 @@ class Episode:
                 **values,
                 "messages": tuple(values["messages"]),
                 "branches": tuple(
-                    Branch(tuple(b["ids"]), tuple(b["mask"]), tuple(b["logprobs"]))
+                    Branch(
+                        tuple(b["ids"]), tuple(b["mask"]), tuple(b["logprobs"]), tuple(b.get("pictures", ()))
+                    )
                     for b in values["branches"]
                 ),
                 "steps": tuple(EpisodeStep(**s) for s in values["steps"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import threading
 import time
@@ -102,6 +103,19 @@ def test_each_version_is_drawn_under_its_own_weights_and_name(
     drawing.close()
     assert not there.known
     assert not tmp_path.exists()
+
+
+def test_conversations_with_pictures_are_refused(policy: Policy, serve: Serve, tmp_path: Path) -> None:
+    from clawback.engine.torch.models.vision import Pixels
+    from clawback.hosted.types import HostedError
+
+    there, url = serve()
+    drawing = drawer(policy, url, tmp_path)
+    seen = dataclasses.replace(TURNS[0], pixels=Pixels({}, ()))
+    with pytest.raises(HostedError, match="have pictures"):
+        drawing.draw([TURNS[0], seen])
+    assert not there.answered
+    drawing.close()
 
 
 def test_what_was_dropped_to_make_room_is_loaded_again(policy: Policy, serve: Serve, tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ class Learner:
         from clawback.engine.torch.sampling.conversations import Turn
 
         ids = dialogue.prompt()
-        [drawn] = self.conversations.draw([Turn("episode", ids, seed, self.settings.max_tokens)])
+        turn = Turn("episode", ids, seed, self.settings.max_tokens, dialogue.pixels)
+        [drawn] = self.conversations.draw([turn])
         branch = dialogue.branch
         start, end, text = dialogue.wrote(drawn.ids, drawn.logprobs, drawn.finished)
         return EpisodeStep(branch, start, end, update=self.update, ended=drawn.finished), text

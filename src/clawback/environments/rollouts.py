@@ -316,7 +316,8 @@ class Rollouts:
             assert live.dialogue is not None
             order = live.order
             seed = mixed(order.draws, order.number, len(live.steps))
-            turns.append(Turn(order.number, live.dialogue.prompt(), seed, self.how.max_tokens))
+            prompt = live.dialogue.prompt()
+            turns.append(Turn(order.number, prompt, seed, self.how.max_tokens, live.dialogue.pixels))
         for live, sampled in zip(ready, self.conversations.draw(turns), strict=True):
             assert live.dialogue is not None
             branch = live.dialogue.branch

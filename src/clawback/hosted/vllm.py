@@ -88,6 +88,10 @@ class VllmConversations:
         """One reply each, in order. Raises ``HostedError``."""
         if not turns:
             return []
+        if any(turn.pixels for turn in turns):
+            raise HostedError(
+                "A vLLM is given token ids alone, and these conversations have pictures. Leave --draw out: this process draws then."
+            )
         name = self._lease()
         try:
             return list(self._pool.map(lambda turn: self._one(name, turn), turns))

@@ -8,17 +8,20 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import NotFound
-from clawback.store.base import Base, now, readable
+from clawback.store.base import now, readable
 from clawback.store.driver import sqlite3
+from clawback.store.pictures import Pictures, put_back, shows_pictures, taken_out
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from clawback.records import Branch, Episode
 
 _MANY = 500
 """Values in one statement."""
 
 
-class Episodes(Base):
+class Episodes(Pictures):
     def add_episodes(self, episodes: Sequence[Episode]) -> list[Episode]:
         """Store episodes that are over, all in one transaction, and return them with their ids. One whose run has its number already stays as it was."""
         with self._write() as db:
@@ -27,10 +30,12 @@ class Episodes(Base):
     def _add(self, db: sqlite3.Connection, episode: Episode) -> Episode:
         from dataclasses import asdict, replace  # brings `inspect` along, which every hook would wait for
 
-        messages = [dict(m) for m in episode.messages]
+        bare, shown = taken_out(episode.messages)
+        messages = [dict(m) for m in bare]
         cleaned = self.clean(messages)
         # Where a secret was in what was said, it is in the tokens, too.
         branches = episode.branches if cleaned == messages else ()
+        places = _places(shown)
         number = db.execute(
             "INSERT INTO episodes (run_id, number, environment, task, seed, split, together, status, stop_reason, total, unparsable, messages, steps,"
             " created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id, number) DO NOTHING",
@@ -56,9 +61,10 @@ class Episodes(Base):
                 "SELECT * FROM episodes WHERE run_id IS ? AND number = ?", episode.run_id, episode.number
             )
             return self._episode(row)
+        self._link_pictures(db, "episode", number.lastrowid or 0, shown)
         db.executemany(
-            "INSERT INTO episode_branches (episode_id, place, ids, mask, logprobs) VALUES (?, ?, ?, ?, ?)",
-            [(number.lastrowid, place, *_packed(one)) for place, one in enumerate(branches)],
+            "INSERT INTO episode_branches (episode_id, place, ids, mask, logprobs, pictures) VALUES (?, ?, ?, ?, ?, ?)",
+            [(number.lastrowid, place, *_packed(one, places)) for place, one in enumerate(branches)],
         )
         return replace(episode, id=number.lastrowid or 0)
 
@@ -78,7 +84,7 @@ class Episodes(Base):
         status: str | None = None,
         split: str | None = None,
     ) -> list[Episode]:
-        """Newest first, without their tokens."""
+        """Newest first, without their tokens, and with marks in place of their pictures."""
         where, values = ["1"], []
         for column, value in (
             ("run_id", run), ("environment", environment), ("status", status), ("split", split)
@@ -90,7 +96,7 @@ class Episodes(Base):
         return [self._episode(row, tokens=False) for row in self._read(sql, *values, limit)]
 
     def played(self, run: int, numbers: Collection[int]) -> dict[int, Episode]:
-        """Those of a run's episodes with these numbers that are over and whole."""
+        """Those of a run's episodes with these numbers that are over and whole: with all that they read and wrote, pictures too."""
         found: dict[int, Episode] = {}
         wanted = sorted(numbers)
         for start in range(0, len(wanted), _MANY):
@@ -112,14 +118,20 @@ class Episodes(Base):
         from clawback.records import Episode, EpisodeStep
 
         branches: list[Branch] = []
+        messages = json.loads(row["messages"])
+        seeing = shows_pictures(row["messages"])
+        parts = self._pictures_of("episode", [row["id"]]).get(row["id"], {}) if seeing and tokens else {}
         if tokens:
+            hashes = _hashes(parts)
             sql = "SELECT * FROM episode_branches WHERE episode_id = ? ORDER BY place"
-            branches = [_branch(one) for one in self._read(sql, row["id"])]
+            found = [_branch(one, hashes) for one in self._read(sql, row["id"])]
+            # Without a picture that it read, a sequence says nothing: the episode counts as one without tokens.
+            branches = [one for one in found if one] if all(found) else []
         return Episode(
             environment=row["environment"],
             task=row["task"],
             seed=row["seed"],
-            messages=tuple(json.loads(row["messages"])),
+            messages=tuple(put_back(messages, parts) if seeing else messages),
             branches=tuple(branches),
             steps=tuple(EpisodeStep(**step) for step in json.loads(row["steps"])),
             status=row["status"],
@@ -133,19 +145,43 @@ class Episodes(Base):
         )
 
 
-def _packed(branch: Branch) -> tuple[bytes, bytes, bytes]:
+def _places(shown: Sequence[bytes]) -> dict[str, int]:
+    """SHA-256 of each picture → its number in the episode."""
+    from hashlib import sha256
+
+    return {sha256(data).hexdigest(): place for place, data in enumerate(shown)}
+
+
+def _hashes(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+    """Number in the episode → SHA-256 of the picture."""
+    if not parts:
+        return {}
+    from clawback.pictures import data_of
+
+    numbers = list(parts)
+    found = _places([data_of(parts[number]) or b"" for number in numbers])
+    return {numbers[place]: digest for digest, place in found.items()}
+
+
+def _packed(branch: Branch, places: Mapping[str, int]) -> tuple[bytes, bytes, bytes, bytes]:
     return (
         array("i", branch.ids).tobytes(),
         bytes(branch.mask),
         array("f", branch.logprobs).tobytes(),
+        array("i", [places[one] for one in branch.pictures]).tobytes(),
     )
 
 
-def _branch(row: Any) -> Branch:
+def _branch(row: Any, hashes: Mapping[int, str]) -> Branch | None:
+    """None where a picture of it is gone."""
     from clawback.records import Branch
 
+    numbers = memoryview(row["pictures"]).cast("i")
+    if any(number not in hashes for number in numbers):
+        return None
     return Branch(
         tuple(memoryview(row["ids"]).cast("i")),
         tuple(map(bool, row["mask"])),
         tuple(memoryview(row["logprobs"]).cast("f")),
+        tuple(hashes[number] for number in numbers),
     )

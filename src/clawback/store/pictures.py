@@ -42,6 +42,8 @@ class Pictures(Base):
 
     def _pictures_of(self, owner: Owner, numbers: Collection[int]) -> dict[int, dict[int, Mapping[str, Any]]]:
         """Turn or episode → number → the part that brings the picture. A picture that several show is one object."""
+        from hashlib import sha256
+
         from clawback.pictures import part_of
 
         listed = json.dumps(sorted(numbers))
@@ -51,12 +53,16 @@ class Pictures(Base):
         )
         wanted = json.dumps(sorted({row[2] for row in rows}))
         data = self._read(
-            "SELECT id, data FROM pictures WHERE id IN (SELECT value FROM json_each(?))", wanted
+            "SELECT id, digest, data FROM pictures WHERE id IN (SELECT value FROM json_each(?))", wanted
         )
-        parts = {row["id"]: part_of(row["data"]) for row in data}
+        # One that is no longer what its hash says is as good as gone.
+        parts = {
+            row["id"]: part_of(row["data"]) for row in data if sha256(row["data"]).digest() == row["digest"]
+        }
         found: dict[int, dict[int, Mapping[str, Any]]] = {}
         for of, place, picture in rows:
-            found.setdefault(of, {})[place] = parts[picture]
+            if picture in parts:
+                found.setdefault(of, {})[place] = parts[picture]
         return found
 
 

@@ -294,7 +294,7 @@ def to_plain(example: Example) -> dict[str, Any]:
     for one in dataclasses.fields(example):
         value = getattr(example, one.name)
         if isinstance(value, Encoded):
-            pixels = [dict(value.pixels.inputs), value.pixels.digest] if value.pixels else []
+            pixels = value.pixels.plain() if value.pixels else []
             value = ["encoded", list(value.prompt), list(value.response), value.thought, pixels]
         elif isinstance(value, tuple):
             value = list(value)
@@ -308,8 +308,7 @@ def from_plain(plain: Mapping[str, Any]) -> Example:
     for name in ("encoded", "mismatched"):
         if values[name] is not None:
             _, prompt, response, thought, seen = values[name]
-            pixels = Pixels(dict(seen[0]), str(seen[1])) if seen else None
-            values[name] = Encoded(tuple(prompt), tuple(response), int(thought), pixels)
+            values[name] = Encoded(tuple(prompt), tuple(response), int(thought), Pixels.of(seen))
     if values["teacher_top"] is not None:
         values["teacher_top"] = tuple(values["teacher_top"])
     return Example(**values)

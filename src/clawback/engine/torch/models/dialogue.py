@@ -7,6 +7,9 @@ otherwise than the policy read it, without trailing spaces for instance: then wh
 reply is compared.) Otherwise (messages were cut off or changed, a template drops old thoughts, or the end
 token that was drawn is not the template's) the old tokens would not be those of this conversation: a new
 branch begins.
+
+Of a model that sees, each reply to a conversation with pictures has a branch of its own, as its processor makes tokens of
+the whole.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from clawback.engine.torch.models.chat import Chat
+from clawback.engine.torch.models.vision import Pixels
+from clawback.pictures import pictures
 from clawback.records import Branch, Message
 
 MARK = "zebra-7c21-quagga"
@@ -26,6 +31,7 @@ class _Growing:
     ids: list[int] = field(default_factory=list)
     mask: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    pictures: tuple[str, ...] = ()
 
     def read(self, ids: Sequence[int]) -> None:
         self.ids += ids
@@ -45,6 +51,8 @@ class Dialogue:
         """``max_prompt``: tokens that the policy may be shown; beyond it the oldest messages go (``Chat.prompt``)."""
         self.chat, self.max_prompt = chat, max_prompt
         self.messages: list[Message] = list(messages)
+        self.pixels: Pixels | None = None
+        """What the policy sees beside ``prompt``."""
         self.cut = 0
         """How often the history had to be cut to fit."""
         self._branches: list[_Growing] = []
@@ -58,7 +66,9 @@ class Dialogue:
 
     @property
     def branches(self) -> tuple[Branch, ...]:
-        return tuple(Branch(tuple(b.ids), tuple(b.mask), tuple(b.logprobs)) for b in self._branches)
+        return tuple(
+            Branch(tuple(b.ids), tuple(b.mask), tuple(b.logprobs), b.pictures) for b in self._branches
+        )
 
     @property
     def branch(self) -> int:
@@ -66,7 +76,9 @@ class Dialogue:
         return len(self._branches) - 1
 
     def prompt(self) -> list[int]:
-        """All that the next reply follows."""
+        """All that the next reply follows. Asks for ``pixels``, too."""
+        if self._look():
+            return list(self._branches[-1].ids)
         new = self._new()
         if new is None or len(self._branches[-1].ids) + len(new) > self.max_prompt:
             whole = self.chat.rendered(self.messages)
@@ -82,6 +94,17 @@ class Dialogue:
             self._branches[-1].read(new)
         self._then = list(self.messages)
         return list(self._branches[-1].ids)
+
+    def _look(self) -> bool:
+        """Begin a branch with what the policy sees; False where there is nothing to be seen."""
+        self.pixels = None
+        if self.chat.eyes is not None and any(pictures(m.get("content")) for m in self.messages):
+            ids, self.pixels = self.chat.looked(self.messages, self.max_prompt)
+            if self.pixels is not None:
+                self._branches.append(_Growing(pictures=self.pixels.pictures))
+                self._branches[-1].read(ids)
+                self._read = ""
+        return self.pixels is not None
 
     def _new(self) -> list[int] | None:
         """Tokens of what came after the last reply, which ``_read`` then ends with; None where the past is not what it was."""

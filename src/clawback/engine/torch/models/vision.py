@@ -35,8 +35,22 @@ class Pixels:
     """What a processor makes of the pictures of one conversation: the inputs of the model beside its token ids."""
 
     inputs: Mapping[str, Tensor]
-    digest: str
-    """Of the pictures: conversations with the same tokens and other pictures are not the same."""
+    pictures: tuple[str, ...]
+    """SHA-256 of their files, in order: conversations with the same tokens and other pictures are not the same."""
+
+    @property
+    def digest(self) -> str:
+        """Of all of them."""
+        return hashlib.sha256(bytes.fromhex("".join(self.pictures))).hexdigest()
+
+    def plain(self) -> list[Any]:
+        """As tensors and texts."""
+        return [dict(self.inputs), list(self.pictures)]
+
+    @classmethod
+    def of(cls, plain: Sequence[Any]) -> Pixels | None:
+        """What ``plain`` gave; None for nothing."""
+        return cls(dict(plain[0]), tuple(plain[1])) if plain else None
 
     def beside(self, tokens: int, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
         """The inputs for a sequence of so many tokens, of which the prompt's are the first. What there is one of for each token of the prompt (such as
@@ -65,6 +79,17 @@ def seen(messages: Sequence[Message]) -> list[list[Picture]]:
         del some[:cut]
         spare -= cut
     return [[one for data in some if (one := _opened(data))] for some in found]
+
+
+def marks(config: Any) -> frozenset[int]:
+    """Tokens that stand for what is seen."""
+    names = ("image_token_id", "image_token_index", "video_token_id")
+    return frozenset(t for name in names if isinstance(t := getattr(config, name, None), int))
+
+
+def read_as(token: int, marks: frozenset[int]) -> int:
+    """What a model is given to read of a token that it wrote: a mark of a picture where there is none would be one too many."""
+    return 0 if token in marks else token
 
 
 class Vision:
@@ -102,9 +127,10 @@ class Vision:
             raise ModelError(
                 f"The processor of {self.source} does not take a conversation with {len(found)} pictures: {error}"
             ) from error
-        digest = hashlib.sha256(b"".join(one.digest for one in found))
         inputs = {name: value for name, value in made.items() if name not in _OF_IDS}
-        return [int(token) for token in made["input_ids"][0]], Pixels(inputs, digest.hexdigest())
+        return [int(token) for token in made["input_ids"][0]], Pixels(
+            inputs, tuple(one.digest.hex() for one in found)
+        )
 
     def unmarked(self, text: str) -> str:
         """A person's text without what would stand for a picture in it."""

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from clawback.engine.torch.models.policy import Policy
+from clawback.engine.torch.models.vision import Pixels
 from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.continuous import READ_TOKENS
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
@@ -42,6 +43,8 @@ class Turn:
     ids: Sequence[int]
     seed: int
     max_tokens: int
+    pixels: Pixels | None = None
+    """What is seen beside them (``seeing.py``)."""
 
 
 @dataclass(slots=True)
@@ -83,6 +86,8 @@ class Conversations:
         """One reply each, in order. The model is left in the mode (train or eval) that it was in."""
         if not turns:
             return []
+        if any(turn.pixels for turn in turns):
+            return self._seen(turns)
         model: Any = self.policy.model
         longest = max(len(turn.ids) + turn.max_tokens for turn in turns)
         if fits(model, longest):
@@ -94,6 +99,16 @@ class Conversations:
             return self._by_the_model(turns, longest)
         finally:
             model.train(training)
+
+    def _seen(self, turns: Sequence[Turn]) -> list[Sampled]:
+        """Those with pictures by the model itself, and the others as ever."""
+        from clawback.engine.torch.sampling.seeing import Sight, see
+
+        shown = [Sight(t.ids, t.pixels, _chance(t, self.sampling)) for t in turns if t.pixels]
+        self.read += sum(len(one.ids) for one in shown)
+        saw = iter(see(self.policy.model, shown, sampling=self.sampling, stop=self.stop))
+        read = iter(self.draw([turn for turn in turns if not turn.pixels]))
+        return [next(saw if turn.pixels else read) for turn in turns]
 
     # ------------------------------------------------------------------------------------------ with a cache
 

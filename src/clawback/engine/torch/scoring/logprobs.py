@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.models.vision import marks, read_as
 from clawback.engine.torch.scoring.attention import Layout, Unsupported, common, configs_of, engaged, grain_of
 from clawback.engine.torch.scoring.exact_kl import divergence
 from clawback.engine.torch.scoring.lm_head import Head, logprobs
@@ -247,7 +248,9 @@ class Scorer:
 
     def _seeing(self, one: Encoded, through: Any) -> Tensor:
         assert one.pixels is not None
-        ids = torch.tensor([[*one.prompt, *one.response[:-1]]], device=self.device)
+        known = marks(self._causal.config)
+        said = (read_as(token, known) for token in one.response[:-1])
+        ids = torch.tensor([[*one.prompt, *said]], device=self.device)
         beside = one.pixels.beside(ids.shape[1], self.device, self._dtype)
         out: Tensor = through(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **beside)[
             0

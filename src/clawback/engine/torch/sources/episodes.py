@@ -11,7 +11,7 @@ compared; beside it the policy reads no reply again before it learns from it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -20,7 +20,9 @@ from torch import Tensor
 
 from clawback.engine.torch.loop.value_head import ValueHead
 from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.models.vision import Pixels
 from clawback.engine.torch.sources.examples import Example
+from clawback.engine.torch.sources.seen import look_again
 from clawback.errors import TrainingError
 from clawback.records import Episode
 from clawback.rl import credit, turns
@@ -99,8 +101,8 @@ class Part:
     """Where each of them is in the response."""
 
 
-def sequences(episodes: Sequence[Episode]) -> list[Part]:
-    """One packed sequence a branch: from its first token to the last that the policy wrote in it."""
+def sequences(episodes: Sequence[Episode], seen: Mapping[tuple[int, int], Pixels] = {}) -> list[Part]:
+    """One packed sequence a branch: from its first token to the last that the policy wrote in it. ``seen``: by the places of an episode and a branch."""
     made: list[Part] = []
     first = 0
     for number, episode in enumerate(episodes):
@@ -112,7 +114,7 @@ def sequences(episodes: Sequence[Episode]) -> list[Part]:
             made.append(
                 Part(
                     number,
-                    Encoded(branch.ids[:begin], branch.ids[begin:end]),
+                    Encoded(branch.ids[:begin], branch.ids[begin:end], pixels=seen.get((number, place))),
                     torch.tensor(branch.mask[begin:end], dtype=torch.bool),
                     torch.tensor(branch.logprobs[begin:end], dtype=torch.float32),
                     tuple(i for i, _ in of),
@@ -170,8 +172,8 @@ class Episodes:
 
     @torch.no_grad()
     def _begin(self, number: int) -> list[Example]:
-        episodes = self.collect(number)
-        parts = sequences(episodes)
+        episodes, seen = look_again(self.policy.chat, self.collect(number))
+        parts = sequences(episodes, seen)
         if not parts:
             raise TrainingError(f"Round {number + 1} has no episode that can be learned from.")
         steps = [step for episode in episodes for step in episode.steps]
@@ -217,7 +219,7 @@ class Episodes:
         for one in parts:
             starts = tuple(a for a, _ in one.spans)
             # The last token is predicted and not read: what it is does not matter.
-            until = Encoded(one.encoded.prompt, (*one.encoded.response[: starts[-1]], 0))
+            until = dataclasses.replace(one.encoded, response=(*one.encoded.response[: starts[-1]], 0))
             alike.setdefault((until, starts), []).append(one)
         places = list(alike)
         found: dict[int, Tensor] = {}
@@ -295,7 +297,8 @@ class Episodes:
             "spread": self.spread,
             "groups": list(self.groups),
             "round": [
-                [list(e.encoded.prompt), list(e.encoded.response), e.advantage, e.reward, e.old, e.mask, e.token_advantages]
+                [list(e.encoded.prompt), list(e.encoded.response), e.advantage, e.reward, e.old, e.mask, e.token_advantages,
+                 e.encoded.pixels.plain() if e.encoded.pixels else []]
                 for e in self.round
             ],
         }  # fmt: skip
@@ -309,12 +312,15 @@ class Episodes:
         self.spread = float(state.get("spread", 0.0))
         self.seen = None if state["seen"] is None else (state["seen"][0], state["seen"][1])
         self.groups = list(state.get("groups", range(len(state["round"]))))
-        encoded = [Encoded(tuple(row[0]), tuple(row[1])) for row in state["round"]]
+        encoded = [
+            Encoded(tuple(row[0]), tuple(row[1]), pixels=Pixels.of(row[7] if len(row) > 7 else ()))
+            for row in state["round"]
+        ]
         with self.policy.base():
             ref = self.policy.scorer(encoded).split() if encoded else []
         self.round = [
             Example(one, float(gain), old, r, float(reward), mask=mask, token_advantages=token)
-            for one, r, (_, _, gain, reward, old, mask, token) in zip(
+            for one, r, (_, _, gain, reward, old, mask, token, *_) in zip(
                 encoded, ref, state["round"], strict=True
             )
         ]
