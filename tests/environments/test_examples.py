@@ -70,6 +70,17 @@ def test_their_best_play_returns_one(task, agent, best):
     assert sum(s.reward for s in steps) == 1.0
 
 
+def test_the_tasks_of_seeds_are_a_sequence_like_any_other():
+    tasks = find("colours", "colours:ColoursAgent").tasks("test")
+    every = list(tasks)
+    assert len(every) == len(tasks) == 10_000
+    assert (tasks[3], tasks[-1], list(tasks[2:9:3])) == (every[3], every[-1], every[2:9:3])
+    assert (every[3].data, every[3].split) == ({"seed": 1_000_003}, "test")
+    assert len({task.id for task in every}) == len(every)
+    with pytest.raises(IndexError):
+        tasks[10_000]
+
+
 def test_held_out_seeds_are_none_of_training():
     worlds = find("colours", "colours:ColoursAgent")
     ids = [{t.data["seed"] for t in worlds.tasks(split)} for split in ("train", "test")]

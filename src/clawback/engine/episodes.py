@@ -28,7 +28,7 @@ RATE = 3.0
 KL = 0.002
 WARM_UP = 20
 """Optimizer steps."""
-ACTIVATIONS = 128 << 20
+ACTIVATIONS = 256 << 20
 """Bytes that those of one piece may take on a CPU, where the model is so small that pieces of ``CPU_MICRO_TOKENS`` take less."""
 MOST_AT_ONCE = 4096
 MAX_DRIFT = 6.0

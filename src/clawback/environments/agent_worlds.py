@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, overload
 
 from clawback.environments.core import Environment, Observation, Split, Step, Task
 from clawback.records import Message
@@ -72,6 +73,30 @@ def taken(env: Any, action: Any) -> tuple[Any, float, bool, bool]:
     return observation, float(reward), bool(terminated), bool(truncated)
 
 
+@dataclass(frozen=True, slots=True)
+class SeedTasks(Sequence[Task]):
+    """A task for each of some seeds, made when it is asked for: of a hundred thousand, a run looks at a few hundred."""
+
+    name: str
+    seeds: range
+    split: Split
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    @overload
+    def __getitem__(self, place: int) -> Task: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> SeedTasks: ...
+
+    def __getitem__(self, place: int | slice) -> Task | SeedTasks:
+        if isinstance(place, slice):
+            return SeedTasks(self.name, self.seeds[place], self.split)
+        seed = self.seeds[place]
+        return Task(f"{self.name}/{seed}", {"seed": seed}, self.split)
+
+
 class AgentWorlds:
     """An environment set: ``make_env`` makes the Gym-like environment of one episode, the agent puts it into words.
 
@@ -93,9 +118,7 @@ class AgentWorlds:
 
     def tasks(self, split: Split) -> Sequence[Task]:
         first = 0 if split == "train" else 1_000_000
-        return [
-            Task(f"{self.name}/{first + i}", {"seed": first + i}, split) for i in range(self.counts[split])
-        ]
+        return SeedTasks(self.name, range(first, first + self.counts[split]), split)
 
     def make(self) -> Environment:
         # A copy each: what an agent notes down about its episode is that episode's.

@@ -9,6 +9,7 @@ updates is left out and counted.
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,8 +70,12 @@ class Collector:
     """Groups that rounds have learned from, or that had to be left out."""
     _begun: set[int] = field(default_factory=set)
     _missed: int = 0
+    _next: int = 0
+    """The first group that was not looked at for being begun."""
     _done: dict[int, list[Episode]] = field(default_factory=dict)
     """Group → what of it is over."""
+    _whole: list[int] = field(default_factory=list)
+    """Those of them that are over, as a heap."""
 
     def __post_init__(self) -> None:
         if not self.dealing.tasks:
@@ -85,7 +90,7 @@ class Collector:
             group = self._first_whole()
             if group is None:
                 for episode in self.rollouts.wave():
-                    self._done.setdefault(episode.group, []).append(episode)
+                    self._over(episode.group, [episode])
                 self.tell({"phase": "play", "round": number + 1, "step": len(chosen), "steps": wanted})
                 continue
             self._used.add(group)
@@ -110,25 +115,31 @@ class Collector:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._used, self._begun = set(state["used"]), set(state["used"])
+        self._used, self._begun, self._next = set(state["used"]), set(state["used"]), 0
         self._missed, self.stale, self.failed = state["missed"], state["stale"], state["failed"]
 
     def _begin(self, most: int) -> None:
         """Begin groups while fewer than ``most`` have been in all."""
-        for group in range(most):
+        first, self._next = self._next, max(self._next, most)
+        for group in range(first, most):
             if group in self._begun:
                 continue
             self._begun.add(group)
             orders = self.dealing.orders(group)
             known = self.played([order.number for order in orders])
             if known:
-                self._done[group] = [known[number] for number in sorted(known)]
+                self._over(group, [known[number] for number in sorted(known)])
             self.rollouts.start(order for order in orders if order.number not in known)
 
+    def _over(self, group: int, episodes: Sequence[Episode]) -> None:
+        done = self._done.setdefault(group, [])
+        done += episodes
+        if len(done) == self.dealing.size:
+            heapq.heappush(self._whole, group)
+
     def _first_whole(self) -> int | None:
-        """The earliest group that is over; None where none is."""
-        whole = [group for group, done in self._done.items() if len(done) == self.dealing.size]
-        return min(whole, default=None)
+        """The earliest group that is over, taken from those that wait; None where none is."""
+        return heapq.heappop(self._whole) if self._whole else None
 
     def _usable(self, episodes: Sequence[Episode], number: int) -> list[Episode]:
         """Without those whose world broke, and those with replies of weights too old."""

@@ -155,6 +155,6 @@ def samples(home: Home, wish: Wish, count: int, *, seed: int | None = None) -> l
     with store.connect(home.database) as db:
         policy = release.load(home, db.live(), settings)
     policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)
-    tasks = list(worlds.tasks("train"))
+    tasks = worlds.tasks("train")
     with Rollouts(policy, worlds, wish.play, drawer=drawer(home, policy, wish, "samples")) as rollouts:
         return rollouts.play(orders(tasks, count, seed, 0))

@@ -235,7 +235,7 @@ class _Job(RunJob):
         """Held-out tasks, training, held-out tasks."""
         from clawback import engine
 
-        held = list(worlds.tasks("test"))
+        held = worlds.tasks("test")
         recipe = engine.recipe_from(run.recipe)
         with players(
             self.cluster,
@@ -252,7 +252,7 @@ class _Job(RunJob):
             before = self.held_out(run, rollouts, held, wish, BEFORE)
             collector = Collector(
                 rollouts,
-                Dealing(list(worlds.tasks("train")), run.seed, wish.groups, wish.size),
+                Dealing(worlds.tasks("train"), run.seed, wish.groups, wish.size),
                 wish.staleness,
                 lambda numbers: self.db.played(run.id, numbers),
                 lambda p: self.enter(run, self.playing(p, run)),

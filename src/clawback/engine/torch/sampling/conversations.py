@@ -32,7 +32,7 @@ from clawback.engine.types import Sampling
 _WORTH_SHARING = 8
 """Tokens that conversations must begin with alike for one to take them over from another."""
 _COLUMNS = 32
-"""Columns of the cache that are looked at come in multiples of this: oneDNN compiles code for each new shape."""
+"""Columns of the cache that are looked at come in multiples of this where products are oneDNN's, which compiles code for each new shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,9 @@ class Conversations:
         last = torch.tensor([row.ids[-1] for row in rows], device=device)
         position = torch.tensor([len(row.turn.ids) + len(row.ids) - 1 for row in rows], device=device)
         columns = int(position.max()) + 1
-        return self._decoder.step(last, position, self._cache, columns + -columns % _COLUMNS, alike), rows
+        if self._decoder.quick:
+            columns += -columns % _COLUMNS
+        return self._decoder.step(last, position, self._cache, columns, alike), rows
 
     def _close_ranks(self, rows: list[_Row], going: Sequence[int]) -> list[_Row]:
         """Rows that go on change places with those that have ended before them."""

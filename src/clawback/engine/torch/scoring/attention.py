@@ -14,15 +14,18 @@ sequence, whose cost is the sum of squared lengths instead of the square of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+
+from clawback.engine.torch.scoring import branches
 
 PACKED = "clawback_packed"
 
@@ -113,33 +116,51 @@ def packed_attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if softcap is None and longest <= whole_limit(query):
         return _Whole.apply(query, key, value, packing(packed_layout), scale), None  # type: ignore[no-untyped-call]
-    grouped = query.shape[1] != key.shape[1]
-    outputs = []
-    for q, k, v in _apart(query, key, value, packed_layout):
-        if softcap is not None:
-            out = _capped(q, k, v, scale, softcap)
-        elif q.shape[2] == k.shape[2]:
-            out = scaled_dot_product_attention(
-                q, k, v, is_causal=q.shape[2] > 1, scale=scale, enable_gqa=grouped
-            )
-        else:
-            seen = ~_future(q.shape[2], k.shape[2], q.device)
-            out = scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale, enable_gqa=grouped)
-        outputs.append(out.transpose(1, 2))
+    one_piece = softcap is None and query.device.type == "cpu" and query.dtype == torch.float32
+    several = branches.find(packed_layout.lengths, packed_layout.shared) if one_piece else {}
+    joined = {i for place, (count, _) in several.items() for i in range(place + 1, place + count)}
+    outputs: list[Tensor] = []
+    for place, q, k, v in _apart(query, key, value, packed_layout, joined):
+        outputs.append(_alone(q, k, v, scale, softcap))
+        if place in several:
+            plan = several[place][1]
+            row = slice(plan.start, plan.end)
+            queries = query[0, :, plan.start + plan.first : plan.end]
+            out = branches.Attention.apply(queries, key[0, :, row], value[0, :, row], plan, scale)  # type: ignore[no-untyped-call]
+            outputs.append(out[None])
     return torch.cat(outputs, 1), None
 
 
+def _alone(q: Tensor, k: Tensor, v: Tensor, scale: float, softcap: float | None) -> Tensor:
+    """One sequence: [1, heads, new tokens, D] over [1, kv heads, all tokens, D] → [1, new tokens, heads, D]."""
+    grouped = q.shape[1] != k.shape[1]
+    if softcap is not None:
+        out = _capped(q, k, v, scale, softcap)
+    elif q.shape[2] == k.shape[2]:
+        out = scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1, scale=scale, enable_gqa=grouped)
+    else:
+        seen = ~_future(q.shape[2], k.shape[2], q.device)
+        out = scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale, enable_gqa=grouped)
+    return out.transpose(1, 2)
+
+
 def _apart(
-    query: Tensor, key: Tensor, value: Tensor, layout: Layout
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """For each sequence the queries of its new tokens, and the keys and values of all of its tokens."""
-    if any(layout.shared):
-        places = torch.tensor([i for row in layout.places() for i in row], device=key.device)
-        key, value = key.index_select(2, places), value.index_select(2, places)
-    lengths = list(layout.lengths)
-    yield from zip(
-        query.split(list(layout.new), 2), key.split(lengths, 2), value.split(lengths, 2), strict=True
-    )
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout, joined: Set[int]
+) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+    """For each sequence but those that are ``joined`` to others its number, the queries of its new tokens, and the keys and values of all of its tokens."""
+    alone = [i for i in range(len(layout.lengths)) if i not in joined]
+    ends = list(accumulate(layout.new))
+    queries = [query[:, :, ends[i] - layout.new[i] : ends[i]] for i in alone]
+    if any(layout.shared[i] for i in alone):
+        places = layout.places()
+        wanted = torch.tensor([at for i in alone for at in places[i]], device=key.device)
+        lengths = [layout.lengths[i] for i in alone]
+        keys, values = (x.index_select(2, wanted).split(lengths, 2) for x in (key, value))
+    else:
+        keys, values = (
+            tuple(x[:, :, ends[i] - layout.new[i] : ends[i]] for i in alone) for x in (key, value)
+        )
+    yield from zip(alone, queries, keys, values, strict=True)
 
 
 def _future(new: int, all_of_it: int, device: torch.device) -> Tensor:
