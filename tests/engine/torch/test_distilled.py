@@ -161,8 +161,10 @@ def test_without_pairs_rpo_is_likelihood_of_the_chosen_and_kl_of_the_others():
         exact_kl=torch.tensor([9.0, 9.0, 0.2, 0.4]),
         kl_weight=torch.tensor([0.0, 0.0, 1.0, 1.0]),
     )
-    loss, _ = Rpo(kl=0.5).loss(batch)
-    assert float(loss) == pytest.approx((1 + 2) / 4 + 0.5 * (0.2 + 0.4) / 4)
+    loss, alone = Rpo(kl=0.5).loss(batch)
+    assert loss.item() == pytest.approx((1 + 2) / 4 + 0.5 * (0.2 + 0.4) / 4)
+    _, paired = Rpo().loss(dataclasses.replace(batch, pairs=torch.tensor([[0, 1]])))
+    assert alone.keys() == paired.keys()  # steps with pairs and without are added up
     loss.backward()
     assert logprobs.grad.tolist() == pytest.approx([-0.25, -0.25, 0.0, 0.0])
 
@@ -183,7 +185,7 @@ def test_with_pairs_rpo_adds_the_loss_of_dpo():
     margin = 0.3 * ((0.2 + 0.5) - (-1.0 - 0.1))
     wrong = 1 / (1 + math.exp(margin))
     preferred = -0.8 * math.log(1 - wrong) - 0.2 * math.log(wrong)
-    assert float(loss) == pytest.approx((1 + 2) / 6 + 2.0 * preferred / 2 + 0.5 * (0.2 + 0.4) / 6)
+    assert loss.item() == pytest.approx((1 + 2) / 6 + 2.0 * preferred / 2 + 0.5 * (0.2 + 0.4) / 6)
     assert figures["margin"] == pytest.approx(margin / 2)
     loss.backward()
     slope = 0.3 * (0.8 * wrong - 0.2 * (1 - wrong))
