@@ -259,3 +259,10 @@ def test_tensorboard_takes_what_the_run_tells(folders, tmp_path):
     assert {"train/loss", "train/kl", "train/reward", "train/clip_fraction", "train/grad_norm"} <= names
     assert "speed/tokens_per_second" in names
     assert len(events.Scalars("train/loss")) == 6
+
+
+def test_figures_of_a_run_that_another_version_began_are_added_up():
+    from clawback.engine.training import last
+
+    assert last([]) == {}
+    assert last([{"loss": 1.0}, {"loss": 3.0, "margin": 0.5}]) == {"loss": 2.0, "margin": 0.5}

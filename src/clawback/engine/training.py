@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import statistics
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -292,6 +293,9 @@ def _made_up(sample: Sample) -> dict[str, Any]:
 
 
 def last(history: Sequence[dict[str, float]], count: int = 4) -> dict[str, float]:
-    """Means over the last steps."""
+    """Means over the last steps, of those that have a figure: a run that was begun by another version may lack one in its first steps."""
     rows = history[-count:]
-    return {name: sum(row[name] for row in rows) / len(rows) for name in rows[-1]} if rows else {}
+    return {
+        name: statistics.fmean(row[name] for row in rows if name in row)
+        for name in (rows[-1] if rows else ())
+    }
