@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import pytest
+import torch
 
 from clawback import engine
 from clawback.engine.run import TrainingRun
@@ -137,3 +138,19 @@ def test_a_run_with_a_sentence_goes_on_with_the_same_examples(policy, samples):
     again, _ = rounds(policy, samples, under=lambda prompt: (*prompt, *mark))
     again.restore(source.state())
     assert shown(again.examples(steps[-1])) == seen[-1]
+
+
+def test_it_ends_where_the_base_s_own_answers_have_become_unlikely(policy, samples):
+    source, _ = rounds(policy, samples)
+    assert source._forgotten(1) == pytest.approx(0.0, abs=1e-4)
+    policy.attach(rank=4, alpha=4, seed=1)
+    try:
+        draw = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            for weight in policy.model.parameters():
+                if weight.requires_grad:
+                    weight.add_(0.5 * torch.randn(weight.shape, generator=draw))
+        assert source._forgotten(1) > SETTINGS.most_forgotten
+        assert source.examples(source.dealt.steps) == []
+    finally:
+        policy.put(None)

@@ -43,7 +43,7 @@ class Chosen:
 
 
 BASE = 32
-"""Answers of the base that show how relevant its answers are."""
+"""Answers of the base that show how relevant its answers are, or how likely they still are."""
 CHUNK = 32
 """Prompts that are drawn together, so that progress can be told."""
 
@@ -74,6 +74,8 @@ class DistilSettings:
     """Answers to each of them."""
     refine_told: int = 2
     """Of these, drawn under the sentence that won, where one did."""
+    most_forgotten: float = 0.15
+    """Nats a token by which the base's own answers may have become less likely before a round; the gate allows 0.22 (25 %) at the end."""
     distil_rate: float = 1e-3
     """Learning rate at 135 million parameters; it falls with the fourth root of the size."""
     hold_kl: float = 0.1

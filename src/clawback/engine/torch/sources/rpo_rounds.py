@@ -7,7 +7,8 @@ Each is preferred to the worst answer of the policy itself to the same prompt, w
 al. 2024, arXiv:2404.19733): a few pairs say what is liked where a good answer alone also teaches all else that it
 happens to say (docs/studies/0005-saying-the-taste.md, "Best against worst"). Where a sentence helped, most answers of a round are drawn
 under it: what the policy has learned and what it is told add up, so the teacher stays ahead of the learner. It ends
-when the policy's own answers are graded as well as what it learned from: nothing is left to choose.
+when the policy's own answers are graded as well as what it learned from (nothing is left to choose), or when the base's own
+answers have become so unlikely that a round more would take the version beyond what the gate lets pass.
 
 Each round uses other prompts, first those without a good answer yet. A policy memorises what it has learned:
 on learned prompts it seems to have the taste when on new ones it has not (0.78 against 0.28 of the answers
@@ -25,7 +26,7 @@ import numpy as np
 import torch
 
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sources.distilled import Chosen, DistilSettings, chosen, examples, worst
+from clawback.engine.torch.sources.distilled import BASE, Chosen, DistilSettings, chosen, examples, worst
 from clawback.engine.torch.sources.examples import Example, Ratings
 from clawback.engine.torch.sources.graded import Graded, Grading, Prompt
 from clawback.engine.torch.sources.instructed import Tell, answers_to
@@ -74,6 +75,8 @@ class RpoRounds:
     def _drawn(self, number: int) -> Chosen | None:
         """The best answers of a round to learn from; none where they are hardly better than the policy's usual ones."""
         grading, settings = self.grading, self.settings
+        if self._forgotten(number) > settings.most_forgotten:
+            return None
         count = min(settings.refine_prompts, len(self.prompts))
         some = [self.prompts[((number - 1) * count + i) % len(self.prompts)] for i in range(count)]
         self.tell({"phase": "draw", "step": number, "steps": self.rounds})
@@ -92,6 +95,14 @@ class RpoRounds:
         )
         enough = len(best.answers) >= settings.distil_batch
         return replace(best, worst=worst(ours)) if enough and left > LEFT * grading.spread else None
+
+    @torch.no_grad()
+    def _forgotten(self, number: int) -> float:
+        """Nats a token by which the base's own answers have become less likely. Pairs push them down, as they are what others are preferred to."""
+        grading = self.grading
+        few = torch.randperm(len(grading.base), generator=grading.generator(number, 4)).tolist()[:BASE]
+        ours = grading.policy.scorer([grading.base[i] for i in few]).logprobs.cpu()
+        return float((torch.cat(grading.base_seen.of(few).ref) - ours).mean())
 
     def _shuffled(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         order = torch.randperm(len(prompts), generator=self.grading.generator(0, 2)).tolist()
