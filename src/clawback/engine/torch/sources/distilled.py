@@ -66,7 +66,7 @@ class DistilSettings:
     passes: int = 1
     least_steps: int = 12
     """Optimizer steps that the first answers are learned for, where they are few."""
-    refine_rounds: int = 3
+    refine_rounds: int = 2
     """Rounds after that, of the best of the policy's own answers."""
     refine_prompts: int = 48
     """Prompts of such a round."""
