@@ -52,10 +52,8 @@ class Rpo:
         policy_loss = -batch.token_mean(batch.logprobs * batch.advantages[batch.segment])
         kl_loss = batch.token_mean(penalty(batch))
         loss = policy_loss + self.kl * kl_loss
-        shown = {
-            "margin": 0.0,
-            "accuracy": 0.0,
-        }  # of each step and piece, with pairs or without: figures of pieces and steps are added up by name
+        # Of each step and piece, with pairs or without: figures of pieces and steps are added up by name.
+        shown = {"margin": 0.0, "accuracy": 0.0}
         if batch.pairs is not None and len(batch.pairs):
             preference_loss, shown = Dpo(self.beta, self.smoothing).loss(batch)
             loss = loss + self.preference * preference_loss
