@@ -108,6 +108,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
     from clawback.engine.memory import estimate, prepare
     from clawback.engine.torch.loop import parallel
     from clawback.engine.torch.loop.trainer import fit
+    from clawback.engine.torch.sources.examples import Settling
     from clawback.rl import algorithms
 
     started = time.perf_counter()
@@ -141,12 +142,13 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
         fitted = fit(policy, plan.source, plan.algorithm, settings, [tell], group)
     if fitted.stopped:
         tell({"phase": "alert", "text": fitted.stopped, "step": fitted.steps})
+    settled = plan.source.settle() if isinstance(plan.source, Settling) else ""
     seconds = time.perf_counter() - started
     trained = sum(row["seconds"] for row in fitted.history)
     result = TrainResult(
         path=str(out / ADAPTER),
         algorithm=plan.name,
-        note=plan.note,
+        note="; ".join(filter(None, (plan.note, settled))),
         base=policy.info.base,
         base_revision=policy.info.revision,
         seed=run.seed,

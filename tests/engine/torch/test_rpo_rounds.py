@@ -154,3 +154,39 @@ def test_it_ends_where_the_base_s_own_answers_have_become_unlikely(policy, sampl
         assert source.examples(source.dealt.steps) == []
     finally:
         policy.put(None)
+
+
+def test_in_the_end_the_policy_is_taken_back_to_where_the_base_s_own_answers_are_likely_enough(
+    policy, samples
+):
+    source, _ = rounds(policy, samples)
+    policy.attach(rank=4, alpha=4, seed=1)
+    try:
+        added = {name: weight for name, weight in policy.model.named_parameters() if "lora_B" in name}
+        draw = torch.Generator().manual_seed(3)
+
+        def move(by):
+            with torch.no_grad():
+                for weight in added.values():
+                    weight.copy_(by * torch.randn(weight.shape, generator=draw))
+
+        move(1e-4)
+        before = {name: weight.clone() for name, weight in added.items()}
+        assert source.settle() == ""
+        assert all(torch.equal(weight, before[name]) for name, weight in added.items())
+
+        move(2.0)
+        before = {name: weight.clone() for name, weight in added.items()}
+        assert source._forgotten(source.rounds + 1) > SETTINGS.most_forgotten
+        assert "of the change was kept" in source.settle()
+        # In bounds, and one part in thirty-two more would not be.
+        assert source._forgotten(source.rounds + 1) <= SETTINGS.most_forgotten
+        share = {float((w.norm() / before[name].norm()).detach()) for name, w in added.items()}
+        assert max(share) - min(share) < 1e-5
+        assert 0 < max(share) < 1
+        with torch.no_grad():
+            for name, weight in added.items():
+                weight.copy_(before[name] * (max(share) + 1 / 32))
+        assert source._forgotten(source.rounds + 1) > SETTINGS.most_forgotten
+    finally:
+        policy.put(None)

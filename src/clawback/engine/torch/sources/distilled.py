@@ -75,7 +75,7 @@ class DistilSettings:
     refine_told: int = 2
     """Of these, drawn under the sentence that won, where one did."""
     most_forgotten: float = 0.15
-    """Nats a token by which the base's own answers may have become less likely before a round; the gate allows 0.22 (25 %) at the end."""
+    """Nats a token by which the base's own answers may have become less likely: before a round, and in the end. The gate allows 0.22 (25 %) on other prompts."""
     distil_rate: float = 1e-3
     """Learning rate at 135 million parameters; it falls with the fourth root of the size."""
     hold_kl: float = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -101,6 +101,15 @@ class Source(Protocol):
         ...
 
     def restore(self, state: dict[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A source that has the last word on the weights, once all steps are taken."""
+
+    def settle(self) -> str:
+        """Change them if need be; says what was changed, "" where nothing was."""
+        ...
 
 
 @dataclass(frozen=True)

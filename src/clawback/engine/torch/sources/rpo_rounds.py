@@ -8,7 +8,8 @@ al. 2024, arXiv:2404.19733): a few pairs say what is liked where a good answer a
 happens to say (docs/studies/0005-saying-the-taste.md, "Best against worst"). Where a sentence helped, most answers of a round are drawn
 under it: what the policy has learned and what it is told add up, so the teacher stays ahead of the learner. It ends
 when the policy's own answers are graded as well as what it learned from (nothing is left to choose), or when the base's own
-answers have become so unlikely that a round more would take the version beyond what the gate lets pass.
+answers have become so unlikely that a round more would take the version beyond what the gate lets pass. What the last round took
+too far is taken back (``models/interpolation.py``).
 
 Each round uses other prompts, first those without a good answer yet. A policy memorises what it has learned:
 on learned prompts it seems to have the taste when on new ones it has not (0.78 against 0.28 of the answers
@@ -26,6 +27,7 @@ import numpy as np
 import torch
 
 from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.models.interpolation import within
 from clawback.engine.torch.sources.distilled import BASE, Chosen, DistilSettings, chosen, examples, worst
 from clawback.engine.torch.sources.examples import Example, Ratings
 from clawback.engine.torch.sources.graded import Graded, Grading, Prompt
@@ -95,6 +97,16 @@ class RpoRounds:
         )
         enough = len(best.answers) >= settings.distil_batch
         return replace(best, worst=worst(ours)) if enough and left > LEFT * grading.spread else None
+
+    def settle(self) -> str:
+        """Take the policy back towards the base where its own answers have become too unlikely; a sentence on it, "" where there was no need."""
+        most = self.settings.most_forgotten
+        kept = within(self.grading.policy, lambda: self._forgotten(self.rounds + 1), most)
+        return (
+            ""
+            if kept == 1
+            else f"{kept:.0%} of the change was kept, for the base's own answers had become too unlikely"
+        )
 
     @torch.no_grad()
     def _forgotten(self, number: int) -> float:
