@@ -185,6 +185,7 @@ class World:
         from clawback import engine
         from clawback.config import Gate
         from clawback.engine import budget
+        from clawback.engine.training import DRAWING
         from clawback.release.evidence import measure
         from clawback.release.rule import decide
 
@@ -197,14 +198,17 @@ class World:
         train = [one for one in samples if one not in held]
         rated = {one.turn_id for one in held}
         prompts = [user(p) for i, p in enumerate(self.own, 1) if i not in rated]
-        _, forecast = budget.fit(self.policy, chosen, train, prompts, math.inf)
+        phases: tuple[tuple[str, float], ...] = ()
+        if algorithm in DRAWING:
+            phases = budget.fit(self.policy, chosen, train, prompts, math.inf)[1].phases
         began = time.perf_counter()
         result = engine.train(self.policy, train, chosen, seed=seed, out=out, prompts=prompts)
         found: dict[str, Any] = {
-            "expected_seconds": round(sum(s for phase, s in forecast.phases if phase != "gate")),
+            "expected_seconds": round(sum(s for phase, s in phases if phase != "gate")),
             "seconds": round(time.perf_counter() - began),
             "algorithm": result.algorithm,
             "instruction": result.instruction,
+            "note": result.note,
             "steps": result.steps,
         }
         if options.gate:
@@ -221,6 +225,7 @@ class World:
             )
             decision = decide(evidence, Gate())
             found |= {"accepted": decision.accepted, "asks": decision.asks, "why": decision.reasons[:2]}
+            found["base_text"] = evidence.perplexity_ratio
         return found
 
     def _measured(self, taste: Any, asked: list[Any], kept: bool) -> dict[str, Any]:
