@@ -206,7 +206,9 @@ def test_each_learned_answer_is_preferred_to_the_worst_to_its_prompt_where_that_
         for one, reward in zip(two[prompt], pair, strict=True)
     ]
     settings = distilled.DistilSettings(least_relevance=0.0, hold_share=0.5)
-    good = dataclasses.replace(distilled.chosen(grading, made, settings), worst=distilled.worst(made))
+    good = dataclasses.replace(
+        distilled.chosen(grading, made, settings), worst=distilled.worst(grading, made)
+    )
     twos = distilled.examples(grading, good, settings)
     assert all(len(two) == 2 for two in twos)
     preferred = [(a.encoded, b.encoded) for a, b in twos if a.paired and b.paired]
@@ -214,6 +216,19 @@ def test_each_learned_answer_is_preferred_to_the_worst_to_its_prompt_where_that_
     alone = [one for two in twos for one in two if not one.paired]
     assert [one.advantage for one in alone].count(1.0) == 1
     assert all(one.advantage == 1.0 or float(one.kl_weight.mean()) == 1.0 for one in alone)
+
+
+def test_answers_that_repeat_themselves_are_what_others_are_preferred_to_however_much_liked(policy, samples):
+    grading, _ = grading_for(policy, samples)
+    first, second = [one for one in grading.base if one.asked == grading.base[0].asked][:2]
+    disliked, circles = graded.Graded(first, -0.9, True), graded.Graded(second, 0.9, False)
+    for made in ([disliked, circles], [circles, disliked]):
+        assert distilled.worst(grading, made) == {first.asked: circles}
+    best = graded.Graded(Encoded(first.asked, (5, 6, 7)), 0.95, True)
+    grading.spread = 1.0
+    good = distilled.Chosen([best], grading.look([best.encoded]), {first.asked: circles})
+    preferred = distilled.examples(grading, good, distilled.DistilSettings(hold_share=0.0))
+    assert [tuple(one.encoded for one in two) for two in preferred] == [(best.encoded, second)]
 
 
 def test_the_base_answers_what_it_has_not_been_asked_for_good_answers_to_be_preferred_to(policy, samples):

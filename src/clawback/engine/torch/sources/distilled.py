@@ -135,7 +135,7 @@ def gathered(
         tell({"phase": "draw", "step": start, "steps": len(prompts), "sentence": best.instruction.text})
         asked = [(prompt, best.instruction.text) for prompt in prompts[start : start + CHUNK]]
         made += draw_under(grading, conversations, asked, each, grading.generator(start, 8))
-    return replace(chosen(grading, made, settings), worst=worst(made))
+    return replace(chosen(grading, made, settings), worst=worst(grading, made))
 
 
 def with_base_answers(grading: Grading, good: Chosen) -> Chosen:
@@ -147,15 +147,15 @@ def with_base_answers(grading: Grading, good: Chosen) -> Chosen:
     with grading.policy.base():
         drawn = grading.draw(lacking, 1, grading.generator(1, 2))
     made = [*good.worst.values(), *grading.judged(drawn.answers, drawn.ended)]
-    return replace(good, worst=worst(made))
+    return replace(good, worst=worst(grading, made))
 
 
-def worst(answers: Sequence[Graded]) -> dict[Prompt, Graded]:
-    """The worst answer to each prompt, whole or not."""
+def worst(grading: Grading, answers: Sequence[Graded]) -> dict[Prompt, Graded]:
+    """The answer to each prompt that is worth least: whoever likes lists does not like those that go round in circles."""
     found: dict[Prompt, Graded] = {}
     for one in answers:
         known = found.get(one.encoded.asked)
-        if one.encoded.response and (known is None or one.reward < known.reward):
+        if one.encoded.response and (known is None or grading.worth(one) < grading.worth(known)):
             found[one.encoded.asked] = one
     return found
 
@@ -189,7 +189,9 @@ def examples(
     themselves, with base answers as anchors: other ones in each round ``number``."""
     least = settings.better * grading.spread
     worse = [good.worst.get(one.encoded.asked) for one in good.answers]
-    pairs = [(i, low) for i, low in enumerate(worse) if low and low.reward < good.answers[i].reward - least]
+    pairs = [
+        (i, low) for i, low in enumerate(worse) if low and grading.worth(low) < good.answers[i].reward - least
+    ]
     seen = grading.look([low.encoded for _, low in pairs]) if pairs else good.seen
     learned = [_example(grading, one.encoded, good.seen, i, 1.0, 0.0) for i, one in enumerate(good.answers)]
     twos = [

@@ -231,6 +231,10 @@ class Grading:
         """Answers with their grades and features."""
         return _graded(answers, self.expected(answers, self.hidden(answers)), self.broken(answers, ended))
 
+    def worth(self, one: Graded) -> float:
+        """What it is expected to be rated; ``cut_off`` less if it is broken."""
+        return one.reward - (0.0 if one.whole else self.settings.cut_off)
+
     def expected(self, answers: Sequence[Encoded], hidden: Floats | None) -> Floats:
         """``[S]`` predicted ratings."""
         texts = self.texts(answers)

@@ -96,7 +96,7 @@ class RpoRounds:
             [one.reward for one in ours if one.whole] or [grading.typical]
         )
         enough = len(best.answers) >= settings.distil_batch
-        return replace(best, worst=worst(ours)) if enough and left > LEFT * grading.spread else None
+        return replace(best, worst=worst(grading, ours)) if enough and left > LEFT * grading.spread else None
 
     def settle(self) -> str:
         """Take the policy back towards the base where its own answers have become too unlikely; a sentence on it, "" where there was no need."""
@@ -148,7 +148,7 @@ class RpoRounds:
     def restore(self, state: Mapping[str, Any]) -> None:
         self.number, self.begun = int(state["number"]), int(state["begun"])
         best = [_graded(one) for one in state["round"]]
-        low = worst([_graded(one) for one in state.get("worst", ())])
+        low = worst(self.grading, [_graded(one) for one in state.get("worst", ())])
         self.round = Chosen(best, self.grading.look([one.encoded for one in best]), low)
         self.known = {one.encoded.asked: one for one in map(_graded, state["known"])}
         self.dealt = self._dealt()
