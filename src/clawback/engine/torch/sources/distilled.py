@@ -74,14 +74,14 @@ class DistilSettings:
     """Answers to each of them."""
     refine_told: int = 2
     """Of these, drawn under the sentence that won, where one did."""
-    most_forgotten: float = 0.15
-    """Nats a token by which the base's own answers may have become less likely: before a round, and in the end. The gate allows 0.22 (25 %) on other prompts."""
+    most_forgotten: float = 0.17
+    """Nats a token by which the base's own answers may have become less likely: before a round, and in the end. The gate allows 0.22 (25 %) of other answers."""
     distil_rate: float = 1e-3
     """Learning rate at 135 million parameters; it falls with the fourth root of the size."""
     hold_kl: float = 0.1
     """Weight of the KL to the base on its own answers."""
     hold_share: float = 0.25
-    """Answers of the base for each that is learned."""
+    """Answers of the base for each that is learned, as long as there are that many."""
     better: float = 0.5
     """Standard deviations of the base's rewards by which an answer has to be better than its mean, and than one that it is preferred to."""
     least_relevance: float = 0.05
@@ -205,9 +205,17 @@ def examples(
     alone = [one for i, one in enumerate(learned) if i not in preferred]
     count = round(settings.hold_share * len(learned))
     count += (count + len(alone)) % 2
-    held = torch.randperm(len(grading.base), generator=grading.generator(number, 7)).tolist()[:count]
-    alone += [_example(grading, grading.base[i], grading.base_seen, i, 0.0, 1.0) for i in held]
+    held, _ = anchors(grading)
+    order = torch.randperm(len(held), generator=grading.generator(number, 7)).tolist()[:count]
+    alone += [_example(grading, grading.base[held[i]], grading.base_seen, held[i], 0.0, 1.0) for i in order]
     return twos + list(zip(alone[::2], alone[1::2], strict=False))
+
+
+def anchors(grading: Grading) -> tuple[list[int], list[int]]:
+    """Places of the base's answers that carry the KL penalty, and of those that do not: only the latter show what happens to the base's other text."""
+    order = torch.randperm(len(grading.base), generator=grading.generator(0, 4)).tolist()
+    middle = len(order) // 2
+    return order[:middle], order[middle:]
 
 
 def _example(grading: Grading, one: Encoded, seen: Seen, i: int, weight: float, kl_weight: float) -> Example:

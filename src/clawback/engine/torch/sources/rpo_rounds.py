@@ -28,7 +28,15 @@ import torch
 
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.models.interpolation import within
-from clawback.engine.torch.sources.distilled import BASE, Chosen, DistilSettings, chosen, examples, worst
+from clawback.engine.torch.sources.distilled import (
+    BASE,
+    Chosen,
+    DistilSettings,
+    anchors,
+    chosen,
+    examples,
+    worst,
+)
 from clawback.engine.torch.sources.examples import Example, Ratings
 from clawback.engine.torch.sources.graded import Graded, Grading, Prompt
 from clawback.engine.torch.sources.instructed import Tell, answers_to
@@ -77,7 +85,7 @@ class RpoRounds:
     def _drawn(self, number: int) -> Chosen | None:
         """The best answers of a round to learn from; none where they are hardly better than the policy's usual ones."""
         grading, settings = self.grading, self.settings
-        if self._forgotten(number) > settings.most_forgotten:
+        if self._forgotten() > settings.most_forgotten:
             return None
         count = min(settings.refine_prompts, len(self.prompts))
         some = [self.prompts[((number - 1) * count + i) % len(self.prompts)] for i in range(count)]
@@ -101,7 +109,7 @@ class RpoRounds:
     def settle(self) -> str:
         """Take the policy back towards the base where its own answers have become too unlikely; a sentence on it, "" where there was no need."""
         most = self.settings.most_forgotten
-        kept = within(self.grading.policy, lambda: self._forgotten(self.rounds + 1), most)
+        kept = within(self.grading.policy, self._forgotten, most)
         return (
             ""
             if kept == 1
@@ -109,10 +117,10 @@ class RpoRounds:
         )
 
     @torch.no_grad()
-    def _forgotten(self, number: int) -> float:
+    def _forgotten(self) -> float:
         """Nats a token by which the base's own answers have become less likely. Pairs push them down, as they are what others are preferred to."""
         grading = self.grading
-        few = torch.randperm(len(grading.base), generator=grading.generator(number, 4)).tolist()[:BASE]
+        few = anchors(grading)[1][:BASE]
         ours = grading.policy.scorer([grading.base[i] for i in few]).logprobs.cpu()
         return float((torch.cat(grading.base_seen.of(few).ref) - ours).mean())
 
