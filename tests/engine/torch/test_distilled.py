@@ -243,6 +243,28 @@ def test_the_base_answers_what_it_has_not_been_asked_for_good_answers_to_be_pref
     assert found[prompts[0]].encoded.response
 
 
+def test_answers_that_show_what_is_forgotten_carry_no_penalty_in_any_round(policy, samples):
+    grading, _ = grading_for(policy, samples)
+    held, watched = distilled.anchors(grading)
+    assert sorted(held + watched) == list(range(len(grading.base)))
+    learned = [
+        graded.Graded(Encoded(one.asked, (5, 6, 7)), 1.0, True) for one in [grading.base[i] for i in watched]
+    ]
+    good = distilled.Chosen(learned, grading.look([one.encoded for one in learned]))
+    carried = [
+        {
+            one.encoded
+            for two in distilled.examples(grading, good, distilled.DistilSettings(), number)
+            for one in two
+            if float(one.kl_weight.sum()) > 0
+        }
+        for number in range(3)
+    ]
+    assert all(carried)
+    assert carried[0] != carried[1]
+    assert not set.union(*carried) & {grading.base[i] for i in watched}
+
+
 def test_the_exact_kl_is_computed_only_where_it_weighs_and_is_the_same_there(policy, samples):
     grading, _ = grading_for(policy, samples)
     answers, seen = grading.base[:4], grading.base_seen
