@@ -241,7 +241,12 @@ while read -r key value; do
     case "$key$value" in NoNewPrivs:1|Seccomp:2|CapBnd:0000000000000000|CapEff:0000000000000000) held="$held$key";; esac
 done < /proc/self/status
 [ "$held" = CapEff:CapBnd:NoNewPrivs:Seccomp: ] || fail "it closes no more than $held"
-(: > /clawback-trial) 2> /dev/null && fail "the image can be written"
+root=""
+while read -r source at kind how rest; do
+    case "$at $how" in "/ ro"|"/ ro,"*) root=ro;; esac
+    case "$at" in /|/work|/tmp|/etc/*|/run|/run/*|/dev|/dev/*|/proc|/proc/*|/sys|/sys/*) ;; *) fail "the engine adds $at";; esac
+done < /proc/mounts
+[ "$root" = ro ] || fail "the image can be written"
 [ -e "$4" ] && fail "files outside can be read"
 command -v bash > /dev/null || fail "it has no bash"
 cd - > /dev/null && echo x > written || fail "its folders cannot be written"

@@ -161,13 +161,13 @@ def _prove(image: Image, cpus: int | None) -> None:
             result = process.wait()
             kept = result.stdout.strip() == "kept in" and box.read("written") == b"x\n"
     except ClawbackError as error:
-        raise SandboxRefused(f"{image.engine} does not hold the image {image.name} in: {error}") from error
+        raise SandboxRefused(f"{image.engine} does not isolate the image {image.name}: {error}") from error
     said = (result.stdout + result.stderr).strip()
     why = "" if kept else said.splitlines()[-1] if said else f"exit code {result.exit_code}"
     if kept and not process.watched:
         why = "its processes cannot be seen from here, and so their limits not be watched"
     if why:
-        raise SandboxRefused(f"{image.engine} does not hold the image {image.name} in: {why}.")
+        raise SandboxRefused(f"{image.engine} does not isolate the image {image.name}: {why}.")
 
 
 def open_sandbox(
