@@ -227,7 +227,7 @@ def test_what_a_machine_that_died_left_is_removed_and_nothing_else(engine: str) 
     keeper, theirs = it.stdout.readline().split()
     with opened(engine) as box:
         mine = box.start(["sh", "-c", "echo up; sleep 1000"])
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while "up" not in mine.view()[0] and time.monotonic() < until:
             time.sleep(0.01)
         container.reap(engine)  # type: ignore[arg-type]
@@ -250,7 +250,7 @@ def test_what_a_machine_that_died_left_is_removed_and_nothing_else(engine: str) 
 def test_a_container_whose_keeper_died_ends_with_its_box(engine: str) -> None:
     with opened(engine) as box:
         program = box.start(["sh", "-c", "echo up; sleep 1000"])
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while "up" not in program.view()[0] and time.monotonic() < until:
             time.sleep(0.01)
         os.kill(program._keeper.pid, signal.SIGKILL)
