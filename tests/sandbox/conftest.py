@@ -16,6 +16,7 @@ import pytest
 
 from clawback.sandbox import Limits, Sandbox, open_sandbox, probe
 from clawback.sandbox.tree import remove
+from tests.sandbox.image import ENGINES, image
 
 SECRET = "s3cr3t-of-the-outside"
 RUNGS = [rung.name for rung in probe() if rung.usable and rung.name != "none"]
@@ -30,6 +31,11 @@ SMALL = Limits(
     open_files=64,
 )
 MIB = 1 << 20
+
+
+def opened(rung: str, limits: Limits = SMALL) -> Sandbox:
+    """A box on any rung, container engines included."""
+    return open_sandbox(limits, rung, image=image(rung) if rung in ENGINES else None)
 
 
 class Outside:
@@ -125,11 +131,11 @@ def outside() -> Iterator[Outside]:
 
 @pytest.fixture(scope="module")
 def shared_box(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    with open_sandbox(SMALL, request.param) as box:
+    with opened(request.param) as box:
         yield box
 
 
-@pytest.fixture(params=RUNGS)
+@pytest.fixture(params=[*RUNGS, *ENGINES])
 def box(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    with open_sandbox(SMALL, request.param) as it:
+    with opened(request.param) as it:
         yield it

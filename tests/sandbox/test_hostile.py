@@ -10,11 +10,18 @@ import pytest
 from clawback.sandbox import Sandbox, open_sandbox, tree
 from tests.sandbox import escapes, gluttons
 from tests.sandbox.conftest import RUNGS, SECRET, SMALL, Outside
+from tests.sandbox.image import ENGINES, image
 
 # One of each kind runs by default; the rest take seconds each, until a limit ends them.
 QUICK = {"memory: one block", "memory: /dev", "memory: the root", "disk: one file", "disk: many empty files", "disk: odd names", "disk: a sparse giant",
          "disk: a closed folder", "processes: fork bomb", "processes: a daemon that holds the output", "processes: a daemon without pipes",
          "processes: open files", "output: a flood", "output: yes"}  # fmt: skip
+QUICK_IN_CONTAINERS = {
+    "memory: many children",
+    "disk: many empty files",
+    "processes: a daemon without pipes",
+    "output: a flood",
+}
 
 
 def test_there_are_a_hundred() -> None:
@@ -36,10 +43,11 @@ def _emptied(box: Sandbox) -> None:
 
 
 def _escapes() -> Iterator[object]:
-    """All on the weakest rung of this machine; on the stronger ones every eighth by default, the others when asked for."""
-    for rung in RUNGS:
+    """All on the weakest rung of this machine; on the stronger ones every eighth by default, and fewer in containers, which
+    take longer to start; the others when asked for."""
+    for rung in (*RUNGS, *ENGINES):
         for number, name in enumerate(escapes.ALL):
-            often = rung == RUNGS[-1] or number % 8 == 0
+            often = rung == RUNGS[-1] or number % (32 if rung in ENGINES else 8) == 0
             yield pytest.param(rung, name, id=f"{rung}-{name}", marks=[] if often else [pytest.mark.slow])
 
 
@@ -63,9 +71,14 @@ def test_no_way_out(
     _emptied(shared_box)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in gluttons.ALL]
-)
+def _gluttons() -> Iterator[object]:
+    for rung in (*RUNGS, *ENGINES):
+        for name in gluttons.ALL:
+            often = name in (QUICK_IN_CONTAINERS if rung in ENGINES else QUICK)
+            yield pytest.param(rung, name, id=f"{rung}-{name}", marks=[] if often else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize(("box", "name"), list(_gluttons()), indirect=["box"])
 def test_no_more_than_its_share(name: str, box: Sandbox, outside: Outside) -> None:
     code, allowed = gluttons.ALL[name]
     argv = ["python3", "-I", "-S", "-c", code]
@@ -88,7 +101,7 @@ def test_no_more_than_its_share(name: str, box: Sandbox, outside: Outside) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("rung", [*RUNGS, *ENGINES])
 def test_a_box_ends_with_us(rung: str, outside: Outside) -> None:
     """kill -9 of the process that opened the box: what ran in it ends."""
     import subprocess
@@ -96,13 +109,14 @@ def test_a_box_ends_with_us(rung: str, outside: Outside) -> None:
 
     code = (
         "import sys\nfrom clawback.sandbox import open_sandbox\n"
-        "box = open_sandbox(rung=sys.argv[1])\n"
+        "box = open_sandbox(rung=sys.argv[1], image=sys.argv[3] or None)\n"
         "p = box.start(['sh', '-c', 'sleep 1000 & echo up; sleep 1000'], env={'MARK': sys.argv[2]})\n"
         "import time\n"
         "while 'up' not in p.view()[0]: time.sleep(.01)\n"
         "print('up', flush=True)\ntime.sleep(1000)"
     )
-    it = subprocess.Popen([sys.executable, "-c", code, rung, outside.mark], stdout=subprocess.PIPE)
+    name = image(rung) if rung in ENGINES else ""
+    it = subprocess.Popen([sys.executable, "-c", code, rung, outside.mark, name], stdout=subprocess.PIPE)
     assert it.stdout is not None
     assert it.stdout.readline() == b"up\n"
     assert outside.survivors()

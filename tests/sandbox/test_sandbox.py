@@ -13,6 +13,7 @@ from clawback.errors import NotFound, SandboxError, SandboxRefused, UsageError
 from clawback.sandbox import Extra, Limits, Sandbox, choose, open_sandbox, probe, tree
 from clawback.sandbox.ladder import Rung
 from tests.sandbox.conftest import RUNGS, SMALL
+from tests.sandbox.image import ENGINES, image
 
 
 def test_input_output_and_code(box: Sandbox) -> None:
@@ -50,7 +51,8 @@ def test_only_what_is_named_is_set(box: Sandbox, monkeypatch: pytest.MonkeyPatch
     names = {line.split("=")[0] for line in lines}
     assert "MINE" in names
     assert "SOME_TOKEN" not in names
-    assert names <= {*box.environment(), "MINE", "PWD", "SHLVL", "_", "OLDPWD"}
+    of_engines = {"HOSTNAME", "PATH", "container"} if box.image else set()
+    assert names <= {*box.environment(), "MINE", "PWD", "SHLVL", "_", "OLDPWD"} | of_engines
 
 
 def test_reading_follows_no_link(box: Sandbox, tmp_path: Path) -> None:
@@ -75,9 +77,9 @@ def test_writing_follows_no_link(box: Sandbox, tmp_path: Path) -> None:
 
 def test_folders_to_read_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "note").write_text("text")
-    for rung in RUNGS:
+    for rung in (*RUNGS, *ENGINES):
         extra = [Extra("/given", tmp_path), Extra("/results", write=True)]
-        with open_sandbox(SMALL, rung, extra=extra) as box:
+        with open_sandbox(SMALL, rung, extra=extra, image=image(rung) if rung in ENGINES else None) as box:
             given, results = box.path("/given"), box.path("/results")
             done = box.exec(
                 [
@@ -145,11 +147,15 @@ def test_nothing_weaker_is_ever_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_box_whose_walls_fail_runs_nothing(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter that the kernel refuses: the command is not run, rather than run without it."""
     monkeypatch.setattr("clawback.sandbox.rungs._filter", lambda closed: "00" * 8)
+    monkeypatch.setattr(
+        "clawback.sandbox.seccomp.profile", lambda machine: {"defaultAction": "SCMP_ACT_WISH"}
+    )
     try:
         assert not box.exec(["sh", "-c", "echo x > ran"]).ok
     except SandboxError as error:
         assert "nothing was run" in str(error)
     monkeypatch.undo()
+    (box._root / "system" / "seccomp.json").unlink(missing_ok=True)
     assert box.exec(["ls"]).stdout == ""
 
 

@@ -20,7 +20,7 @@ from clawback.cli.common import (
     open_store,
     width,
 )
-from clawback.environments.core import EnvironmentSet, Split, Task
+from clawback.environments.core import EnvironmentSet, Selective, Split, Task
 from clawback.errors import ClawbackError, NotFound
 
 if TYPE_CHECKING:
@@ -145,8 +145,17 @@ def validate(name: str, split: Split, count: int, seed: int, as_json: bool) -> N
     said += [f"{opened} have no known solution: opened, stepped and closed twice alike."] if opened else []
     said += [f"  {check.task}: {check.problem}" for check in bad[:10]]
     said += [f"  … and {len(bad) - 10} more"] if len(bad) > 10 else []
+    refused = _refused(environments)
+    said += [f"{len(refused)} tasks (of any split) cannot be run here and are left out:"] if refused else []
+    said += [f"  {task}: {why}" for task, why in list(refused.items())[:10]]
+    said += [f"  … and {len(refused) - 10} more"] if len(refused) > 10 else []
     emit(
-        {"name": environments.name, "sound": not bad, "checks": [asdict(c) for c in checks]},
+        {
+            "name": environments.name,
+            "sound": not bad,
+            "checks": [asdict(c) for c in checks],
+            "refused": refused,
+        },
         fold("\n".join(said), "    "),
         as_json,
     )
@@ -286,10 +295,18 @@ def eval_(
 def _tasks(environments: EnvironmentSet, split: Split, count: int) -> Sequence[Task]:
     tasks = environments.tasks(split)[:count]
     if not tasks:
+        for task, why in _refused(environments).items():
+            raise NotFound(
+                f"{environments.name} has no task in the split `{split}` that can be run here. {task} is left out: {why}."
+            )
         raise NotFound(
             f"{environments.name} has no tasks in the split `{split}`. Try --split {'train' if split == 'test' else 'test'}."
         )
     return tasks
+
+
+def _refused(environments: EnvironmentSet) -> dict[str, str]:
+    return dict(environments.refused()) if isinstance(environments, Selective) else {}
 
 
 def _task(environments: EnvironmentSet, split: Split, which: str | None) -> Task:

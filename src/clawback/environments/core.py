@@ -89,6 +89,15 @@ class EnvironmentSet(Protocol):
 
 
 @runtime_checkable
+class Selective(Protocol):
+    """An environment set that leaves out tasks which it cannot run."""
+
+    def refused(self) -> Mapping[str, str]:
+        """Those tasks' ids, and why each is left out."""
+        ...
+
+
+@runtime_checkable
 class Solvable(Protocol):
     """An environment set that knows a solution to each task, so that it can be validated without a model."""
 

@@ -326,6 +326,12 @@ def _sandbox(home: Home) -> Iterator[Finding]:  # noqa: ARG001
         yield _well(f"programs that models write run in {holds[0].name} ({holds[0].walls}){stronger}")
     else:
         yield _well(f"no sandbox works here, so programs that models write are not run ({why})")
+    there = [rung.name for rung in sandbox.engines() if rung.usable]
+    if there:
+        yield _well(f"tasks that name a container image run in {there[0]}, once the image has passed a trial")
+    else:
+        why = " and ".join(rung.why for rung in sandbox.engines())
+        yield _well(f"tasks that name a container image are left out ({why})")
 
 
 def _private(home: Home) -> Iterator[Finding]:

@@ -1,8 +1,22 @@
 """The sandbox in which code that a model wrote is run: several isolation methods behind one interface."""
 
 from clawback.sandbox.box import Extra, Sandbox
-from clawback.sandbox.ladder import Rung, choose, open_sandbox, probe
+from clawback.sandbox.container import find_image
+from clawback.sandbox.ladder import Rung, choose, choose_for_image, engines, open_sandbox, probe
 from clawback.sandbox.limits import Limits, Result
 from clawback.sandbox.process import Process
 
-__all__ = ["Extra", "Limits", "Process", "Result", "Rung", "Sandbox", "choose", "open_sandbox", "probe"]
+__all__ = [
+    "Extra",
+    "Limits",
+    "Process",
+    "Result",
+    "Rung",
+    "Sandbox",
+    "choose",
+    "choose_for_image",
+    "engines",
+    "find_image",
+    "open_sandbox",
+    "probe",
+]

@@ -11,10 +11,21 @@ from pathlib import Path
 from types import TracebackType
 
 from clawback.errors import SandboxError, SandboxRefused, UsageError
-from clawback.sandbox import scratch, tree
+from clawback.sandbox import container, scratch, tree
 from clawback.sandbox.limits import Limits, Result
 from clawback.sandbox.process import Process
-from clawback.sandbox.rungs import ACCOUNTS, INNER_ID, Folder, Layout, RungName, inside, plan, search_path
+from clawback.sandbox.rungs import (
+    ACCOUNTS,
+    ENGINES,
+    INNER_ID,
+    OWN_USERS,
+    Folder,
+    Layout,
+    RungName,
+    inside,
+    plan,
+    search_path,
+)
 
 WORK = "/work"
 _READ_LIMIT = 64 << 20
@@ -43,9 +54,14 @@ class Sandbox:
 
     def __init__(
         self, rung: RungName, limits: Limits, *, read: Sequence[Path] = (), work: str = WORK, extra: Sequence[Extra] = (),
+        image: str | None = None,
     ) -> None:  # fmt: skip
-        self.rung, self.limits, self.work = rung, limits, work
-        self._uid = _take_user() if rung in ("bubblewrap", "landlock") and os.geteuid() == 0 else None
+        if (image is not None) != (rung in ENGINES):
+            raise SandboxRefused(f"The rung {rung} runs {'an image' if rung in ENGINES else 'no images'}.")
+        self.rung, self.limits, self.work, self.image = rung, limits, work, image
+        if image is not None:
+            container.reap_once(rung)
+        self._uid = _take_user() if rung in OWN_USERS and os.geteuid() == 0 else None
         self._root = scratch.make("box")
         self._root.chmod(0o711)
         self._closed = False
@@ -102,7 +118,7 @@ class Sandbox:
 
     def _start(
         self, argv: Sequence[str], input: bytes, timeout: float | None, env: Mapping[str, str] | None, cwd: str | None,
-        keep_open: bool,
+        keep_open: bool, layout: Layout | None = None,
     ) -> Process:  # fmt: skip
         if self._closed:
             raise SandboxError("The box is closed.")
@@ -115,14 +131,21 @@ class Sandbox:
         if timeout is not None:
             limits = replace(limits, seconds=min(timeout, limits.seconds))
         whole = {**self.environment(), **(env or {})}
-        spec = plan(self.rung, self._layout, argv, whole, self.path(self._absolute(cwd or ".")), limits)
+        layout, place = layout or self._layout, self.path(cwd or ".")
+        if self.image is not None:
+            spec = container.plan(self.rung, self.image, layout, argv, whole, place, limits)
+        else:
+            spec = plan(self.rung, layout, argv, whole, place, limits)
         return Process(spec, limits, input, keep_open)
 
     def environment(self) -> dict[str, str]:
         """A command's complete environment: nothing of ours, nor of the person's."""
         home, temporary = self.path(self.work), self.path("/tmp")  # noqa: S108
+        path = (
+            {} if self.image else {"PATH": search_path(self.rung, self._layout)}
+        )  # an image says where its programs are
         return {
-            "PATH": search_path(self.rung, self._layout), "HOME": home, "TMPDIR": temporary, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent",
+            **path, "HOME": home, "TMPDIR": temporary, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent",
             "SHELL": "/bin/bash", "PYTHONDONTWRITEBYTECODE": "1",
             "GIT_CONFIG_NOSYSTEM": "1",
         }  # fmt: skip
@@ -144,6 +167,20 @@ class Sandbox:
         if len(data) > self.limits.disk:
             raise UsageError(f"{path} would have {len(data)} bytes; the box holds {self.limits.disk}.")
         tree.write(root, below, data, mode, owner)
+
+    def fill(self) -> None:
+        """Copy in what the image has in the working folder. It is done in the box: a box without an image is left empty."""
+        if self.image is None:
+            return
+        layout, argv = container.filling(self._layout, self.work)
+        done = self._start(argv, b"", None, None, "/", keep_open=False, layout=layout).wait()
+        if not done.ok:
+            why = (
+                f"it passes the limit of {done.ended}"
+                if done.ended
+                else done.stderr.strip().splitlines()[-1:]
+            )
+            raise SandboxError(f"The {self.work} of the image {self.image} cannot be copied: {why}.")
 
     def put(self, source: Path, at: str = ".") -> None:
         """Copy a folder's content in."""
@@ -196,6 +233,8 @@ class Sandbox:
             return
         self._closed = True
         self.end_all()
+        if self.image is not None:
+            container.reap(self.rung, self._root)
         scratch.let_go(self._root)
         if self._uid is not None:
             with _users_lock:

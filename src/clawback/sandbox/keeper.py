@@ -53,7 +53,10 @@ def restrict(spec: dict[str, Any]) -> None:
     if _LINUX:
         # After the change of user, which would take it back.
         _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "end with its keeper")
-        _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new privileges")
+        if not spec.get(
+            "engine"
+        ):  # rootless podman maps its users by a program with rights; the container has none
+            _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new privileges")
     if spec.get("landlock"):
         _check(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "put Landlock in place")
         os.close(ruleset)
@@ -225,7 +228,7 @@ class Watch:
         while True:
             status = self._reap()
             if status is not None:
-                return ("disk" if self._disk(descendants(os.getpid())) else ""), status
+                return ("disk" if self._disk(self.pids()) else ""), status
             over = self._over()
             if over:
                 return over, None
@@ -233,6 +236,10 @@ class Watch:
             for handle, _ in poller.poll(10 if age < 0.1 else 25 if age < 2 else 100):
                 if handle == self.control:
                     return "stopped", None
+
+    def pids(self) -> list[int]:
+        """The command's processes."""
+        return descendants(os.getpid())
 
     def _reap(self) -> int | None:
         """Wait for whoever ended; orphans too, so that they do not count as processes."""
@@ -252,7 +259,7 @@ class Watch:
             return "time"
         if not _LINUX:
             return ""
-        pids = descendants(os.getpid())
+        pids = self.pids()
         if len(pids) > limits["processes"]:
             return "processes"
         if memory(pids, limits["memory"]) > limits["memory"]:
@@ -286,7 +293,7 @@ def end_all(child: int, uid: int | None) -> int:
                 os.killpg(child, signal.SIGKILL)
         if uid is not None:
             _end_user(uid)
-        _reap_all()
+        reap_all()
         left = descendants(os.getpid()) if _LINUX else []
         if left:
             time.sleep(0.002)
@@ -305,7 +312,7 @@ def _end_user(uid: int) -> None:
     os.waitpid(pid, 0)
 
 
-def _reap_all() -> None:
+def reap_all() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -360,7 +367,7 @@ def _filled(data: bytes) -> int:
     return reading
 
 
-def _code(status: int | None) -> int | None:
+def code_of(status: int | None) -> int | None:
     if status is None:
         return None
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
@@ -377,19 +384,9 @@ def _line(handle: int) -> bytes:
 
 
 def main(control: int, status: int) -> None:
-    for handle in (control, status):
-        os.set_inheritable(handle, False)
-    line = _line(control)
-    if not line:
+    spec = told(control, status)
+    if spec is None:
         return
-    spec = json.loads(line)
-    if _LINUX:
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        if not os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):  # noqa: PTH110
-            os.write(
-                status, b'{"problem": "this kernel keeps no lists of children (CONFIG_PROC_CHILDREN)"}\n'
-            )
-            return
     report, spec["ready"] = os.pipe()
     try:
         child = start(spec)
@@ -401,13 +398,31 @@ def main(control: int, status: int) -> None:
         answer = {
             "why": why,
             "wraps": bool(spec["wrap"]),
-            "code": _code(waited),
+            "code": code_of(waited),
             "left": end_all(child, spec.get("end_user")),
         }
         os.set_blocking(report, False)
         with contextlib.suppress(BlockingIOError):
             answer["report"] = os.read(report, 65536).decode(errors="replace")
     os.write(status, json.dumps(answer).encode() + b"\n")
+
+
+def told(control: int, status: int) -> dict[str, Any] | None:
+    """What is to be done; None where there is nothing to do, or no way to look after it."""
+    for handle in (control, status):
+        os.set_inheritable(handle, False)
+    line = _line(control)
+    if not line:
+        return None
+    if _LINUX:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        if not os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):  # noqa: PTH110
+            os.write(
+                status, b'{"problem": "this kernel keeps no lists of children (CONFIG_PROC_CHILDREN)"}\n'
+            )
+            return None
+    spec: dict[str, Any] = json.loads(line)
+    return spec
 
 
 if __name__ == "__main__":

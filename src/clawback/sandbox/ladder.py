@@ -10,10 +10,12 @@ from functools import cache
 from pathlib import Path
 
 from clawback.errors import ClawbackError, SandboxRefused
+from clawback.sandbox import container
 from clawback.sandbox.box import WORK, Extra, Sandbox
+from clawback.sandbox.container import Image, find_image
 from clawback.sandbox.landlock import abi
 from clawback.sandbox.limits import Limits
-from clawback.sandbox.rungs import NAMES, RungName
+from clawback.sandbox.rungs import ENGINES, NAMES, RungName
 from clawback.sandbox.seccomp import ARCHITECTURES
 
 _TRIAL = """
@@ -49,6 +51,8 @@ _WALLS: dict[RungName, str] = {
     "bubblewrap": "own files, processes, network, users; seccomp; limits",
     "landlock": "own files, no network; seccomp; limits; names and sizes of files outside can be seen",
     "seatbelt": "own files, no network; limits of each process",
+    "podman": "an image's own files, processes, network, users; seccomp; limits by control groups",
+    "docker": "an image's own files, processes, network; seccomp; limits by control groups",
     "none": "NO WALLS: limits alone; programs can read and write all that you can",
 }
 _HINTS = {
@@ -126,12 +130,51 @@ def choose(rung: str | None = None) -> RungName:
             if one.usable:
                 return one.name
             raise SandboxRefused(f"The sandbox {rung!r} does not hold on this machine: {one.why}.")
-    raise SandboxRefused(f"There is no sandbox {rung!r}. There are {', '.join(NAMES)}.")
+    if rung in ENGINES:
+        raise SandboxRefused(
+            f"The sandbox {rung!r} runs images, and here is none. The others are {', '.join(NAMES)}."
+        )
+    raise SandboxRefused(f"There is no sandbox {rung!r}. There are {', '.join((*NAMES, *ENGINES))}.")
+
+
+@cache
+def engines() -> tuple[Rung, ...]:
+    """The rungs for tasks that name an image, and whether their programs answer here. Their walls are tried with each image."""
+    return tuple(Rung(name, not (why := container.unusable(name)), _WALLS[name], why) for name in ENGINES)
+
+
+def choose_for_image(image: str, rung: str | None = None, cpus: int | None = None) -> Image:
+    """The image, and the engine that has it. Neither is taken on trust: a program in the image looks for ways out first, once
+    per process."""
+    found = find_image(image, rung)
+    _prove(found, cpus)
+    return found
+
+
+@cache
+def _prove(image: Image, cpus: int | None) -> None:
+    limits = Limits(seconds=60, memory=512 << 20, cpus=cpus)
+    try:
+        with Sandbox(image.engine, limits, image=image.name) as box, Sandbox("none", Limits()) as outside:
+            outside.write("secret", b"seen")
+            process = box.start(container.trial(limits, outside.path("secret")))
+            result = process.wait()
+            kept = result.stdout.strip() == "kept in" and box.read("written") == b"x\n"
+    except ClawbackError as error:
+        raise SandboxRefused(f"{image.engine} does not isolate the image {image.name}: {error}") from error
+    said = (result.stdout + result.stderr).strip()
+    why = "" if kept else said.splitlines()[-1] if said else f"exit code {result.exit_code}"
+    if kept and not process.watched:
+        why = "its processes cannot be seen from here, and so their limits not be watched"
+    if why:
+        raise SandboxRefused(f"{image.engine} does not isolate the image {image.name}: {why}.")
 
 
 def open_sandbox(
     limits: Limits | None = None, rung: str | None = None, *, read: Sequence[Path] = (), work: str = WORK,
-    extra: Sequence[Extra] = (),
+    extra: Sequence[Extra] = (), image: str | None = None,
 ) -> Sandbox:  # fmt: skip
-    """A box on the strongest rung, or on the named one. ``read``: paths outside that it may read."""
-    return Sandbox(choose(rung), limits or Limits(), read=read, work=work, extra=extra)
+    """A box on the strongest rung, or on the named one. ``read``: paths outside that it may read. ``image``: a container of it."""
+    limits = limits or Limits()
+    chosen = choose(rung) if image is None else choose_for_image(image, rung, limits.cpus).engine
+    return Sandbox(chosen, limits, read=read, work=work, extra=extra, image=image)

@@ -17,7 +17,8 @@ from clawback.errors import SandboxError
 from clawback.sandbox.limits import Ended, Limits, Result
 
 _KEEPER = Path(__file__).with_name("keeper.py")
-_GRACE = 20.0
+_CONTAINER_KEEPER = Path(__file__).with_name("container_keeper.py")
+_GRACE, _ENGINE_GRACE = 20.0, 300.0
 _FLOOD = 16
 _BLOCK = 1 << 16
 
@@ -36,7 +37,10 @@ class Process:
         self._result: Result | None = None
         self._problem: SandboxError | None = None
         self._thread: threading.Thread | None = None
+        self.watched = False
+        """Whether a container's processes were seen from here."""
         self._seen = {1: 0, 2: 0}
+        self._engine = "engine" in plan
         self._launch(plan)
 
     def _launch(self, plan: dict[str, Any]) -> None:
@@ -45,7 +49,7 @@ class Process:
         env = {name: value for name, value in os.environ.items() if name in ("LD_LIBRARY_PATH", "PATH")}
         try:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_KEEPER), str(told), str(tell)], pass_fds=(told, tell), env=env, cwd="/",
+                [sys.executable, "-I", "-S", str(_CONTAINER_KEEPER if self._engine else _KEEPER), str(told), str(tell)], pass_fds=(told, tell), env=env, cwd="/",
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
@@ -130,7 +134,8 @@ class Process:
         streams = {keeper.stdout.fileno(): 1, keeper.stderr.fileno(): 2, self._status: 0}
         with self._lock:
             self._kept, self._count = {1: bytearray(), 2: bytearray()}, {1: 0, 2: 0}
-        backstop = self._began + self._limits.seconds + _GRACE
+        grace = _ENGINE_GRACE if self._engine else _GRACE
+        backstop = self._began + self._limits.seconds + grace
         with selectors.DefaultSelector() as ready:
             for handle in streams:
                 os.set_blocking(handle, False)
@@ -204,9 +209,11 @@ class Process:
                 f"The sandbox's keeper died, and with it the command{': ' + said if said else ''}. Try again."
             )
         if answer.get("problem"):
-            raise SandboxError(f"The sandbox could not be set up, so nothing was run: {answer['problem']}.")
+            why = answer["problem"] + (f" ({said.removesuffix('.')})" if said else "")
+            raise SandboxError(f"The sandbox could not be set up, so nothing was run: {why}.")
         if answer.get("left"):
             raise SandboxError(f"{answer['left']} processes of a command could not be ended.")
+        self.watched = bool(answer.get("watched"))
         code, ended = self._ending(answer, said)
         texts = [bytes(self._kept[stream]).decode(errors="replace") for stream in (1, 2)]
         return Result(

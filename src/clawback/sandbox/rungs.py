@@ -1,7 +1,7 @@
 """The isolation methods (*rungs*) that a machine may have. Each is a plan for the keeper.
 
 bubblewrap: separate namespaces for files, processes, network, IPC and host names, and a seccomp filter.
-landlock: the kernel's own file and signal restrictions, and a stricter filter; the box's real paths are
+podman and docker: a container of an image that a task names (container.py). landlock: the kernel's own file and signal restrictions, and a stricter filter; the box's real paths are
 visible, and there is no network. seatbelt: macOS's. none: limits alone, no isolation.
 """
 
@@ -19,8 +19,15 @@ from typing import Any, Literal
 from clawback.sandbox import seatbelt, seccomp
 from clawback.sandbox.limits import MIB, Limits
 
-RungName = Literal["bubblewrap", "landlock", "seatbelt", "none"]
+RungName = Literal["bubblewrap", "landlock", "seatbelt", "none", "podman", "docker"]
 NAMES: tuple[RungName, ...] = ("bubblewrap", "landlock", "seatbelt", "none")
+"""The rungs on which the machine's own programs are run, strongest first."""
+ENGINES: tuple[RungName, ...] = ("podman", "docker")
+"""Those that run an image's."""
+OWN_NAMES: tuple[RungName, ...] = ("bubblewrap", *ENGINES)
+"""Those that give a box's folders names of their own."""
+OWN_USERS: tuple[RungName, ...] = ("bubblewrap", "landlock", *ENGINES)
+"""Those that give a box a user of its own, where we are root."""
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32")
 ETC = tuple(
@@ -86,7 +93,7 @@ def inside(rung: RungName, layout: Layout, at: str) -> str:
     """What a path of the box is called by the programs in it."""
     for folder in sorted(layout.folders, key=lambda one: -len(one.at)):
         if at == folder.at or at.startswith(folder.at + "/"):
-            return at if rung == "bubblewrap" else str(folder.source) + at[len(folder.at) :]
+            return at if rung in OWN_NAMES else str(folder.source) + at[len(folder.at) :]
     return at
 
 
@@ -97,9 +104,9 @@ def plan(
     writable = [str(folder.source) for folder in layout.folders if folder.write]
     it: dict[str, Any] = {
         "argv": list(argv), "env": dict(env), "cwd": "/", "wrap": [], "filter": "", "roots": writable, "uid": None,
-        "end_user": layout.uid if rung in ("bubblewrap", "landlock") else None,
+        "end_user": layout.uid if rung in OWN_USERS else None,
         "cpus": sorted(os.sched_getaffinity(0))[: limits.cpus] if limits.cpus and sys.platform == "linux" else None,
-        "limits": _limits(limits, layout.uid if rung in ("bubblewrap", "landlock") else None),
+        "limits": limits_of(limits, layout.uid if rung in OWN_USERS else None),
     }  # fmt: skip
     if rung == "bubblewrap":
         it["wrap"] = _bubblewrap(layout, cwd)
@@ -135,7 +142,7 @@ def _filter(closed: seccomp.Closed) -> str:
     return seccomp.program(closed, os.uname().machine).hex()
 
 
-def _limits(limits: Limits, uid: int | None) -> dict[str, Any]:
+def limits_of(limits: Limits, uid: int | None) -> dict[str, Any]:
     # A user of the box's own has just these processes; else the count is of all that the user runs, and the keeper's
     # watch is the limit, this only the wall behind it.
     processes = limits.processes + 4 if uid is not None else _processes_of_user() + 4 * limits.processes

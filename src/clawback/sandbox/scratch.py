@@ -40,6 +40,23 @@ def let_go(root: Path) -> None:
         os.close(descriptor)
 
 
+def is_dead(root: Path) -> bool:
+    """Whether a folder that was made by ``make`` has lost its process, or is gone. One that we cannot look into is not."""
+    try:
+        descriptor = os.open(root / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return not root.exists()
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 @cache
 def _reap_once(where: Path) -> int:
     return reap(where)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -217,6 +218,36 @@ def program(closed: Closed, machine: str) -> bytes:
         code += _only_oneself(number)
     code.append(_OK)
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+def profile(machine: str) -> dict[str, Any]:
+    """``program(Closed(sockets=False), machine)`` in the words of container engines (OCI's).
+
+    Engines join several conditions on one argument by "or", and compare 64 bits where the kernel reads 32: hence one
+    rule for each value, and the masks.
+    """
+    rules: list[dict[str, Any]] = []
+
+    def refuse(names: Sequence[str], code: int = errno.EPERM, **condition: Any) -> None:
+        args = [{"valueTwo": 0, **condition}] if condition else []
+        rules.append({"names": list(names), "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": args})
+
+    def is_one(argument: int, value: int, mask: int = 0xFFFFFFFF) -> dict[str, Any]:
+        return {"index": argument, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+
+    refuse(_ALWAYS)
+    refuse(_ABSENT, errno.ENOSYS)
+    for bit in (1 << n for n in range(32) if _NEW_NAMESPACES >> n & 1):
+        refuse(["clone"], **is_one(0, bit, bit))
+    refuse(["prctl"], **is_one(0, _PR_SET_DUMPABLE))
+    for request in (_TIOCSTI, _TIOCLINUX, _TIOCSETD):
+        refuse(["ioctl"], **is_one(1, request))
+    highest = 45
+    for family in set(range(highest + 1)) - {_AF_UNIX, _AF_INET, _AF_INET6}:
+        refuse(["socket"], errno.EAFNOSUPPORT, **is_one(0, family))
+    refuse(["socket"], errno.EAFNOSUPPORT, index=0, value=highest, op="SCMP_CMP_GT")
+    name = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[machine]
+    return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [name], "syscalls": rules}
 
 
 def _only_oneself(number: Callable[[str], int]) -> list[Instruction]:

@@ -179,7 +179,6 @@ def folder(root: Path, test: str = "#!/bin/bash\necho 1 > /logs/verifier/reward.
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"toml": '[environment]\ndocker_image = "x"\n'}, "container engine"),
         ({"toml": "[environment]\ngpus = 1\n"}, "a GPU"),
         ({"toml": '[environment]\nnetwork_mode = "allowlist"\n'}, "network"),
         ({"toml": 'schema_version = "2.0"\n'}, "schema_version"),
@@ -189,7 +188,7 @@ def folder(root: Path, test: str = "#!/bin/bash\necho 1 > /logs/verifier/reward.
         ({"dockerfile": "FROM debian\nCOPY ../../secret .\n"}, "secret"),
     ],
 )
-def test_what_needs_an_engine_is_refused_in_a_sentence(
+def test_what_a_box_does_not_have_is_refused_in_a_sentence(
     changes: dict[str, str], why: str, tmp_path: Path
 ) -> None:
     task = folders.read(folder(tmp_path / "t", **changes))  # type: ignore[arg-type]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from clawback.environments.core import Observation, Split, Task
 from clawback.environments.terminal import folders
 from clawback.environments.terminal.episode import HOW, Settings, ShellEnvironment, World, says
-from clawback.environments.terminal.grading import furnish, grade, limits_of, outside_work
-from clawback.errors import NotFound, UsageError
+from clawback.environments.terminal.grading import furnish, grade, limits_of, opened, outside_work
+from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.records import Message
-from clawback.sandbox import choose, open_sandbox
+from clawback.sandbox import choose, choose_for_image, find_image
+from clawback.sandbox.rungs import OWN_NAMES
 
 OWN = Path(__file__).with_name("tasks")
 _SYSTEM = f"You work in a Linux shell, in a folder of your own, without a network. {HOW}"
@@ -28,11 +30,16 @@ class TerminalEnvironment(ShellEnvironment):
 
     def open(self, task: Task) -> World:
         self._folder = folder = self._tasks.folder(task)
-        self._rung = choose(self.settings.rung)
-        why = refusal(folder, self._rung)
-        if why:
+        limits = limits_of(folder, self.settings.limits)
+        if folder.image and not folder.refusal:
+            image = choose_for_image(folder.image, self.settings.rung, limits.cpus)
+            self._rung, self._folder = image.engine, replace(folder, work=folder.work or image.work)
+        else:
+            self._rung = choose(self.settings.rung)
+        folder = self._folder
+        if why := refusal(folder, self._rung):
             raise UsageError(f"The task {folder.id} cannot be run: {why}.")
-        box = open_sandbox(limits_of(folder, self.settings.limits), self._rung, work=folder.work)
+        box = opened(folder, limits, self._rung)
         try:
             furnish(box, folder)
         except BaseException:
@@ -53,20 +60,12 @@ class TerminalEnvironment(ShellEnvironment):
 def refusal(folder: folders.Folder, rung: str) -> str:
     """Why a task cannot be run in a box of this rung ("" if it can)."""
     if folder.refusal:
-        return folder.refusal + _engine(folder.refusal)
+        return folder.refusal
     if stray := outside_work(folder):
-        return f"it puts files at {stray}, outside of its working folder, and so needs a container engine"
-    if rung != "bubblewrap" and folder.work in folder.instruction:
+        return f"it puts files at {stray}, outside of its working folder, which only an image of its own can hold"
+    if rung not in OWN_NAMES and folder.work in folder.instruction:
         return f"it names {folder.work} in its text, and only bubblewrap can give a box that path (this machine's rung: {rung})"
     return ""
-
-
-def _engine(why: str) -> str:
-    return (
-        ", which Clawback does not drive yet: run it with Harbor against `clawback serve`"
-        if "engine" in why
-        else ""
-    )
 
 
 class TerminalTasks:
@@ -76,6 +75,7 @@ class TerminalTasks:
         self.name = name
         self._settings = settings or Settings()
         self._folders = {folder.id: folder for folder in map(folders.read, folders.find(root))}
+        self._missing: dict[str, str] = {}  # images, and why each cannot be had
         if not self._folders:
             raise NotFound(f"{root} has no task folders (with a task.toml or a task.yaml).")
 
@@ -84,16 +84,23 @@ class TerminalTasks:
         return [
             Task(id, {"instruction": folder.instruction}, split)
             for id, folder in self._folders.items()
-            if not folder.refusal and _split(folder) == split
+            if _split(folder) == split and not self._refusal(folder)
         ]
 
     def refused(self) -> dict[str, str]:
-        """Tasks that need more than a box, and why."""
-        return {
-            id: folder.refusal + _engine(folder.refusal)
-            for id, folder in self._folders.items()
-            if folder.refusal
-        }
+        """Tasks that cannot be run, and why: whatever this machine has, or for want of their image."""
+        return {id: why for id, folder in self._folders.items() if (why := self._refusal(folder))}
+
+    def _refusal(self, folder: folders.Folder) -> str:
+        if folder.refusal or not folder.image:
+            return folder.refusal
+        if folder.image not in self._missing:
+            try:
+                find_image(folder.image, self._settings.rung)
+                self._missing[folder.image] = ""
+            except SandboxRefused as error:
+                self._missing[folder.image] = str(error).removesuffix(".")
+        return self._missing[folder.image]
 
     def folder(self, task: Task) -> folders.Folder:
         if task.id not in self._folders:

@@ -2,7 +2,7 @@
 
 What a folder asks for is either supported or refused in a sentence; nothing is ignored silently. A Dockerfile
 that only names a plain system, a working folder, variables and files to copy needs no engine: a box has
-these.
+these. A task that names an image gets a container of it; images are neither fetched nor built.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ _WORK = "/app"
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """One task as its folder tells it. ``refusal`` says why it cannot be run without a container engine ("" if it can)."""
+    """One task as its folder tells it. ``refusal`` says why it cannot be run, whatever this machine has ("" if it can)."""
 
     id: str
     root: Path
     instruction: str
+    image: str = ""
+    """The container image that it runs in; "" for the machine's own programs."""
     work: str = _WORK
+    """Where the policy works; "" for wherever the image says."""
     copies: tuple[tuple[Path, str], ...] = ()
     """Files and folders of the task, and where the policy finds them."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -76,11 +79,15 @@ def _harbor(root: Path) -> Folder:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"The task {root.name} cannot be read: {error}.") from error
     environment = _table(told, "environment")
-    work, copies, env, refusal = _dockerfile(root / "environment")
+    image = str(environment.get("docker_image") or "")
+    # What a Dockerfile does is in the image that was built from it.
+    work, copies, env, refusal = (
+        ("", (), {}, _compose(root / "environment")) if image else _dockerfile(root / "environment")
+    )
     env = {**env, **_variables(_table(environment, "env"))}
     solution, test = root / "solution" / "solve.sh", root / "tests" / "test.sh"
     return Folder(
-        id=str(_table(told, "task").get("name") or root.name), root=root, instruction=instruction,
+        id=str(_table(told, "task").get("name") or root.name), root=root, instruction=instruction, image=image,
         work=str(environment.get("workdir") or work), copies=copies, env=env,
         test=test if test.is_file() else None, solution=solution if solution.is_file() else None,
         agent_seconds=float(_table(told, "agent").get("timeout_sec", 600.0)),
@@ -95,12 +102,20 @@ def _harbor_refusal(root: Path, told: Mapping[str, Any], environment: Mapping[st
     version = str(told.get("schema_version", "1.4"))
     if not version.startswith("1."):
         return f"its schema_version is {version}, and 1.x is read"
-    asked = {
-        "docker_image": "its image", "gpus": "a GPU", "mcp_servers": "MCP servers", "healthcheck": "services that run beside",
-    }  # fmt: skip
+    asked = {"gpus": "a GPU", "mcp_servers": "MCP servers", "healthcheck": "services that run beside"}
     for name, what in asked.items():
         if environment.get(name):
-            return f"it needs {what} ([environment] {name}), and so a container engine"
+            return f"it needs {what} ([environment] {name}), which a box does not have"
+    if _table(_table(told, "verifier"), "environment").get("docker_image"):
+        return "its checks need another image than its own ([verifier.environment] docker_image)"
+    workdir = str(environment.get("workdir") or _WORK)
+    if not workdir.startswith("/") or workdir.strip("/") == "" or ".." in workdir.split("/"):
+        return f"its working folder is {workdir!r}, and not a folder below the root"
+    users = {name: str(_table(told, name).get("user") or "") for name in ("agent", "verifier")}
+    if environment.get("docker_image") and (
+        root_user := next((n for n, user in users.items() if user in ("root", "0")), "")
+    ):
+        return f"it wants to be root ([{root_user}] user), and a box's user is an ordinary one"
     if environment.get("os", "linux") != "linux":
         return f"it is for {environment['os']}"
     if told.get("steps") or (root / "steps").is_dir():
@@ -162,11 +177,8 @@ def _terminal_bench(root: Path) -> Folder:
 
 def _dockerfile(folder: Path) -> tuple[str, tuple[tuple[Path, str], ...], dict[str, str], str]:
     """Working folder, what is copied where, variables; and why an engine is needed after all."""
-    if any((folder / name).is_file() for name in ("singularity-compose.yaml",)):
-        return _WORK, (), {}, "it needs several containers, and so a container engine"
-    compose = folder / "docker-compose.yaml"
-    if compose.is_file() and compose.read_text(encoding="utf-8", errors="replace").count("image:") > 1:
-        return _WORK, (), {}, "it needs several containers, and so a container engine"
+    if why := _compose(folder):
+        return _WORK, (), {}, why
     path = folder / "Dockerfile"
     if not path.is_file():
         return _WORK, (), {}, ""
@@ -193,13 +205,18 @@ def _dockerfile(folder: Path) -> tuple[str, tuple[tuple[Path, str], ...], dict[s
             case "CMD" | "LABEL" | "SHELL" | "ENTRYPOINT":
                 pass
             case _:
-                return (
-                    work,
-                    (),
-                    {},
-                    f"its Dockerfile does more than copy files ({line[:60]!r}), and so needs a container engine",
-                )
+                why = f"its Dockerfile does more than copy files ({line[:60]!r}), and images are not built: build it, and name the "
+                return work, (), {}, why + "image in task.toml ([environment] docker_image)"
     return work if work != "/" else _WORK, tuple(copies), env, ""
+
+
+def _compose(folder: Path) -> str:
+    """Why the compose files of a task keep it from being run ("" if they do not)."""
+    compose = folder / "docker-compose.yaml"
+    several = compose.is_file() and compose.read_text(encoding="utf-8", errors="replace").count("image:") > 1
+    if several or (folder / "singularity-compose.yaml").is_file():
+        return "it needs several containers, and only one is ever started"
+    return ""
 
 
 def _within(folder: Path, name: str) -> Path | None:

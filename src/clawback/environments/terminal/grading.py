@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,8 +36,14 @@ def limits_of(task: Folder, limits: Limits) -> Limits:
     )
 
 
+def opened(task: Folder, limits: Limits, rung: RungName, extra: Sequence[Extra] = ()) -> Sandbox:
+    """A fresh box for the task, or container of its image."""
+    return open_sandbox(limits, rung, work=task.work, extra=extra, image=task.image or None)
+
+
 def furnish(box: Sandbox, task: Folder) -> None:
-    """The task's files, where its Dockerfile puts them."""
+    """The task's files, where its image or its Dockerfile puts them."""
+    box.fill()
     for source, target in task.copies:
         if source.is_dir():
             box.put(source, target)
@@ -58,7 +64,7 @@ def grade(task: Folder, work: Path, limits: Limits, rung: RungName) -> float:
     """
     said = _attempt(task, work, limits, rung)
     if said is None:
-        with TemporaryDirectory() as folder, open_sandbox(limits, rung, work=task.work) as box:
+        with TemporaryDirectory() as folder, opened(task, limits, rung) as box:
             furnish(box, task)
             box.take(Path(folder) / "clean")
             clean = _attempt(task, Path(folder) / "clean", limits, rung)
@@ -107,7 +113,7 @@ def _run_first(task: Folder, runs: Path, work: Path, into: Path, limits: Limits,
 def _judging(
     task: Folder, work: Path, limits: Limits, rung: RungName, extra: list[Extra]
 ) -> Iterator[Sandbox]:
-    with open_sandbox(limits, rung, work=task.work, extra=extra) as box:
+    with opened(task, limits, rung, extra) as box:
         box.put(work)
         if (
             box.path("/tests") != "/tests"
