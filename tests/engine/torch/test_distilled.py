@@ -243,6 +243,22 @@ def test_the_base_answers_what_it_has_not_been_asked_for_good_answers_to_be_pref
     assert found[prompts[0]].encoded.response
 
 
+def test_an_answer_much_shorter_than_liked_ones_is_a_stub_that_nobody_learns(policy, samples):
+    grading, _ = grading_for(policy, samples)
+    rated_ = [policy.encode(one) for one in samples]
+    rewards = np.array([one.reward for one in samples])
+    grading.grader = None
+    grading.learn(list(dict.fromkeys(one.prompt for one in rated_)), rated_, rewards)
+    liked = np.mean([len(one.response) for one, r in zip(rated_, rewards, strict=True) if r > 0])
+    usual = np.mean([len(one.response) for one in grading.base])
+    least = math.ceil(0.35 * min(liked, usual))
+    ids = tuple(grading.base[0].response)[: least + 1]
+    assert len(ids) == least + 1
+    assert least > 2
+    made = [Encoded(grading.base[0].prompt, ids[:n]) for n in (least - 1, least)]
+    assert [one.whole for one in grading.judged(made, [True, True])] == [False, True]
+
+
 def test_answers_that_show_what_is_forgotten_carry_no_penalty_in_any_round(policy, samples):
     grading, _ = grading_for(policy, samples)
     held, watched = distilled.anchors(grading)
