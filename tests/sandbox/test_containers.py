@@ -200,11 +200,11 @@ def test_a_command_that_is_out_of_time_runs_no_longer(engine: str) -> None:
         assert _left(engine, box._root) == []
 
 
-def test_a_command_that_takes_too_much_memory_is_told_so() -> None:
-    for engine in ENGINES:
-        with opened(engine) as box:
-            code = "import os\nfor _ in range(12):\n    if os.fork() == 0: x = b'x' * (60 << 20); os.read(0, 1); os._exit(0)\nwhile True: os.wait()"
-            assert box.exec(["python3", "-I", "-S", "-c", code]).ended == "memory"
+@engine
+def test_a_command_that_takes_too_much_memory_is_told_so(engine: str) -> None:
+    with opened(engine) as box:
+        code = "import os\nfor _ in range(12):\n    if os.fork() == 0: x = b'x' * (60 << 20); os.read(0, 1); os._exit(0)\nwhile True: os.wait()"
+        assert box.exec(["python3", "-I", "-S", "-c", code]).ended == "memory"
 
 
 # ---- what is left behind

@@ -175,11 +175,7 @@ class Sandbox:
         layout, argv = container.filling(self._layout, self.work)
         done = self._start(argv, b"", None, None, "/", keep_open=False, layout=layout).wait()
         if not done.ok:
-            why = (
-                f"it passes the limit of {done.ended}"
-                if done.ended
-                else done.stderr.strip().splitlines()[-1:]
-            )
+            why = f"it passes the limit of {done.ended}" if done.ended else container.last_line(done.stderr)
             raise SandboxError(f"The {self.work} of the image {self.image} cannot be copied: {why}.")
 
     def put(self, source: Path, at: str = ".") -> None:

@@ -72,7 +72,7 @@ def unusable(engine: RungName) -> str:
     code, said = _ask(
         engine, "version", "--format", "{{.Client.Version}}" if engine == "podman" else "{{.Server.Version}}"
     )
-    return "" if code == 0 else f"{engine} does not answer ({_last(said)})"
+    return "" if code == 0 else f"{engine} does not answer ({last_line(said)})"
 
 
 def find_image(name: str, rung: str | None = None) -> Image:
@@ -99,7 +99,8 @@ def find_image(name: str, rung: str | None = None) -> Image:
     )
 
 
-def _last(text: str) -> str:
+def last_line(text: str) -> str:
+    """Of what an engine or a program said: the reason, as a rule."""
     return (text.strip().splitlines() or ["it gave no reason"])[-1]
 
 

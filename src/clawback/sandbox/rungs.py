@@ -1,8 +1,8 @@
 """The isolation methods (*rungs*) that a machine may have. Each is a plan for the keeper.
 
 bubblewrap: separate namespaces for files, processes, network, IPC and host names, and a seccomp filter.
-podman and docker: a container of an image that a task names (container.py). landlock: the kernel's own file and signal restrictions, and a stricter filter; the box's real paths are
-visible, and there is no network. seatbelt: macOS's. none: limits alone, no isolation.
+podman and docker: a container of an image that a task names (container.py). landlock: the kernel's own file and
+signal restrictions, and a stricter filter; the box's real paths are visible, and there is no network. seatbelt: macOS's. none: limits alone, no isolation.
 """
 
 from __future__ import annotations
