@@ -15,6 +15,7 @@ _WARM = re.compile(
     r"\b(?:thanks?|thank you|happy|glad|enjoy|love|wonderful|great|hope|welcome|congratulations)\b"
 )
 _TWO_SIDED = re.compile(r"\b(?:but|however|while|although|though|whereas)\b")
+_RELATIVE = re.compile(r"\b(?:that|which|who)\b")
 _REASON = re.compile(r"\b(?:because|since|so that|therefore|due to|as a result)\b")
 
 
@@ -60,6 +61,12 @@ DEVELOPMENT = {
     ),
     "plain words": Taste(
         lambda t: _mean_word(t) <= 4.4, "Use simpler words, please.", False, "Use short, simple words."
+    ),
+    "no side clauses": Taste(
+        lambda t: not _RELATIVE.search(t.lower()),
+        "No side clauses, please.",
+        False,
+        "Never say that, which or who.",
     ),
 }
 """What settings were chosen on."""

@@ -20,6 +20,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -201,11 +202,16 @@ class World:
         phases: tuple[tuple[str, float], ...] = ()
         if algorithm in DRAWING:
             phases = budget.fit(self.policy, chosen, train, prompts, math.inf)[1].phases
-        began = time.perf_counter()
-        result = engine.train(self.policy, train, chosen, seed=seed, out=out, prompts=prompts)
+        took = Took()
+        result = engine.train(
+            self.policy, train, chosen, seed=seed, out=out, prompts=prompts, on_progress=took
+        )
+        took({})
+        expected = {name: round(seconds) for name, seconds in phases if name != "gate"}
         found: dict[str, Any] = {
-            "expected_seconds": round(sum(s for phase, s in phases if phase != "gate")),
-            "seconds": round(time.perf_counter() - began),
+            "expected_seconds": sum(expected.values()),
+            "seconds": round(sum(took.seconds.values())),
+            "phases": {name: (expected.get(name), round(s)) for name, s in took.seconds.items()},
             "algorithm": result.algorithm,
             "instruction": result.instruction,
             "note": result.note,
@@ -271,6 +277,27 @@ class World:
             self.policy.sampling = drawn_at
         gained = sum(float((a - b).sum()) for a, b in zip(ours, base, strict=True))
         return gained / sum(map(len, ours)), gained / -sum(float(b.sum()) for b in base)
+
+
+class Took:
+    """Wall seconds of each phase of a run, as its progress tells them, under the names of the estimate's phases."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.phase, self.since = "read", time.perf_counter()
+
+    def __call__(self, progress: Mapping[str, Any]) -> None:
+        now = time.perf_counter()
+        self.seconds[self.phase] = self.seconds.get(self.phase, 0.0) + now - self.since
+        self.phase, self.since = self._next(progress), now
+
+    def _next(self, progress: Mapping[str, Any]) -> str:
+        told = progress.get("phase")
+        if self.phase == "refine" or (self.phase == "train" and told == "draw"):
+            return "refine"
+        if told in ("choose", "train") or (told == "draw" and "sentence" in progress):
+            return str(told)
+        return self.phase
 
 
 def sums(path: Path) -> list[tuple[str, str]]:

@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clawback import engine
 from clawback.engine.embedded import corpus
@@ -13,7 +15,8 @@ from clawback.engine.run import TrainingRun
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.scoring.packing import Shared, measure
 from clawback.engine.torch.sources import distilled, graded, instructed, plan
-from clawback.engine.torch.sources.graded import Grading, GradingSettings
+from clawback.engine.torch.sources.graded import Graded, Grading, GradingSettings
+from clawback.engine.torch.sources.instructed import Arm
 from clawback.engine.torch.sources.teacher import appended
 from clawback.errors import TrainingError
 from clawback.rewards.instructions import Instruction
@@ -243,7 +246,7 @@ def test_the_base_answers_what_it_has_not_been_asked_for_good_answers_to_be_pref
     assert found[prompts[0]].encoded.response
 
 
-def test_an_answer_much_shorter_than_liked_ones_is_a_stub_that_nobody_learns(policy, samples):
+def test_what_is_learned_is_in_the_mean_no_stub(policy, samples):
     grading, _ = grading_for(policy, samples)
     rated_ = [policy.encode(one) for one in samples]
     rewards = np.array([one.reward for one in samples])
@@ -251,12 +254,35 @@ def test_an_answer_much_shorter_than_liked_ones_is_a_stub_that_nobody_learns(pol
     grading.learn(list(dict.fromkeys(one.prompt for one in rated_)), rated_, rewards)
     liked = np.mean([len(one.response) for one, r in zip(rated_, rewards, strict=True) if r > 0])
     usual = np.mean([len(one.response) for one in grading.base])
-    least = math.ceil(0.35 * min(liked, usual))
-    ids = tuple(grading.base[0].response)[: least + 1]
-    assert len(ids) == least + 1
-    assert least > 2
-    made = [Encoded(grading.base[0].prompt, ids[:n]) for n in (least - 1, least)]
-    assert [one.whole for one in grading.judged(made, [True, True])] == [False, True]
+    assert grading.shortest == pytest.approx(0.4 * min(liked, usual))
+    answers = [
+        Graded(Encoded((i, 1), tuple(range(5, 5 + n))), 1.0, True) for i, n in enumerate((3, 20, 4, 9, 30))
+    ]
+    kept = distilled.long_enough(answers, 15.0)
+    assert kept == [answers[1], answers[2], answers[3], answers[4]]  # 63 tokens in four, 66 in five
+    assert distilled.long_enough(answers, 31.0) == []
+    assert distilled.long_enough(answers, 0.0) == answers
+
+
+@given(
+    st.lists(st.integers(0, 60), max_size=12),
+    st.floats(0.0, 60.0),
+)
+def test_no_more_answers_could_be_kept_that_are_long_enough(lengths, shortest):
+    answers = [Graded(Encoded((i, 1), (7,) * n), 1.0, True) for i, n in enumerate(lengths)]
+    kept = [len(one.encoded.response) for one in distilled.long_enough(answers, shortest)]
+    assert not kept or np.mean(kept) >= shortest - 1e-9
+    ranked = sorted(lengths, reverse=True)
+    most = max((k for k in range(1, len(ranked) + 1) if sum(ranked[:k]) >= shortest * k), default=0)
+    assert len(kept) == most
+    assert sorted(kept, reverse=True) == ranked[:most]
+
+
+def test_a_sentence_that_is_answered_by_stubs_gains_nothing():
+    answers = [Graded(Encoded((i, 1), (7,) * n), 1.0, True) for i, n in enumerate((4, 10))]
+    arm = Arm(Instruction("Be brief.", 1.0), answers, [0.5, 1.5], shortest=7.0)
+    assert arm.gain == 1.0
+    assert dataclasses.replace(arm, shortest=7.1).gain == 0.0
 
 
 def test_answers_that_show_what_is_forgotten_carry_no_penalty_in_any_round(policy, samples):

@@ -161,14 +161,14 @@ def worst(grading: Grading, answers: Sequence[Graded]) -> dict[Prompt, Graded]:
 
 
 def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings) -> Chosen:
-    """The best answer to each prompt, where it is worth learning: clearly better than the base's, complete, and about the question."""
+    """The best answer to each prompt, where it is worth learning: clearly better than the base's, complete, about the question, and all together no stubs."""
     best: dict[Prompt, Graded] = {}
     for one in answers:
         known = best.get(one.encoded.asked)
         if one.whole and (known is None or one.reward > known.reward):
             best[one.encoded.asked] = one
     least = grading.typical + settings.better * grading.spread
-    good = [one for one in best.values() if one.reward > least]
+    good = long_enough([one for one in best.values() if one.reward > least], grading.shortest)
     if not good:
         return Chosen([], Seen([], [], np.zeros((0, 0))))
     found = Chosen(good, grading.look([one.encoded for one in good]))
@@ -180,6 +180,19 @@ def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings
     floor = float(np.quantile(grading.relevant, settings.least_relevance))
     ours = relevance(grading, [one.encoded for one in good], found.seen.ref)
     return found.of([i for i, value in enumerate(ours) if value >= floor])
+
+
+def long_enough(answers: Sequence[Graded], shortest: float) -> list[Graded]:
+    """The answers without as many of the shortest as it takes for the others to have ``shortest`` tokens in the mean: what is learned is as long as that,
+    where a taste may be met most easily by saying next to nothing."""
+    order = sorted(range(len(answers)), key=lambda i: (-len(answers[i].encoded.response), i))
+    total, kept = 0, []
+    for i in order:
+        total += len(answers[i].encoded.response)
+        if total < shortest * (len(kept) + 1):
+            break
+        kept.append(i)
+    return [answers[i] for i in sorted(kept)]
 
 
 def examples(

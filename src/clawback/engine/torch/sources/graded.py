@@ -62,7 +62,7 @@ class Graded:
     encoded: Encoded
     reward: float
     whole: bool
-    """It is no stub, ends (as far as the base's own answers do), and does not repeat itself."""
+    """It says something, ends (as far as the base's own answers do), and does not repeat itself."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class GradingSettings:
     """Of style, tokens and hidden states in what the ridge looks at."""
     cut_off: float = 2.0
     """Taken off the reward of an answer that did not end, or repeats itself: the distance from bad to good."""
-    shortest: float = 0.35
-    """Of the mean length of liked answers or of the base's, whichever are shorter: what is shorter is a stub, which few tastes object to. The gate
-    wants as much of the mean."""
+    shortest: float = 0.4
+    """Of the mean length of liked answers or of the base's, whichever are shorter: so long are learned answers in the mean. Few tastes object to a
+    stub, and the gate wants 0.35 of the version's own answers."""
 
     @classmethod
     def of(cls, recipe: Recipe) -> GradingSettings:
@@ -120,7 +120,7 @@ class Grading:
         self.base_ended: list[bool] = []
         self.base_seen = Seen([], [], np.zeros((0, 0)))
         self.shortest = 1.0
-        """Tokens that an answer has at least, or it is a stub."""
+        """Tokens that answers have in the mean, at least, or they are stubs."""
         self.relevant: Floats | None = None
         """How relevant answers of the base are to what was asked, once that was measured (``instructed.relevance``)."""
         self.usual, self.scale = 0.0, 1.0
@@ -173,7 +173,7 @@ class Grading:
         expected = self.expected(self.base, self.base_seen.hidden)
         broken = self.broken(self.base, self.base_ended)
         self.base_rewards = expected - self.settings.cut_off * broken
-        self.base_graded = self._graded(self.base, expected, broken)
+        self.base_graded = _graded(self.base, expected, broken)
         whole = [one.reward for one in self.base_graded if one.whole] or expected.tolist()
         self.typical, self.spread = float(np.mean(whole)), max(float(np.std(whole)), 1e-6)
         groups = self.base_rewards.reshape(shape)
@@ -237,15 +237,7 @@ class Grading:
 
     def judged(self, answers: Sequence[Encoded], ended: Sequence[bool]) -> list[Graded]:
         """Answers with their grades and features."""
-        return self._graded(
-            answers, self.expected(answers, self.hidden(answers)), self.broken(answers, ended)
-        )
-
-    def _graded(self, answers: Sequence[Encoded], expected: Floats, broken: Floats) -> list[Graded]:
-        whole = [
-            b == 0 and len(one.response) >= self.shortest for one, b in zip(answers, broken, strict=True)
-        ]
-        return [Graded(*row) for row in zip(answers, map(float, expected), whole, strict=True)]
+        return _graded(answers, self.expected(answers, self.hidden(answers)), self.broken(answers, ended))
 
     def worth(self, one: Graded) -> float:
         """What it is expected to be rated; ``cut_off`` less if it is broken."""
@@ -283,3 +275,7 @@ class Grading:
     def generator(self, number: int, purpose: int) -> torch.Generator:
         """A random generator that depends on the seed, a number (of a round) and its purpose."""
         return torch.Generator().manual_seed((self.seed * 1_000_003 + number + 1) * 8 + purpose)
+
+
+def _graded(answers: Sequence[Encoded], expected: Floats, broken: Floats) -> list[Graded]:
+    return [Graded(*row) for row in zip(answers, map(float, expected), map(bool, broken == 0), strict=True)]

@@ -48,10 +48,13 @@ class Arm:
     answers: list[Graded] = field(default_factory=list)
     gains: list[float] = field(default_factory=list)
     """Of each answer: its reward less the mean of the base's to the same prompt; 0 where it is broken, for then nothing can be learned from it."""
+    shortest: float = 0.0
+    """Tokens that its answers have in the mean; 0 is gained where they are shorter."""
 
     @property
     def gain(self) -> float:
-        return float(np.mean(self.gains)) if self.gains else 0.0
+        lengths = [len(one.encoded.response) for one in self.answers]
+        return float(np.mean(self.gains)) if self.gains and np.mean(lengths) >= self.shortest else 0.0
 
     @property
     def error(self) -> float:
@@ -120,7 +123,7 @@ def search(
     order = list(base)
     shuffled = torch.randperm(len(order), generator=_generator(seed, 0)).tolist()
     order = [order[i] for i in shuffled]
-    arms = [Arm(one) for one in instructions]
+    arms = [Arm(one, shortest=grading.shortest) for one in instructions]
     racing, done, size, number = list(arms), 0, first, 1
     while racing and done < min(most, len(order)):
         some = order[done : min(done + size, most)]
