@@ -6,7 +6,7 @@ answers prompts that it has not seen. ``--words``: they also say a sentence to e
     python -m benchmarks real --tastes development
     python -m benchmarks real --tastes test --persons 2 --words
 
-``--recipes mis-po,kto:learning_rate=0.0003`` are other algorithms on the same taps, and ``dpo`` on as many comparisons of two answers, of which the person likes
+``--recipes mis-po,kto:learning_rate=0.0003,auto:refine_rounds=3+passes=2`` are other algorithms and settings on the same taps, and ``dpo`` on as many comparisons of two answers, of which the person likes
 one. ``prompt`` and ``few-shot`` are what anybody would try first: the sentence, or three liked answers, before each prompt. ``kept`` measures
 the version of ``auto`` that an earlier call left in ``--keep``.
 """
@@ -14,6 +14,7 @@ the version of ``auto`` that an earlier call left in ``--keep``.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import random
@@ -191,10 +192,13 @@ class World:
         from clawback.release.rule import decide
 
         algorithm, _, changes = recipe.partition(":")
-        values = dict(change.split("=") for change in changes.split("+") if change)
-        chosen = engine.recipe(
-            self.policy.info, "balanced", algorithm, {k: json.loads(v) for k, v in values.items()}
-        )
+        given = dict(change.split("=") for change in changes.split("+") if change)
+        values = {name: json.loads(text) for name, text in given.items()}
+        known = {one.name for one in dataclasses.fields(engine.Recipe)}
+        overrides = {name: value for name, value in values.items() if name in known}
+        chosen = engine.recipe(self.policy.info, "balanced", algorithm, overrides)
+        more = {name: value for name, value in values.items() if name not in known}
+        chosen = dataclasses.replace(chosen, extra=chosen.extra | more)
         held = [] if algorithm == "dpo" else samples[::8]
         train = [one for one in samples if one not in held]
         rated = {one.turn_id for one in held}

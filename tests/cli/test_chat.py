@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import stat
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clawback import store
+from clawback import pictures, store
 from clawback.cli.chat import folded, read_prompts
 from clawback.errors import UsageError
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
+from tests.engine.torch.test_vision import BLUE, RED, folder, picture  # noqa: F401 — a fixture
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -45,6 +47,42 @@ def test_a_damaged_live_version_is_passed_over_and_said(run: Run, trained: Home)
     assert code == 0
     assert json.loads(out)["version"] == 0
     assert "version 0 answers now" in err
+
+
+def test_a_picture_goes_with_a_question_to_a_base_that_sees(
+    run: Run,
+    home: Home,
+    folder: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    home.config.write_text(f"[model]\nbase = {json.dumps(str(folder))}\n[generation]\nmax_tokens = 8\n")
+    red, blue = tmp_path / "red.png", tmp_path / "blue.png"
+    for file, colour in ((red, RED), (blue, BLUE)):
+        file.write_bytes(b64decode(picture(colour).split(",")[1]))
+    code, out, err = run("ask", "Which colour?", "--picture", str(red), "--seed", "1", "--json")
+    assert code == 0, err
+    with store.connect(home.database) as db:
+        turn = db.turn(json.loads(out)["turn"])
+    assert pictures.pictures(turn.messages[0]["content"]) == [red.read_bytes()]
+    run("ask", "Which colour?", "--picture", str(blue), "--seed", "1")
+    with store.connect(home.database) as db:
+        assert db.turns(limit=1)[0].response_logprobs != turn.response_logprobs, "the colours were seen"
+    no = tmp_path / "no.png"
+    for data, why in ((b"no picture", "is no PNG"), (red.read_bytes()[:40], "cannot be read")):
+        no.write_bytes(data)
+        code, _, err = run("ask", "Which colour?", "--picture", str(no))
+        assert code == 2
+        assert why in err
+
+
+def test_a_base_that_reads_text_alone_refuses_a_picture(run: Run, trained: Home, tmp_path: Path) -> None:
+    file = tmp_path / "red.png"
+    file.write_bytes(b64decode(picture(RED).split(",")[1]))
+    code, _, err = run("ask", "Which colour?", "--picture", str(file))
+    assert code == 2
+    assert "reads text alone" in err
 
 
 # ------------------------------------------------------------------------------------------------------- generate

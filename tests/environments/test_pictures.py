@@ -17,7 +17,10 @@ from clawback.engine.torch.sources.episodes import Episodes, EpisodeSettings, se
 from clawback.engine.torch.sources.seen import look_again
 from clawback.engine.types import Sampling
 from clawback.environments.core import Observation, Step, Task
+from clawback.environments.play import View
+from clawback.environments.policies import Local
 from clawback.environments.rollouts import Order, Play, Rollouts
+from clawback.environments.worlds import mixed
 from clawback.jobs import playing
 from clawback.records import Episode
 from clawback.release.registry import WEIGHTS
@@ -70,6 +73,17 @@ def played(policy, count=4, how=SHORT, worlds=None):
     tasks = worlds.tasks("train")
     with Rollouts(policy, worlds, how) as rollouts:
         return rollouts.play([Order(i, tasks[i % 4], 0, 7, i) for i in range(count)])
+
+
+def test_a_version_that_is_evaluated_looks_as_well(folder):  # noqa: F811
+    policy = seeing(folder)
+    views = [View(Task(str(i)), asked(COLOURS[i]), (), 7, 0) for i in range(2)]
+    said = Local(policy, max_tokens=4, seed=1)._answers(views)
+    seed = mixed(1, *((one.task.id, one.seed, one.turn) for one in views)) >> 1
+    direct = policy.generate([one.messages for one in views], max_tokens=4, seed=seed)
+    assert said == [one.text for [one] in direct]
+    blind = policy.generate([({"role": "user", "content": "Which colour?"},)] * 2, max_tokens=4, seed=seed)
+    assert [one.logprobs for [one] in direct] != [one.logprobs for [one] in blind]
 
 
 def plain(episodes):

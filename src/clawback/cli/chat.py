@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from clawback.cli.common import (
     version_option,
 )
 from clawback.errors import ClawbackError, NotFound, UsageError
-from clawback.records import Turn
+from clawback.records import Message, Turn
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -60,7 +60,7 @@ def live_policy(store: Store) -> tuple[Version, Policy]:
 
 
 def record(
-    store: Store, session: str, messages: list[dict[str, str]], completion: Completion, version: int
+    store: Store, session: str, messages: Sequence[Message], completion: Completion, version: int
 ) -> Turn:
     """Enter an answer as a turn, with the tokens that were sampled."""
     return store.add_turn(
@@ -80,18 +80,29 @@ def record(
 
 @click.command()
 @click.argument("text")
+@click.option(
+    "--picture", "shown", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A picture that it is about (PNG, JPEG, WebP, GIF), for a base model that sees. Can be repeated.",
+)  # fmt: skip
 @click.option("--seed", type=int, help="The same seed gives the same answer.")
 @json_option
-def ask(text: str, seed: int | None, as_json: bool) -> None:
+def ask(text: str, shown: tuple[Path, ...], seed: int | None, as_json: bool) -> None:
     """Ask the live version one thing. The answer is captured and can be rated.
 
     \b
     clawback ask "Tell me about the otter."
+    clawback ask "Which animal is this?" --picture photo.jpg
     clawback good
     """
+    parts = [picture_part(file) for file in shown]
     with open_store() as store:
         version, policy = live_policy(store)
-        messages = [{"role": "user", "content": text}]
+        if parts and policy.chat.eyes is None:
+            raise UsageError(f"{policy.info.base} reads text alone: ask without --picture.")
+        content = [*parts, {"type": "text", "text": text}] if parts else text
+        messages = [{"role": "user", "content": content}]
+        if parts and policy.chat.looked(messages)[1] is None:
+            raise UsageError("The picture cannot be read, or is too large.")
         [[completion]] = policy.generate(
             [messages],
             seed=fresh_seed() if seed is None else seed,
@@ -99,6 +110,16 @@ def ask(text: str, seed: int | None, as_json: bool) -> None:
         turn = record(store, f"ask:{uuid.uuid4().hex}", messages, completion, version.number)
     data = {"turn": turn.id, "version": version.number, "response": completion.text}
     emit(data, completion.text, as_json)
+
+
+def picture_part(file: Path) -> dict[str, Any]:
+    """A file as the part of a message. Raises ``UsageError`` for one that is no picture, or too large."""
+    from clawback import pictures
+
+    data = file.read_bytes() if file.stat().st_size <= pictures.MOST_BYTES else b""
+    if not pictures.kind_of(data):
+        raise UsageError(f"{file} is no PNG, JPEG, WebP or GIF of at most {pictures.MOST_BYTES >> 20} MB.")
+    return pictures.part_of(data)
 
 
 def fresh_seed() -> int:

@@ -14,6 +14,7 @@ from clawback import config
 from clawback.capture import conversations
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
+from clawback.pictures import pictures
 from clawback.records import Version, text_of
 from clawback.serve import tools
 from clawback.serve.dialects import Asked, Said
@@ -22,6 +23,7 @@ from clawback.system_prompt import under
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.models.vision import Pixels
     from clawback.engine.torch.sampling.batcher import Batcher
     from clawback.engine.torch.sampling.grammar import Constraint, Grammars
     from clawback.engine.torch.sampling.shelf import Shelf
@@ -142,7 +144,7 @@ class Local:
         assert self.policy
         assert self.batcher
         constraint = await self.constraint(asked)
-        prompt = await self.read(asked, version.prompt)
+        prompt, pixels = await self.look(asked, version.prompt)
         if constraint is not None:
             prompt = self.policy.chat.thought_out(prompt)
         room = self.policy.info.context - len(prompt)
@@ -167,6 +169,7 @@ class Local:
             sampling=_sampling(self.policy.sampling, asked),
             top=asked.top,
             constraint=constraint,
+            pixels=pixels,
             seed=(uuid.uuid4().int if asked.seed is None else abs(asked.seed)) % 2**62,
         )
         answer = Answer(uuid.uuid4().hex[:24], version.number, prompt, asked, int(time.time()), [], [])
@@ -232,6 +235,29 @@ class Local:
         if asked.form is None or asked.field is not None:
             return None
         return await asyncio.to_thread(self.grammars.constraint, asked.form)
+
+    @property
+    def sees(self) -> bool:
+        """Whether pictures are looked at: where the base sees, and one adapter speaks at a time."""
+        return bool(
+            self.policy and self.policy.chat.eyes and not (self.batcher and self.batcher.shelf is not None)
+        )
+
+    async def look(self, asked: Asked, system: str = "") -> tuple[list[int], Pixels | None]:
+        """The prompt, with what is seen beside it. Raises ``UsageError`` where the newest message has a picture and none can be looked at."""
+        assert self.policy
+        shown = [bool(pictures(message.get("content"))) for message in asked.messages]
+        if asked.raw is None and self.sees and any(shown):
+            said, room = under(asked.messages, system), self.policy.max_prompt
+            async with self.reading:
+                ids, pixels = await asyncio.to_thread(self.policy.chat.looked, said, room, asked.tools)
+            if pixels is not None:
+                return ids, pixels
+            if shown[-1]:
+                raise UsageError(
+                    f"The picture cannot be read, or is too large, or the message with it is longer than {room} tokens."
+                )
+        return await self.read(asked, system), None
 
     async def read(self, asked: Asked, system: str = "") -> list[int]:
         """``prompt``; a long one is read on a thread of its own, one at a time, so that others are not kept waiting."""

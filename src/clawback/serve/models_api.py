@@ -79,7 +79,7 @@ class ModelsAPI:
 
     async def _count(self, scope: Any, raw: bytes) -> dict[str, Any]:
         asked = BY_PATH["/v1/messages"].read(await self._parsed(scope, raw))
-        return {"input_tokens": len(await self.server.local.read(asked, self.server.db.live().prompt))}
+        return {"input_tokens": len((await self.server.local.look(asked, self.server.db.live().prompt))[0])}
 
     async def _embed(self, scope: Any, raw: bytes) -> dict[str, Any]:
         """Means of the base model's last hidden states, of length one."""
@@ -124,7 +124,7 @@ class ModelsAPI:
             raise ValueError(no)
         if not asked.messages:
             raise ValueError("messages: there is nothing in them that can be answered.")
-        if _shows_a_picture(asked.messages[-1]):
+        if _shows_a_picture(asked.messages[-1]) and not self.server.local.sees:
             raise ValueError("This model reads text alone: send the message without its picture.")
         if shapes.choice(body) == "none":
             asked = replace(asked, tools=())

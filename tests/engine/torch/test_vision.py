@@ -15,9 +15,11 @@ from clawback import engine
 from clawback.engine.torch.loop.parallel import from_plain, to_plain
 from clawback.engine.torch.models import vision
 from clawback.engine.torch.sources.examples import Example
+from clawback.engine.types import Sampling
 from clawback.errors import TrainingError
 from clawback.pictures import pictures
 from clawback.records import Part, Sample
+from clawback.release.fresh import draw
 from tests.engine.conftest import tokenizer
 
 TEMPLATE = (
@@ -149,6 +151,34 @@ def test_the_adapter_is_on_the_language_part_alone_and_learns_which_picture_is_w
     again = engine.load(str(folder), adapter=tmp_path / "adapter")
     said = again.logprobs([asked(RED)], ["red"])[0]
     assert torch.allclose(said, policy.logprobs([asked(RED)], ["red"])[0], atol=1e-5)
+    # What answers looks as well, and so do the chat and the gate, which ask it.
+    [[red], [blue]] = again.generate([asked(RED), asked(BLUE)], sampling=Sampling(0.0), max_tokens=8)
+    assert [red.text, blue.text] == ["red", "blue"]
+
+
+def test_answers_to_pictures_stand_in_order_with_the_log_probs_of_the_learner(folder):
+    policy = stirred(folder)
+    words = ({"role": "user", "content": "Which colour?"},)
+    talks = [asked(RED), words, asked(RED, BLUE), asked(BLUE)]
+    made = policy.generate(talks, samples=2, max_tokens=6, seed=3)
+    assert [len(group) for group in made] == [2, 2, 2, 2]
+    for talk, group in zip(talks, made, strict=True):
+        said = policy.logprobs([talk] * 2, [one.ids for one in group])
+        for one, values in zip(group, said, strict=True):
+            assert torch.allclose(torch.tensor(one.logprobs), values, atol=1e-4)
+    assert made == policy.generate(talks, samples=2, max_tokens=6, seed=3)
+    # A prompt has the random numbers of its place, whatever stands in the others.
+    alone = policy.generate([words] * 4, samples=2, max_tokens=6, seed=3)[1]
+    assert [one.ids for one in alone] == [one.ids for one in made[1]]
+
+
+def test_the_gate_compares_answers_to_what_was_seen(folder):
+    policy = stirred(folder)
+    fresh = draw(policy, None, None, [], [asked(RED), asked(BLUE)], {"max_tokens": 5, "seed": 1})
+    policy.put(None)
+    seen = policy.logprobs(fresh.asked, [list(one.ids) for one in fresh.ours.completions])
+    for one, values in zip(fresh.ours.completions, seen, strict=True):
+        assert torch.allclose(torch.tensor(one.logprobs), values, atol=1e-4)
 
 
 def test_fresh_answers_to_pictures_are_refused_in_a_sentence(folder, tmp_path):

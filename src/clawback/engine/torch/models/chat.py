@@ -104,13 +104,19 @@ class Chat:
         return Encoded(tuple(prompt), tuple(ids[:max_response]), pixels=pixels)
 
     def looked(
-        self, messages: Sequence[Message], max_tokens: int = PROMPT_TOKENS
+        self,
+        messages: Sequence[Message],
+        max_tokens: int = PROMPT_TOKENS,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> tuple[list[int], Pixels | None]:
         """As ``prompt``, with the pictures where the model sees and there are some. What is too long loses its oldest messages, and pictures with them; a
-        last message that is too long with its pictures is read without."""
+        last message that is too long with its pictures is read without. ``tools``: what the template is told of beside pictures."""
+        eyes = self.eyes
+        if eyes is None:
+            return self.prompt(messages, max_tokens), None
         said = under(messages, self.system)
-        eyes, shown = self.eyes, vision.seen(said)
-        if eyes is None or not any(shown):
+        shown = vision.seen(said)
+        if not any(shown):
             return self.prompt(messages, max_tokens), None
         plain = [_plain(message) for message in said]
         head = len(_split_system(plain)[0])
@@ -121,7 +127,9 @@ class Chat:
                 break
             text = str(
                 self._through_template(
-                    [_in_parts(plain[i], len(shown[i]), eyes.unmarked) for i in kept], tokenize=False
+                    [_in_parts(plain[i], len(shown[i]), eyes.unmarked) for i in kept],
+                    tokenize=False,
+                    **({"tools": list(tools)} if tools else {}),
                 )
             )
             ids, pixels = eyes.look(text, files)

@@ -235,11 +235,21 @@ class Policy:
         max_tokens: int | None = None,
         seed: int = 0,
     ) -> list[list[Completion]]:
-        """``samples`` answers to each conversation, as text and token by token. None: as the policy itself says."""
+        """``samples`` answers to each conversation, as text and token by token. None: as the policy itself says. Pictures are looked at where
+        the model sees."""
         from clawback.engine.torch.sampling.generate import completion
 
-        prompts = [self.chat.prompt(messages) for messages in conversations]
-        answers = self.sample(prompts, samples=samples, sampling=sampling, max_tokens=max_tokens, seed=seed)
+        looked = [self.chat.looked(messages) for messages in conversations]
+        prompts = [ids for ids, _ in looked]
+        if any(pixels for _, pixels in looked):
+            from clawback.engine.torch.sampling.seeing import answers_to
+
+            how = sampling or self.sampling
+            answers = answers_to(self, looked, samples, max_tokens or self.max_tokens, how, seed)
+        else:
+            answers = self.sample(
+                prompts, samples=samples, sampling=sampling, max_tokens=max_tokens, seed=seed
+            )
         return [
             [completion(self.chat, prompt, one) for one in group]
             for prompt, group in zip(prompts, answers, strict=True)

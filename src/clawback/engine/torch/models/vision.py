@@ -13,6 +13,7 @@ import io
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -110,6 +111,8 @@ class Vision:
                 self._processor = AutoProcessor.from_pretrained(self.source, **self.options)
             except Exception as error:  # transformers raises many kinds; each means the same to the user
                 reason = str(error).strip().split("\n")[0]
+                if find_spec("torchvision") is None:  # what is said then may be anything but that
+                    reason += " (many models need torchvision for it: pip install torchvision)"
                 raise ModelError(
                     f"Conversations have pictures, and what reads pictures for the model {self.source} cannot be loaded: {reason}"
                 ) from error

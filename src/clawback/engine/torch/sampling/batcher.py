@@ -32,12 +32,14 @@ from clawback.engine.torch.sampling.generate import PLAIN
 from clawback.engine.torch.sampling.grammar import Constraint
 from clawback.engine.torch.sampling.grouped import SharedRows
 from clawback.engine.torch.sampling.lanes import Rows, rows_of
+from clawback.engine.torch.sampling.seeing import Seeing
 from clawback.engine.torch.sampling.shelf import Shelf
 from clawback.engine.types import Sampling
 from clawback.errors import ModelError
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.models.vision import Pixels
 
 log = logging.getLogger("clawback.engine")
 MOST_ROWS = 64
@@ -69,6 +71,8 @@ class Ask:
     """(token, log-prob), likeliest first; complete up to a token when that is told."""
     constraint: Constraint | None = None
     """What the answer keeps to. It is drawn from the tokens that are allowed; the log-probs told are the policy's own all the same."""
+    pixels: Pixels | None = None
+    """What is seen beside the prompt; only where there is no shelf."""
     slot: int = 0
     """Where its adapter is on the shelf, if there is one."""
     passed: int = 0
@@ -216,9 +220,14 @@ class Batcher:
                 if delta.there(folder):
                     self.deltas.add(name)
             self._speak_for(name)
-            rows = SharedRows(self.policy, self.shelf) if self.shelf else rows_of(self.policy)
-            lane = self.lanes[name] = _Lane(name, rows)
+            lane = self.lanes[name] = _Lane(name, self._rows())
         return lane
+
+    def _rows(self) -> Rows:
+        if self.shelf:
+            return SharedRows(self.policy, self.shelf)
+        rows = rows_of(self.policy)
+        return Seeing(self.policy, rows) if self.policy.chat.eyes else rows
 
     def _make_room(self) -> None:
         idle = sorted((lane.used, n) for n, lane in self.lanes.items() if not lane.rows and n != _BASE)
@@ -249,6 +258,8 @@ class Batcher:
         self._activate(lane)
         if isinstance(lane.under_way, SharedRows):
             lane.under_way.coming = [ask.slot for ask in asks]
+        if isinstance(lane.under_way, Seeing):
+            lane.under_way.coming = [ask.pixels for ask in asks]
         logits = lane.under_way.read([ask.prompt for ask in asks])
         first = len(lane.rows)
         lane.rows += asks

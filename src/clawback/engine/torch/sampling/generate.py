@@ -82,7 +82,12 @@ class Chance:
 
     def of(self, begin: int, end: int) -> Chance:
         """Those of some of the prompts."""
-        return Chance(self.first[begin:end], None if self.again is None else self.again[begin:end])
+        return self.at(range(begin, end))
+
+    def at(self, places: Sequence[int]) -> Chance:
+        """Those of the prompts in some places."""
+        some = torch.as_tensor(places, dtype=torch.long)
+        return Chance(self.first[some], None if self.again is None else self.again[some])
 
 
 class Sampler(Protocol):

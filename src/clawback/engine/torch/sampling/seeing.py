@@ -7,17 +7,22 @@ turn. The random numbers and the distribution are those of all other sampling.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from clawback.engine.torch.models.vision import Pixels, marks, read_as
 from clawback.engine.torch.sampling.choose import draw
-from clawback.engine.torch.sampling.generate import Sampled
+from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids
 from clawback.engine.types import Sampling
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.lanes import Rows
 
 MOST_ROWS = 16
 
@@ -30,6 +35,40 @@ class Sight:
     pixels: Pixels
     chance: Tensor
     """[2, max_tokens] what decides each token, as ``Conversations`` draws it."""
+
+
+def answers_to(
+    policy: Policy,
+    looked: Sequence[tuple[Sequence[int], Pixels | None]],
+    samples: int,
+    max_tokens: int,
+    sampling: Sampling,
+    seed: int,
+) -> list[list[Sampled]]:
+    """``samples`` answers to each prompt, as ``Policy.sample`` gives them: to those without pictures by its own engine, and each prompt with the
+    random numbers that are its by its place."""
+    chance = Chance.drawn(len(looked), samples, max_tokens, sampling.truncates, seed)
+    again = chance.first.new_zeros(chance.first.shape) if chance.again is None else chance.again
+    numbers = torch.stack([chance.first, again], 2)  # [prompts, samples, 2, max_tokens]
+    sights = [
+        Sight(ids, pixels, numbers[i, k])
+        for i, (ids, pixels) in enumerate(looked)
+        if pixels
+        for k in range(samples)
+    ]
+    blind = [i for i, (_, pixels) in enumerate(looked) if not pixels]
+    stop = frozenset(stop_ids(policy.model, policy.chat.end_id))
+    saw = iter(see(policy.model, sights, sampling=sampling, stop=stop))
+    read = iter(
+        policy.sample(
+            [looked[i][0] for i in blind],
+            samples=samples,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            seed=chance.at(blind),
+        )
+    )
+    return [[next(saw) for _ in range(samples)] if pixels else next(read) for _, pixels in looked]
 
 
 @torch.no_grad()
@@ -64,42 +103,58 @@ def _shape(turn: Sight) -> tuple[Any, ...]:
     return (len(turn.ids), turn.chance.shape[1], *inputs)
 
 
+class Reading:
+    """What a model has read of conversations with pictures, and what it expects to follow: ``logits [rows, vocabulary]``."""
+
+    def __init__(self, model: Any, ids: Sequence[Sequence[int]], pixels: Sequence[Pixels]) -> None:
+        """Rows of as many tokens, and pictures of the same size."""
+        weight = next(model.parameters())
+        self.device = weight.device
+        read = torch.tensor([list(row) for row in ids], device=self.device)  # [rows, tokens]
+        each = [one.beside(read.shape[1], weight.device, weight.dtype) for one in pixels]
+        # Rows come one after the other in what processors make of several conversations.
+        beside = {name: torch.cat([one[name] for one in each]) for name in each[0]}
+        # Without a mask, as nothing is padded: Qwen-VL takes its length for that of what is new.
+        out = model(input_ids=read, use_cache=True, logits_to_keep=1, **beside)
+        self.logits, self.cache = out.logits[:, -1], out.past_key_values
+        self.deltas = [(part, part.rope_deltas) for part in model.modules() if hasattr(part, "rope_deltas")]
+        """How far pictures have put positions off: models like Qwen-VL keep that to themselves, of what they read last."""
+
+    def go_on(self, model: Any, last: Sequence[int]) -> None:
+        """Each row by one token."""
+        for part, delta in self.deltas:
+            part.rope_deltas = delta
+        known = marks(model.config)
+        out = model(
+            input_ids=torch.tensor([[read_as(token, known)] for token in last], device=self.device),
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self.logits, self.cache = out.logits[:, -1], out.past_key_values
+
+
 def _drawn(
     model: Any,
     turns: Sequence[Sight],
     sampling: Sampling,
     stop: frozenset[int],
 ) -> list[Sampled]:
-    weight = next(model.parameters())
-    ids = torch.tensor([list(turn.ids) for turn in turns], device=weight.device)  # [rows, tokens]
-    each = [turn.pixels.beside(ids.shape[1], weight.device, weight.dtype) for turn in turns]
-    # Rows come one after the other in what processors make of several conversations.
-    beside = {name: torch.cat([one[name] for one in each]) for name in each[0]}
-    numbers = torch.stack([turn.chance for turn in turns]).to(weight.device)  # [rows, 2, max_tokens]
-    out = model(
-        input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=True, logits_to_keep=1, **beside
-    )
+    reading = Reading(model, [turn.ids for turn in turns], [turn.pixels for turn in turns])
+    numbers = torch.stack([turn.chance for turn in turns]).to(reading.device)  # [rows, 2, max_tokens]
     tokens: list[Tensor] = []
     logprobs: list[Tensor] = []
     over = [False] * len(turns)
     most = numbers.shape[2]
-    known = marks(model.config)
     for step in range(most):
         again = numbers[:, 1, step] if sampling.truncates else None
-        token, logprob = draw(out.logits[:, -1], numbers[:, 0, step], again, sampling)
+        token, logprob = draw(reading.logits, numbers[:, 0, step], again, sampling)
         tokens.append(token)
         logprobs.append(logprob)
         over = [before or t in stop for before, t in zip(over, token.tolist(), strict=True)]
         if all(over) or step + 1 == most:
             break
-        read = ids.new_ones(len(turns), ids.shape[1] + step + 1)
-        out = model(
-            input_ids=torch.tensor([[read_as(t, known)] for t in token.tolist()], device=weight.device),
-            attention_mask=read,
-            past_key_values=out.past_key_values,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        reading.go_on(model, token.tolist())
     rows = zip(torch.stack(tokens, 1).tolist(), torch.stack(logprobs, 1).tolist(), strict=True)
     return [_ended(said, values, stop) for said, values in rows]
 
@@ -109,3 +164,48 @@ def _ended(ids: Sequence[int], logprobs: Sequence[float], stop: frozenset[int]) 
     end = next((i for i, token in enumerate(ids) if token in stop), None)
     count = len(ids) if end is None else end + 1
     return Sampled(tuple(ids[:count]), tuple(logprobs[:count]), end is not None)
+
+
+class Seeing:
+    """The rows of a lane (``lanes.Rows``) of which some look at pictures. Each of those is read and goes on by itself."""
+
+    def __init__(self, policy: Policy, blind: Rows) -> None:
+        self.policy, self.blind = policy, blind
+        self.coming: Sequence[Pixels | None] = ()
+        """What is seen beside the prompts that are read next."""
+        self.rows: list[Reading | None] = []
+        """None: one of ``blind``, in its order."""
+
+    @property
+    def open(self) -> bool:
+        return self.blind.open or all(self.rows)
+
+    def read(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        coming, self.coming = self.coming, ()
+        looked = [
+            Reading(self.policy.model, [prompt], [pixels]) if pixels else None
+            for prompt, pixels in zip(prompts, coming, strict=True)
+        ]
+        unseen = [prompt for prompt, row in zip(prompts, looked, strict=True) if row is None]
+        logits = self._together(looked, self.blind.read(unseen) if unseen else None)
+        self.rows += looked
+        return logits
+
+    def step(self, last: Sequence[int]) -> Tensor:
+        unseen = []
+        for token, row in zip(last, self.rows, strict=True):
+            if row is None:
+                unseen.append(token)
+            else:
+                row.go_on(self.policy.model, [token])
+        return self._together(self.rows, self.blind.step(unseen) if unseen else None)
+
+    def keep(self, places: Sequence[int]) -> None:
+        rank = list(itertools.accumulate((row is None for row in self.rows), initial=0))
+        self.blind.keep([rank[old] for old in places if self.rows[old] is None])
+        self.rows = [self.rows[old] for old in places]
+
+    @staticmethod
+    def _together(rows: Sequence[Reading | None], blind: Tensor | None) -> Tensor:
+        unseen = iter(() if blind is None else blind)
+        return torch.stack([next(unseen) if row is None else row.logits[0] for row in rows])

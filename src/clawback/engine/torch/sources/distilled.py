@@ -186,7 +186,8 @@ def long_enough(answers: Sequence[Graded], shortest: float) -> list[Graded]:
     """The answers without as many of the shortest as it takes for the others to have ``shortest`` tokens in the mean: what is learned is as long as that,
     where a taste may be met most easily by saying next to nothing."""
     order = sorted(range(len(answers)), key=lambda i: (-len(answers[i].encoded.response), i))
-    total, kept = 0, []
+    total = 0
+    kept: list[int] = []
     for i in order:
         total += len(answers[i].encoded.response)
         if total < shortest * (len(kept) + 1):
