@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -70,6 +71,36 @@ def test_measuring_leaves_the_policy_as_it_was(policy):
     assert min(speed.draw, speed.read, speed.train) > 0
     assert all((a == b).all() for a, b in zip(before, policy.model.parameters(), strict=True))
     assert not policy.has_adapter
+
+
+class Clockwork:
+    """A policy whose work takes so long by a clock of its own; the first time of each kind takes a minute more."""
+
+    info = SimpleNamespace(context=2048)
+
+    def __init__(self):
+        self.now, self.begun = 0.0, set()
+
+    def _takes(self, kind, seconds):
+        self.now += seconds + 60 * (kind not in self.begun)
+        self.begun.add(kind)
+
+    def sample(self, prompts, *, max_tokens, rows, stop):
+        self._takes("draw", sum(map(len, prompts)) / 400 + rows * max_tokens / 200)
+
+    def scorer(self, texts):
+        known = len({one.prompt for one in texts}) * len(
+            texts[0].prompt
+        )  # a prompt that many share is read once
+        self._takes("read", (known + sum(len(one.response) for one in texts)) / 500)
+
+
+def test_what_only_the_first_time_takes_is_no_part_of_a_speed(monkeypatch):
+    made = Clockwork()
+    monkeypatch.setattr(budget.time, "perf_counter", lambda: made.now)
+    speed = budget.measure(made, [(1, 2, 3), (4, 5)])
+    assert speed.draw == pytest.approx(200)
+    assert speed.read == pytest.approx(500)
 
 
 @pytest.mark.parametrize(
