@@ -13,7 +13,7 @@ from clawback.engine import budget
 from clawback.errors import TrainingError
 from clawback.records import Sample
 
-LENGTHS = budget.Lengths(prompt=40, answer=110, rated=32, prompts=160)
+LENGTHS = budget.Lengths(prompt=40, answer=110, liked=60, rated=32, prompts=160)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,14 @@ def test_measuring_leaves_the_policy_as_it_was(policy):
     assert min(speed.draw, speed.read, speed.train) > 0
     assert all((a == b).all() for a, b in zip(before, policy.model.parameters(), strict=True))
     assert not policy.has_adapter
+
+
+def test_a_live_version_is_drawn_from_as_well(policy):
+    alone, beside = (
+        budget.gate_phase(dataclasses.replace(LENGTHS, versions=count), recipe(policy)) for count in (2, 3)
+    )
+    assert beside.drawn == alone.drawn * 3 // 2
+    assert beside.read > alone.read
 
 
 class Clockwork:

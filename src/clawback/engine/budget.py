@@ -79,12 +79,15 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens of an ordinary prompt, of an ordinary answer, and how many of each there are."""
+    """Tokens of an ordinary prompt, of an ordinary answer and of one that is liked, and how many of them there are."""
 
     prompt: float
     answer: float
+    liked: float
     rated: int
     prompts: int
+    versions: int = 2
+    """That the gate draws from: the candidate and the base, and the live version where it is another."""
 
 
 def measure(policy: Policy, prompts: Sequence[Sequence[int]]) -> Speed:
@@ -147,6 +150,8 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
     # A learned answer goes through the loss with a worse one in most cases, which the base may have to give first; in a round in one of three.
     held = 1 + ours_.hold_share
+    # By then the policy's own answers are nearly as long as those that it learns from.
+    liked = lengths.prompt + lengths.liked
     return (
         look,
         Phase("choose", int(tried * answer), int(tried * lengths.prompt)),
@@ -156,18 +161,23 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
         Phase("train", 0, 0, int(prompts * (held + 0.8) * each * ours_.passes)),
         Phase(
             "refine",
-            int(asked * ours_.refine_samples * answer),
-            int(asked * 2 * (lengths.prompt + each)),
-            int(asked * (held + 0.3) * each * ours_.passes),
+            int(asked * ours_.refine_samples * lengths.liked),
+            int(asked * 2 * (lengths.prompt + liked)),
+            int(asked * (held + 0.3) * liked * ours_.passes),
         ),
         gate,
     )
 
 
 def gate_phase(lengths: Lengths, recipe: Recipe) -> Phase:
-    """Answers of candidate, live version and base, each read a few times."""
-    answers = 3 * gate_answers(recipe)
-    return Phase("gate", int(answers * lengths.answer), int(3 * answers * (lengths.prompt + lengths.answer)))
+    """Answers of each version. The base reads them all after their own prompt and after another, and the candidate reads the base's."""
+    answers = gate_answers(recipe)
+    read = (2 * lengths.versions + 1) * answers
+    return Phase(
+        "gate",
+        int(lengths.versions * answers * lengths.answer),
+        int(read * (lengths.prompt + lengths.answer)),
+    )
 
 
 def gate_answers(recipe: Recipe) -> int:
@@ -182,18 +192,23 @@ def fit(
     samples: Sequence[Sample],
     prompts: Sequence[Sequence[Message]],
     budget: float,
+    live: bool = False,
 ) -> tuple[Recipe, Forecast]:
-    """The recipe at the largest size that fits ``budget`` seconds, and what it will take.
+    """The recipe at the largest size that fits ``budget`` seconds, and what it will take. ``live``: a version is, beside the base.
 
     Raises:
         TrainingError: it does not fit even at its smallest. Says what would.
     """
-    encoded = [policy.encode(one) for one in samples if one.rated] or [policy.encode(one) for one in samples]
+    rated = [one for one in samples if one.rated] or samples
+    encoded = [policy.encode(one) for one in rated]
+    liked = [seen for one, seen in zip(rated, encoded, strict=True) if one.reward > 0] or encoded
     lengths = Lengths(
         sum(len(one.prompt) for one in encoded) / len(encoded),
         sum(len(one.response) for one in encoded) / len(encoded),
+        sum(len(one.response) for one in liked) / len(liked),
         len(encoded),
         len({one.prompt for one in encoded}) + len(prompts),
+        3 if live else 2,
     )
     speed = measure(policy, [one.prompt for one in encoded[:_ROWS]])
     # As ``sources/plan.py`` decides.
