@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from clawback import pictures, store
-from clawback.cli.chat import folded, read_prompts
+from clawback.cli.chat import folded
+from clawback.cli.generate import read_prompts
 from clawback.errors import UsageError
 from clawback.paths import Home
 from clawback.records import Feedback, Turn

@@ -65,7 +65,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Talk and serve": {
         "ask": ("chat", "Ask the live version one thing."),
         "chat": ("chat", "Talk to the live version; rate with one key."),
-        "generate": ("chat", "Answer a file of prompts."),
+        "generate": ("generate", "Answer a file of prompts."),
         "serve": ("serve", "Answer agents, record their turns, show the web page."),
         "service": ("service", "Keep the server running in the background."),
         "people": ("people", "Homes and tokens of people who share this server."),

@@ -164,7 +164,7 @@ def score(path: Path, output: Path | None, scale: str, judge: bool, as_json: boo
     clawback reward score answers.jsonl --output scored.jsonl --as 1-10
     clawback reward score answers.jsonl --judge
     """
-    from clawback.cli.chat import whole_or_not
+    from clawback.cli.generate import whole_or_not
     from clawback.cli.train import progress_bar
     from clawback.jobs import rewarding
     from clawback.rewards.composite import SIGNED, UNIT

@@ -140,7 +140,7 @@ def compare(
     clawback compare 2 3 --prompts prompts.txt
     clawback compare live base --judge --count 100
     """
-    from clawback.cli.chat import read_prompts
+    from clawback.cli.generate import read_prompts
     from clawback.cli.train import progress_bar
 
     wanted = count or (JUDGED_PROMPTS if judge else COMPARE_PROMPTS)
