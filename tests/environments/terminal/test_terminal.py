@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from clawback.environments.core import EnvironmentFailure, Solvable, Step, Task
 from clawback.environments.terminal import TerminalTasks, folders, make
+from clawback.environments.terminal.grading import limits_of
 from clawback.environments.terminal.tools import Call, calls
 from clawback.errors import NotFound, UsageError
 from clawback.records import Message
-from clawback.sandbox import probe
+from clawback.sandbox import Limits, probe
 
 RUNGS = [rung.name for rung in probe() if rung.usable and rung.name != "none"]
 OWN = make()
@@ -201,7 +204,7 @@ def test_what_a_box_does_not_have_is_refused_in_a_sentence(
 
 
 def test_harbor_fields_are_read(tmp_path: Path) -> None:
-    toml = '[task]\nname = "org/t"\n[agent]\ntimeout_sec = 7\n[verifier]\ntimeout_sec = 9\n[environment]\nmemory_mb = 64\nworkdir = "/srv"\n[environment.env]\nA = "${SECRET:-b}"\n'
+    toml = '[task]\nname = "org/t"\n[agent]\ntimeout_sec = 7\n[verifier]\ntimeout_sec = 9\n[environment]\ncpus = 1\nmemory_mb = 64\nworkdir = "/srv"\n[environment.env]\nA = "${SECRET:-b}"\n'
     task = folders.read(folder(tmp_path / "t", toml=toml))
     assert (task.id, task.agent_seconds, task.test_seconds, task.memory, task.work) == (
         "org/t",
@@ -211,6 +214,10 @@ def test_harbor_fields_are_read(tmp_path: Path) -> None:
         "/srv",
     )
     assert task.env == {"A": "b"}
+    assert (task.cpus, limits_of(task, Limits()).cpus) == (1, 1)
+    most = os.cpu_count()
+    for asked, given, found in ((None, None, None), (10_000, None, most), (10_000, 1, 1), (None, 1, 1)):
+        assert limits_of(replace(task, cpus=asked), Limits(cpus=given)).cpus == found
 
 
 @pytest.mark.parametrize("rung", RUNGS)

@@ -7,6 +7,7 @@ these. A task that names an image gets a container of it; images are neither fet
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import tomllib
@@ -41,6 +42,7 @@ class Folder:
     solution: Path | None = None
     agent_seconds: float = 600.0
     test_seconds: float = 600.0
+    cpus: int | None = None
     memory: int | None = None
     disk: int | None = None
     split: str = ""
@@ -92,7 +94,7 @@ def _harbor(root: Path) -> Folder:
         test=test if test.is_file() else None, solution=solution if solution.is_file() else None,
         agent_seconds=float(_table(told, "agent").get("timeout_sec", 600.0)),
         test_seconds=float(_table(told, "verifier").get("timeout_sec", 600.0)),
-        memory=_mebibytes(environment.get("memory_mb")), disk=_mebibytes(environment.get("storage_mb")),
+        cpus=_whole(environment.get("cpus")), memory=_mebibytes(environment.get("memory_mb")), disk=_mebibytes(environment.get("storage_mb")),
         split=str(_table(told, "metadata").get("split", "")),
         refusal=_harbor_refusal(root, told, environment) or refusal or ("" if test.is_file() else "it has no tests/test.sh"),
     )  # fmt: skip
@@ -137,6 +139,10 @@ def _variables(told: Mapping[str, Any]) -> dict[str, str]:
         name: re.sub(r"\$\{\w+(?::-([^}]{0,1000}))?\}", lambda m: m.group(1) or "", str(value))
         for name, value in told.items()
     }
+
+
+def _whole(value: Any) -> int | None:
+    return math.ceil(value) if isinstance(value, int | float) and 0 < value < math.inf else None
 
 
 def _mebibytes(value: Any) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,8 +30,10 @@ _TEXTS = (".sh", ".py", ".txt", ".bash")
 
 def limits_of(task: Folder, limits: Limits) -> Limits:
     """A task may ask for more than the setting gives; then the setting holds."""
+    wanted = [count for count in (task.cpus, limits.cpus) if count]
     return replace(
         limits,
+        cpus=min(*wanted, os.cpu_count() or 1) if wanted else None,
         memory=min(task.memory or limits.memory, limits.memory),
         disk=min(task.disk or limits.disk, limits.disk),
     )
