@@ -53,8 +53,8 @@ class Arm:
 
     @property
     def gain(self) -> float:
-        lengths = [len(one.encoded.response) for one in self.answers]
-        return float(np.mean(self.gains)) if self.gains and np.mean(lengths) >= self.shortest else 0.0
+        stubs = sum(len(one.encoded.response) for one in self.answers) < self.shortest * len(self.answers)
+        return 0.0 if stubs or not self.gains else float(np.mean(self.gains))
 
     @property
     def error(self) -> float:
