@@ -73,6 +73,9 @@ def test_one_that_cannot_be_looked_at_is_refused(
     content: Any = [{"type": "image_url", "image_url": {"url": broken}}, {"type": "text", "text": "And?"}]
     with pytest.raises(openai.BadRequestError, match="picture cannot be read"):
         client.chat.completions.create(model="clawback", messages=[{"role": "user", "content": content}])
+    content[0]["image_url"] = {"url": "https://example.org/red.png"}
+    with pytest.raises(openai.BadRequestError, match="as base64"):
+        client.chat.completions.create(model="clawback", messages=[{"role": "user", "content": content}])
     monkeypatch.setattr(vision, "MOST_PIXELS", 100)
     with pytest.raises(openai.BadRequestError, match="too large"):
         client.chat.completions.create(model="clawback", messages=list(asked(RED)))

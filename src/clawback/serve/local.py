@@ -18,7 +18,7 @@ from clawback.pictures import pictures
 from clawback.records import Version, text_of
 from clawback.serve import tools
 from clawback.serve.dialects import Asked, Said
-from clawback.serve.dialects.shapes import Reply
+from clawback.serve.dialects.shapes import Reply, dicts
 from clawback.system_prompt import under
 
 if TYPE_CHECKING:
@@ -244,20 +244,25 @@ class Local:
         )
 
     async def look(self, asked: Asked, system: str = "") -> tuple[list[int], Pixels | None]:
-        """The prompt, with what is seen beside it. Raises ``UsageError`` where the newest message has a picture and none can be looked at."""
-        assert self.policy
-        shown = [bool(pictures(message.get("content"))) for message in asked.messages]
-        if asked.raw is None and self.sees and any(shown):
-            said, room = under(asked.messages, system), self.policy.max_prompt
+        """The prompt, with what is seen beside it. Raises ``UsageError`` where the newest message has a picture that cannot be looked at."""
+        if asked.raw is None and self.sees and any(map(shows_a_picture, asked.messages)):
             async with self.reading:
-                ids, pixels = await asyncio.to_thread(self.policy.chat.looked, said, room, asked.tools)
+                ids, pixels = await asyncio.to_thread(self._looked, asked, system)
             if pixels is not None:
                 return ids, pixels
-            if shown[-1]:
+        return await self.read(asked, system), None
+
+    def _looked(self, asked: Asked, system: str) -> tuple[list[int], Pixels | None]:
+        assert self.policy
+        room, newest = self.policy.max_prompt, asked.messages[-1]
+        if asks_about_a_picture(newest):
+            if len(pictures(newest.get("content"))) < shows_a_picture(newest):
+                raise UsageError("A picture has to come with the request, as base64: none is fetched.")
+            if self.policy.chat.looked([newest], room)[1] is None:
                 raise UsageError(
                     f"The picture cannot be read, or is too large, or the message with it is longer than {room} tokens."
                 )
-        return await self.read(asked, system), None
+        return self.policy.chat.looked(under(asked.messages, system), room, asked.tools)
 
     async def read(self, asked: Asked, system: str = "") -> list[int]:
         """``prompt``; a long one is read on a thread of its own, one at a time, so that others are not kept waiting."""
@@ -327,6 +332,16 @@ class Local:
         except Exception:  # a template may raise anything; then the model does not hear of the tools
             return self.policy.chat.prompt(messages, 2**31)
         return list(made["input_ids"])
+
+
+def shows_a_picture(message: Mapping[str, Any]) -> int:
+    """How many parts of a message are pictures, or say that they are."""
+    return sum(part.get("type") == "image_url" for part in dicts(message.get("content")))
+
+
+def asks_about_a_picture(message: Mapping[str, Any]) -> bool:
+    """Whether it is a person's. What lies further back, or a tool brought along, the conversation goes on without."""
+    return message.get("role") == "user" and shows_a_picture(message) > 0
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from clawback.redact import redact
 from clawback.serve import wire
 from clawback.serve.chat import Talk
 from clawback.serve.dialects import BY_PATH, Asked, Dialect, shapes
-from clawback.serve.local import BASE, LIVE
+from clawback.serve.local import BASE, LIVE, asks_about_a_picture
 from clawback.serve.prompting import PROMPT_HEADER
 from clawback.serve.recorder import Exchange, placed
 from clawback.serve.server import Server
@@ -124,7 +124,7 @@ class ModelsAPI:
             raise ValueError(no)
         if not asked.messages:
             raise ValueError("messages: there is nothing in them that can be answered.")
-        if _shows_a_picture(asked.messages[-1]) and not self.server.local.sees:
+        if asks_about_a_picture(asked.messages[-1]) and not self.server.local.sees:
             raise ValueError("This model reads text alone: send the message without its picture.")
         if shapes.choice(body) == "none":
             asked = replace(asked, tools=())
@@ -179,10 +179,3 @@ class ModelsAPI:
         finally:
             gone.cancel()
             self.server.spend(len(answer.ids))
-
-
-def _shows_a_picture(message: Mapping[str, Any]) -> bool:
-    """Whether a person asks about a picture just now. What lies further back, or a tool brought along, the conversation goes on without."""
-    return message.get("role") == "user" and any(
-        part.get("type") == "image_url" for part in shapes.dicts(message.get("content"))
-    )

@@ -60,6 +60,10 @@ def test_how_much_of_a_conversation_is_read_can_be_set(folders):
     policy.configure(config.Generation(max_prompt=40))
     assert policy.max_prompt == 40
     assert len(policy.chat.prompt(asked, policy.max_prompt)) <= 40 < whole
+    # What is answered has been read as it is scored.
+    [[made]] = policy.generate([asked], max_tokens=6, seed=1)
+    [values] = policy.logprobs([asked], [made.ids])
+    torch.testing.assert_close(torch.tensor(made.logprobs), values, atol=1e-4, rtol=0)
     policy.configure(config.Generation(max_prompt=10**6))
     assert policy.max_prompt == policy.info.context * 3 // 4
     assert policy.max_response == policy.info.context - policy.max_prompt

@@ -239,7 +239,7 @@ class Policy:
         the model sees."""
         from clawback.engine.torch.sampling.generate import completion
 
-        looked = [self.chat.looked(messages) for messages in conversations]
+        looked = [self.chat.looked(messages, self.max_prompt) for messages in conversations]
         prompts = [ids for ids, _ in looked]
         if any(pixels for _, pixels in looked):
             from clawback.engine.torch.sampling.seeing import answers_to
