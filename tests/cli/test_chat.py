@@ -73,7 +73,7 @@ def test_a_picture_goes_with_a_question_to_a_base_that_sees(
     no = tmp_path / "no.png"
     for data, why in ((b"no picture", "is no PNG"), (red.read_bytes()[:40], "cannot be read")):
         no.write_bytes(data)
-        code, _, err = run("ask", "Which colour?", "--picture", str(no))
+        code, _, err = run("ask", "Which colour?", "--picture", str(red), "--picture", str(no))
         assert code == 2
         assert why in err
 

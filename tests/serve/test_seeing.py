@@ -71,8 +71,11 @@ def test_one_that_cannot_be_looked_at_is_refused(
 ) -> None:
     broken = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 30).decode()
     content: Any = [{"type": "image_url", "image_url": {"url": broken}}, {"type": "text", "text": "And?"}]
-    with pytest.raises(openai.BadRequestError, match="picture cannot be read"):
+    with pytest.raises(openai.BadRequestError, match="cannot be read"):
         client.chat.completions.create(model="clawback", messages=[{"role": "user", "content": content}])
+    both: Any = [*asked(RED)[0]["content"], content[0]]
+    with pytest.raises(openai.BadRequestError, match="cannot be read"):
+        client.chat.completions.create(model="clawback", messages=[{"role": "user", "content": both}])
     content[0]["image_url"] = {"url": "https://example.org/red.png"}
     with pytest.raises(openai.BadRequestError, match="as base64"):
         client.chat.completions.create(model="clawback", messages=[{"role": "user", "content": content}])

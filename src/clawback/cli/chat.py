@@ -91,8 +91,11 @@ def ask(text: str, shown: tuple[Path, ...], seed: int | None, as_json: bool) -> 
             raise UsageError(f"{policy.info.base} reads text alone: ask without --picture.")
         content = [*parts, {"type": "text", "text": text}] if parts else text
         messages = [{"role": "user", "content": content}]
-        if parts and policy.chat.looked(messages)[1] is None:
-            raise UsageError("The picture cannot be read, or is too large.")
+        _, pixels = policy.chat.looked(messages, policy.max_prompt) if parts else ((), None)
+        if len(parts) > (len(pixels.pictures) if pixels else 0):
+            raise UsageError(
+                f"A picture cannot be read, is too large, or does not fit into {policy.max_prompt} tokens."
+            )
         [[completion]] = policy.generate(
             [messages],
             seed=fresh_seed() if seed is None else seed,

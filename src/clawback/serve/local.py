@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -255,14 +256,16 @@ class Local:
     def _looked(self, asked: Asked, system: str) -> tuple[list[int], Pixels | None]:
         assert self.policy
         room, newest = self.policy.max_prompt, asked.messages[-1]
+        ids, pixels = self.policy.chat.looked(under(asked.messages, system), room, asked.tools)
         if asks_about_a_picture(newest):
-            if len(pictures(newest.get("content"))) < shows_a_picture(newest):
+            brought = [hashlib.sha256(data).hexdigest() for data in pictures(newest.get("content"))]
+            if len(brought) < shows_a_picture(newest):
                 raise UsageError("A picture has to come with the request, as base64: none is fetched.")
-            if self.policy.chat.looked([newest], room)[1] is None:
+            if pixels is None or list(pixels.pictures[-len(brought) :]) != brought:
                 raise UsageError(
-                    f"The picture cannot be read, or is too large, or the message with it is longer than {room} tokens."
+                    f"A picture cannot be read, is too large, or the message with it is longer than {room} tokens."
                 )
-        return self.policy.chat.looked(under(asked.messages, system), room, asked.tools)
+        return ids, pixels
 
     async def read(self, asked: Asked, system: str = "") -> list[int]:
         """``prompt``; a long one is read on a thread of its own, one at a time, so that others are not kept waiting."""
