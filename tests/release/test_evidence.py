@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from clawback import engine
 from clawback.config import Gate
 from clawback.engine.embedded import corpus
 from clawback.engine.types import Completion
 from clawback.records import Sample
+from clawback.release import fresh
 from clawback.release.evidence import comparable, measure
 from clawback.release.rule import decide
 
@@ -43,6 +45,25 @@ def test_answers_that_were_all_cut_off_tell_nothing(tmp_path: Path) -> None:
     assert evidence.candidate.finished == 0.0
     assert (evidence.gain, evidence.better) == (0.0, 0.5)
     assert not decide(evidence, Gate()).accepted
+
+
+def test_what_the_base_answered_it_has_scored_already_and_of_a_version_the_base_scores_it() -> None:
+    policy = engine.load("embedded")
+    asked = [p.messages for p in corpus.prompts("rated", 6, 0)]
+    limits = {"max_tokens": 24, "seed": 3}
+    policy.put(None)
+    own = fresh.answers(policy, asked, limits)
+    assert own.kl == 0.0
+    assert own.base == pytest.approx(fresh.totals(policy, asked, own.completions), abs=1e-2)
+    policy.attach(rank=2, alpha=2, seed=0)
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(0, 1.0, generator=torch.Generator().manual_seed(0))
+    ours = fresh.answers(policy, asked, limits)
+    assert ours.kl > 0.05
+    policy.put(None)
+    assert ours.base == pytest.approx(fresh.totals(policy, asked, ours.completions), abs=1e-2)
 
 
 def test_the_longest_answer_goes_by_what_was_rated() -> None:

@@ -149,7 +149,7 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     tried, prompts = ours_.trials, min(ours_.distil_prompts, lengths.prompts)
     asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
     # A learned answer goes through the loss with a worse one in most cases, which the base may have to give first; in a round in one of three.
-    held = 1 + ours_.hold_share
+    held, worse = 1 + ours_.hold_share, min(answer, ours_.worse_tokens)
     # By then the policy's own answers are nearly as long as those that it learns from.
     liked = lengths.prompt + lengths.liked
     return (
@@ -158,7 +158,7 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
         Phase(
             "draw", int(prompts * (ours_.answers + 0.3) * answer), int(prompts * (lengths.prompt + 2 * each))
         ),
-        Phase("train", 0, 0, int(prompts * (held + 0.8) * each * ours_.passes)),
+        Phase("train", 0, 0, int(prompts * (held * each + 0.8 * worse) * ours_.passes)),
         Phase(
             "refine",
             int(asked * ours_.refine_samples * lengths.liked),
@@ -170,9 +170,9 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
 
 
 def gate_phase(lengths: Lengths, recipe: Recipe) -> Phase:
-    """Answers of each version. The base reads them all after their own prompt and after another, and the candidate reads the base's."""
+    """Answers of each version. The base reads those of others after their own prompt, and all after another; the candidate reads the base's."""
     answers = gate_answers(recipe)
-    read = (2 * lengths.versions + 1) * answers
+    read = 2 * lengths.versions * answers
     return Phase(
         "gate",
         int(lengths.versions * answers * lengths.answer),

@@ -101,12 +101,16 @@ def speaking(policy: Policy, usual: str, system: str) -> Iterator[None]:
 
 
 def answers(policy: Policy, asked: Sequence[Conversation], limits: dict[str, Any]) -> Answers:
-    return understood(policy, asked, [c for [c] in policy.generate(asked, **limits)])
+    made = [c for [c] in policy.generate(asked, **limits)]
+    return understood(policy, asked, made, by_base=not policy.has_adapter)
 
 
-def understood(policy: Policy, asked: Sequence[Conversation], made: list[Completion]) -> Answers:
-    """The base model's scores of answers, under the prompt that the policy has now, if any."""
-    base = totals(policy, asked, made, base=True)
+def understood(
+    policy: Policy, asked: Sequence[Conversation], made: list[Completion], by_base: bool = False
+) -> Answers:
+    """The base model's scores of answers, under the prompt that the policy has now, if any. ``by_base``: it drew them itself, and their log-probs were
+    recorded."""
+    base = [sum(one.logprobs) for one in made] if by_base else totals(policy, asked, made, base=True)
     # Of its own answers a version's log-probs were recorded when they were drawn.
     kl = sum(sum(one.logprobs) - total for one, total in zip(made, base, strict=True)) / len(made)
     return Answers(made, hidden(policy, asked, made), base, elsewhere(policy, asked, made), kl)

@@ -105,7 +105,7 @@ def test_what_is_distilled_is_said_without_the_sentence(policy, samples):
     assert {one.advantage for one in examples} == {0.0, 1.0}
 
 
-def test_where_no_sentence_helps_the_best_of_its_own_answers_are_learned(policy, samples):
+def test_where_no_sentence_surely_helps_answers_under_several_are_learned(policy, samples):
     class LikesEvenSums(LikesBullets):
         """Nothing that a sentence could ask for."""
 
@@ -115,6 +115,54 @@ def test_where_no_sentence_helps_the_best_of_its_own_answers_are_learned(policy,
     made = plan.plan(run_for(policy, samples, grader=LikesEvenSums()))
     assert (made.name, made.instruction) == ("distil", "")
     assert "no sentence" in made.note
+
+
+def test_a_sentence_is_taken_as_often_as_it_is_likely_to_be_the_best():
+    def arm(name, good, bad, length=10):
+        made = [
+            Graded(Encoded((i, 1), (7,) * length), 1.0 if i < good else 0.0, True) for i in range(good + bad)
+        ]
+        return Arm(Instruction(name, 1.0), made, shortest=5.0)
+
+    arms = [
+        arm("", 20, 44),
+        arm("helps now and then", 6, 6),
+        arm("never", 0, 30),
+        arm("stubs", 12, 0, length=3),
+    ]
+    arms.append(
+        Arm(
+            Instruction("whole never", 1.0),
+            [dataclasses.replace(one, whole=False) for one in arms[1].answers],
+        )
+    )
+    taken = [one.instruction.text for one in instructed.picked(arms, 0.5, 20_000, np.random.default_rng(0))]
+    better = np.random.default_rng(1).beta(7, 7, 20_000) > np.random.default_rng(2).beta(21, 45, 20_000)
+    assert taken.count("helps now and then") / 20_000 == pytest.approx(better.mean(), abs=0.02)
+    assert taken.count("") / 20_000 == pytest.approx(1 - better.mean(), abs=0.02)
+    assert "stubs" not in taken
+    assert taken.count("never") < 20
+    assert taken.count("whole never") < 400
+
+
+def test_what_helps_now_and_then_is_found_while_answers_are_gathered(policy, samples):
+    grading, conversations = grading_for(policy, samples)
+    base = {one.asked: grading.typical for one in grading.base}
+    helps, hurts = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."
+    arms = [
+        Arm(Instruction("", 0.0), list(grading.base_graded)),
+        *(Arm(Instruction(text, 0.0)) for text in (hurts, helps)),
+    ]
+    settings = distilled.DistilSettings(distil_prompts=96, untold=2, least_relevance=0.0)
+    good = distilled.gathered(grading, conversations, arms, base, settings, lambda _: None, told=False)
+    drawn = {arm.instruction.text: len(arm.gains) for arm in arms}
+    assert sum(drawn.values()) == 2 * min(96, len(conversations.messages))
+    assert drawn[helps] > 1.5 * drawn[hurts]
+    assert instructed.follows(arms[2], grading.spread)
+    assert not instructed.follows(arms[0], grading.spread)
+    assert {one.encoded for one in good.answers} <= {
+        one.encoded for one in [*(one for arm in arms for one in arm.answers), *grading.base_graded]
+    }
 
 
 def test_where_no_answer_is_any_good_it_says_so(policy, samples):
@@ -232,6 +280,24 @@ def test_answers_that_repeat_themselves_are_what_others_are_preferred_to_however
     good = distilled.Chosen([best], grading.look([best.encoded]), {first.asked: circles})
     preferred = distilled.examples(grading, good, distilled.DistilSettings(hold_share=0.0))
     assert [tuple(one.encoded for one in two) for two in preferred] == [(best.encoded, second)]
+
+
+def test_others_are_preferred_to_how_a_worse_answer_begins_but_to_all_of_one_that_breaks_down(
+    policy, samples
+):
+    grading, _ = grading_for(policy, samples)
+    grading.spread = 1.0
+    long = dataclasses.replace(grading.base[0], response=tuple(range(5, 105)))
+    best = graded.Graded(Encoded(long.asked, (5, 6, 7)), 0.95, True)
+    seen = grading.look([best.encoded])
+    for whole, expected in ((True, long.response[:64]), (False, long.response)):
+        good = distilled.Chosen([best], seen, {long.asked: graded.Graded(long, -0.9, whole)})
+        [[_, worse]] = distilled.examples(grading, good, distilled.DistilSettings(hold_share=0.0))
+        assert worse.encoded == dataclasses.replace(long, response=expected)
+        assert len(worse.old) == len(worse.ref) == len(expected)
+        assert worse.old.tolist() == pytest.approx(
+            grading.look([long]).ref[0][: len(expected)].tolist(), abs=1e-4
+        )
 
 
 def test_the_base_answers_what_it_has_not_been_asked_for_good_answers_to_be_preferred_to(policy, samples):

@@ -22,7 +22,7 @@ from clawback.engine.recipe import FULL_RATE
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources.examples import Example
 from clawback.engine.torch.sources.graded import Graded, Grading, Prompt, Seen
-from clawback.engine.torch.sources.instructed import Arm, Conversations, Tell, draw_under, relevance
+from clawback.engine.torch.sources.instructed import Arm, Conversations, Tell, draw_under, picked, relevance
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
@@ -60,6 +60,8 @@ class DistilSettings:
     """Prompts in all that the last ones are tried on."""
     answers: int = 2
     """Answers drawn to each prompt under the sentence that won."""
+    untold: int = 3
+    """The same, under several sentences, where none surely helps."""
     distil_prompts: int = 96
     distil_batch: int = 6
     """Answers an optimizer step."""
@@ -84,6 +86,8 @@ class DistilSettings:
     """Answers of the base for each that is learned, as long as there are that many."""
     better: float = 0.5
     """Standard deviations of the base's rewards by which an answer has to be better than its mean, and than one that it is preferred to."""
+    worse_tokens: int = 64
+    """So much of an answer is what another is preferred to: how it begins decides how it goes on. One that breaks down does so later, and is taken as a whole."""
     least_relevance: float = 0.05
     """Quantile of the base's own relevance below which an answer is not about its prompt."""
 
@@ -115,6 +119,15 @@ class DistilSettings:
         """Rounds on so many prompts: as many as it takes to ask each of them, for what is asked twice is learned by heart."""
         return min(self.refine_rounds, -(-prompts // self.refine_prompts))
 
+    def least(self, grading: Grading) -> float:
+        """Predicted rating above which an answer is worth learning."""
+        return grading.typical + self.better * grading.spread
+
+    def opening(self, worse: Graded) -> Encoded:
+        """What another answer is preferred to of one that is worse."""
+        one = worse.encoded
+        return replace(one, response=one.response[: self.worse_tokens]) if worse.whole else one
+
     def rate(self, parameters: int) -> float:
         return self.distil_rate * math.pow(135e6 / max(parameters, 1e6), 0.25)
 
@@ -123,18 +136,36 @@ def gathered(
     grading: Grading,
     conversations: Conversations,
     arms: Sequence[Arm],
-    each: int,
+    base: Mapping[Prompt, float],
     settings: DistilSettings,
     tell: Tell,
+    told: bool = True,
 ) -> Chosen:
-    """``each`` answers under the first sentence to the person's prompts, beside all that was drawn before; the best for each prompt."""
-    best, made = arms[0], [one for arm in arms for one in arm.answers]
-    made += grading.base_graded
+    """Fresh answers to the person's prompts, beside all that was drawn before; the best for each prompt.
+
+    Args:
+        arms: sentences, with what was drawn under each; more is added.
+        base: mean reward of the base's own answers, by prompt, as far as it has answered.
+        told: all are drawn under the first sentence. Else each sentence is taken the more often, the more of its answers are worth learning.
+    """
+    each = settings.answers if told else 1
+    chance = np.random.default_rng(grading.seed)
     prompts = list(conversations.messages)[-settings.distil_prompts :]
+    usual = dict.fromkeys(prompts, grading.typical) | dict(base)
     for start in range(0, len(prompts), CHUNK):
-        tell({"phase": "draw", "step": start, "steps": len(prompts), "sentence": best.instruction.text})
-        asked = [(prompt, best.instruction.text) for prompt in prompts[start : start + CHUNK]]
-        made += draw_under(grading, conversations, asked, each, grading.generator(start, 8))
+        tell({"phase": "draw", "step": start, "steps": len(prompts), "sentence": arms[0].instruction.text})
+        some = prompts[start : start + CHUNK]
+        if told:
+            taken = [(prompt, arms[0]) for prompt in some]
+        else:
+            least, count = settings.least(grading), settings.untold * len(some)
+            often = [prompt for prompt in some for _ in range(settings.untold)]
+            taken = list(zip(often, picked(arms, least, count, chance), strict=True))
+        asked = [(prompt, arm.instruction.text) for prompt, arm in taken]
+        drawn = draw_under(grading, conversations, asked, each, grading.generator(start, 8))
+        for place, (_, arm) in enumerate(taken):
+            arm.add(drawn[place * each : (place + 1) * each], usual)
+    made = [*(one for arm in arms for one in arm.answers), *grading.base_graded]
     return replace(chosen(grading, made, settings), worst=worst(grading, made))
 
 
@@ -167,8 +198,9 @@ def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings
         known = best.get(one.encoded.asked)
         if one.whole and (known is None or one.reward > known.reward):
             best[one.encoded.asked] = one
-    least = grading.typical + settings.better * grading.spread
-    good = long_enough([one for one in best.values() if one.reward > least], grading.shortest)
+    good = long_enough(
+        [one for one in best.values() if one.reward > settings.least(grading)], grading.shortest
+    )
     if not good:
         return Chosen([], Seen([], [], np.zeros((0, 0))))
     found = Chosen(good, grading.look([one.encoded for one in good]))
@@ -204,14 +236,16 @@ def examples(
     least = settings.better * grading.spread
     worse = [good.worst.get(one.encoded.asked) for one in good.answers]
     pairs = [
-        (i, low) for i, low in enumerate(worse) if low and grading.worth(low) < good.answers[i].reward - least
+        (i, settings.opening(low))
+        for i, low in enumerate(worse)
+        if low and grading.worth(low) < good.answers[i].reward - least
     ]
-    seen = grading.look([low.encoded for _, low in pairs]) if pairs else good.seen
+    seen = grading.look([low for _, low in pairs]) if pairs else good.seen
     learned = [_example(grading, one.encoded, good.seen, i, 1.0, 0.0) for i, one in enumerate(good.answers)]
     twos = [
         (
             replace(learned[i], paired=True),
-            replace(_example(grading, low.encoded, seen, place, 0.0, 0.0), paired=True),
+            replace(_example(grading, low, seen, place, 0.0, 0.0), paired=True),
         )
         for place, (i, low) in enumerate(pairs)
     ]

@@ -51,10 +51,18 @@ class Arm:
     shortest: float = 0.0
     """Tokens that its answers have in the mean; 0 is gained where they are shorter."""
 
+    def add(self, answers: Sequence[Graded], base: Mapping[Prompt, float]) -> None:
+        """More that was drawn under it. ``base``: mean reward of the base's own answers, by prompt."""
+        self.answers += answers
+        self.gains += [one.whole * (one.reward - base[one.encoded.asked]) for one in answers]
+
+    @property
+    def stubs(self) -> bool:
+        return sum(len(one.encoded.response) for one in self.answers) < self.shortest * len(self.answers)
+
     @property
     def gain(self) -> float:
-        stubs = sum(len(one.encoded.response) for one in self.answers) < self.shortest * len(self.answers)
-        return 0.0 if stubs or not self.gains else float(np.mean(self.gains))
+        return 0.0 if self.stubs or not self.gains else float(np.mean(self.gains))
 
     @property
     def error(self) -> float:
@@ -131,15 +139,23 @@ def search(
         asked = [(prompt, arm.instruction.text) for arm in racing for prompt in some]
         made = draw_under(grading, conversations, asked, 1, _generator(seed, number))
         for place, arm in enumerate(racing):
-            ours = made[place * len(some) : (place + 1) * len(some)]
-            arm.answers += ours
-            arm.gains += [one.whole * (one.reward - base[one.encoded.asked]) for one in ours]
+            arm.add(made[place * len(some) : (place + 1) * len(some)], base)
         racing.sort(key=lambda arm: -arm.gain)
         done, size, number = done + len(some), 2 * size, number + 1
         racing = racing[: max(1, len(racing) // 2)]
         if len(racing) == 1 and done >= 2 * first:
             break
     return sorted(arms, key=lambda arm: (-len(arm.answers), -arm.gain))
+
+
+def picked(arms: Sequence[Arm], least: float, count: int, chance: np.random.Generator) -> list[Arm]:
+    """``count`` sentences, each as often as it is likely to be the one under which most answers are worth more than ``least``: Thompson sampling
+    (Thompson 1933; Chapelle & Li 2011) with a uniform prior of that share."""
+    fair = [arm for arm in arms if not arm.stubs]
+    good = np.array([sum(one.whole and one.reward > least for one in arm.answers) for arm in fair])
+    tried = np.array([len(arm.answers) for arm in fair])
+    shares = chance.beta(1 + good, 1 + tried - good, size=(count, len(fair)))
+    return [fair[i] for i in shares.argmax(axis=1)]
 
 
 def follows(arm: Arm, scale: float) -> bool:

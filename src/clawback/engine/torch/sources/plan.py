@@ -140,16 +140,17 @@ def plan(run: TrainingRun) -> Plan:
 def distil(
     grading: Grading, conversations: Conversations, remarks: Sequence[str], run: TrainingRun
 ) -> Plan | None:
-    """The plan that distils answers drawn under the best sentence, or where none helps the best of several without any; None where too few are good."""
+    """The plan that distils answers drawn under the best sentence, or where none surely helps under several; None where too few are good."""
     settings = DistilSettings.of(run.recipe)
     whole = [one for one in grading.base_graded if one.whole] or grading.base_graded
-    base: dict[Prompt, list[float]] = {one.asked: [] for one in grading.base}
+    answered: dict[Prompt, list[float]] = {one.asked: [] for one in grading.base}
     for one in whole:
-        base[one.encoded.asked].append(one.reward)
+        answered[one.encoded.asked].append(one.reward)
+    base = {prompt: float(np.mean(values or [grading.typical])) for prompt, values in answered.items()}
     arms = search(
         grading,
         conversations,
-        {prompt: float(np.mean(values or [grading.typical])) for prompt, values in base.items()},
+        base,
         candidates(
             grading.texts([one.encoded for one in whole]),
             np.array([one.reward for one in whole]),
@@ -161,18 +162,21 @@ def distil(
         seed=grading.seed,
         tell=run.tell,
     )
-    told = bool(arms) and follows(arms[0], grading.spread)
-    arms = arms if told else [Arm(Instruction("", 0.0)), *arms]
-    each = settings.answers if told else 2 * settings.answers
-    good = gathered(grading, conversations, arms, each, settings, run.tell)
+    sure = bool(arms) and follows(arms[0], grading.spread)
+    if not sure:
+        # The base without any sentence is one of them.
+        arms = [Arm(Instruction("", 0.0), list(grading.base_graded)), *arms]
+    good = gathered(grading, conversations, arms, base, settings, run.tell, told=sure)
     if len(good.answers) < settings.distil_batch:
         return None
-    best = arms[0]
-    why = (
-        f"drawn under {best.instruction.text!r} (expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
-        if told
-        else f"each the best of {each} or more, for no sentence that was tried helps"
-    )
+    best = arms[0] if sure else max(arms, key=lambda arm: arm.gain)
+    told = sure or follows(best, grading.spread)
+    why = "drawn under several sentences, for no sentence surely helps"
+    if told:
+        why = (
+            f"drawn under {'' if sure else 'several sentences, most of all '}{best.instruction.text!r} "
+            f"(expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
+        )
     return Plan(
         Rpo(kl=settings.hold_kl),
         RpoRounds(
@@ -187,7 +191,7 @@ def distil(
         f"{len(good.answers)} answers {why}",
         rate=settings.rate(grading.policy.info.total_parameters),
         decay=True,
-        instruction=best.instruction.text,
+        instruction=best.instruction.text if told else "",
     )
 
 
@@ -196,7 +200,7 @@ def fold(grading: Grading, conversations: Conversations, prompt: str, run: Train
     are good."""
     settings = DistilSettings.of(run.recipe)
     arm = Arm(Instruction(prompt, 0.0))
-    good = gathered(grading, conversations, [arm], settings.answers, settings, run.tell)
+    good = gathered(grading, conversations, [arm], {}, settings, run.tell)
     if len(good.answers) < settings.distil_batch:
         return None
     return Plan(
