@@ -330,6 +330,29 @@ def test_what_is_learned_is_in_the_mean_no_stub(policy, samples):
     assert distilled.long_enough(answers, 0.0) == answers
 
 
+def test_what_is_long_enough_is_learned_before_what_is_shorter_and_better(policy, samples):
+    grading, _ = grading_for(policy, samples)
+    grading.typical, grading.spread, grading.shortest = 0.0, 1.0, 10.0
+    grading.relevant = np.array([-1e9])
+    settings = distilled.DistilSettings(least_relevance=0.0)
+
+    def said(asked, length, reward, whole=True):
+        return Graded(Encoded((asked, 1), tuple(range(5, 5 + length))), reward, whole)
+
+    stub, short, enough, better = said(1, 4, 2.0), said(1, 9, 1.5), said(1, 10, 0.7), said(1, 30, 0.9)
+    dull, broken = said(1, 40, 0.4), said(1, 50, 3.0, whole=False)
+    alone, most = said(2, 6, 0.8), said(3, 20, 1.0)
+    made = [stub, short, enough, better, dull, broken, alone, most]
+    assert distilled.chosen(grading, made, settings).answers == [better, alone, most]
+    assert distilled.chosen(grading, [stub, short, enough, alone, most], settings).answers == [
+        enough,
+        alone,
+        most,
+    ]
+    grading.shortest = 0.0
+    assert distilled.chosen(grading, made, settings).answers == [stub, alone, most]
+
+
 @given(
     st.lists(st.integers(0, 60), max_size=12),
     st.floats(0.0, 60.0),

@@ -192,15 +192,19 @@ def worst(grading: Grading, answers: Sequence[Graded]) -> dict[Prompt, Graded]:
 
 
 def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings) -> Chosen:
-    """The best answer to each prompt, where it is worth learning: clearly better than the base's, complete, about the question, and all together no stubs."""
+    """The best answer to each prompt that is worth learning: clearly better than the base's, complete, about the question, and all together no stubs. What
+    is long enough by itself goes before what is shorter and still better."""
+    least = settings.least(grading)
+
+    def rank(one: Graded) -> tuple[bool, float]:
+        return len(one.encoded.response) >= grading.shortest, one.reward
+
     best: dict[Prompt, Graded] = {}
     for one in answers:
         known = best.get(one.encoded.asked)
-        if one.whole and (known is None or one.reward > known.reward):
+        if one.whole and one.reward > least and (known is None or rank(one) > rank(known)):
             best[one.encoded.asked] = one
-    good = long_enough(
-        [one for one in best.values() if one.reward > settings.least(grading)], grading.shortest
-    )
+    good = long_enough(list(best.values()), grading.shortest)
     if not good:
         return Chosen([], Seen([], [], np.zeros((0, 0))))
     found = Chosen(good, grading.look([one.encoded for one in good]))
