@@ -12,8 +12,10 @@ import torch
 pytest.importorskip("PIL")
 
 from clawback import engine
+from clawback.engine.run import TrainingRun
 from clawback.engine.torch.loop.parallel import from_plain, to_plain
 from clawback.engine.torch.models import vision
+from clawback.engine.torch.sources import plan
 from clawback.engine.torch.sources.examples import Example
 from clawback.engine.types import Sampling
 from clawback.errors import TrainingError
@@ -186,10 +188,35 @@ def test_fresh_answers_to_pictures_are_refused_in_a_sentence(folder, tmp_path):
     samples = [
         Sample(i, asked(RED), "red", r, (Part(0, "rating", r, 1.0),)) for i, r in enumerate((1.0, -1.0))
     ]
-    with pytest.raises(TrainingError, match="conversations with pictures"):
+    with pytest.raises(TrainingError, match=r"rollouts needs fresh answers .* to pictures are not drawn yet"):
         engine.train(
             policy, samples, engine.recipe(policy.info, "balanced", "rollouts"), seed=0, out=tmp_path
         )
+
+
+def test_answers_to_pictures_are_read_for_what_is_liked_and_fresh_ones_are_drawn_to_words(folder):
+    policy = engine.load(str(folder))
+    shown = [asked(RED if i % 2 else BLUE, text=f"Colour {i}?") for i in range(12)]
+    said = [
+        ({"role": "user", "content": f"Tell me of {thing}."},) for thing in ("tea", "rain", "bread", "moss")
+    ]
+    others = [({"role": "user", "content": "What is wool?"},), asked(RED, text="And this?")]
+    samples = [
+        Sample(i, talk, answer, reward, (Part(0, "rating", reward, 1.0),))
+        for i, talk in enumerate([*shown, *said])
+        for answer, reward in [
+            ("- one\n- two\n- three", 1.0) if i % 2 else ("One and two and three it is.", -1.0)
+        ]
+    ]
+    recipe = engine.recipe(policy.info, "balanced", "auto")
+    recipe = dataclasses.replace(recipe, extra={"grounding": 32})
+    made = plan.plan(TrainingRun(policy, samples, recipe, prompts=others, seed=0))
+    # Four ratings say nothing; sixteen do, twelve of them of answers to pictures.
+    assert "16 ratings show a pattern" in made.note
+    assert made.name == "rollouts"
+    words = {tuple(policy.chat.prompt(talk)) for talk in [*said, others[0]]}
+    assert {one.encoded.asked for one in made.source.examples(0)} <= words
+    assert not any(one.encoded.pixels for one in made.source.examples(0))
 
 
 def test_what_is_too_long_loses_its_oldest_pictures(folder):

@@ -79,13 +79,6 @@ def plan(run: TrainingRun) -> Plan:
             "Fresh answers cannot be scored without ratings; remarks alone are only used by opd and combined."
         )
     rated = [policy.encode(one) for one in samples]
-    if any(one.pixels for one in rated):
-        if recipe.algorithm in (NAME, DISTIL):
-            raise TrainingError(
-                f"{recipe.algorithm} draws fresh answers, which is not done for conversations with pictures yet. Train with reinforce or grpo."
-            )
-        plain = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
-        return _fall_back(run, samples, plain, "fresh answers to pictures are not drawn yet")
     rewards = np.array([one.said for one in samples], dtype=np.float64)
     fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
     remarks = [(policy.encode(one), hint) for one, hint in words]
@@ -96,6 +89,8 @@ def plan(run: TrainingRun) -> Plan:
         return _fall_back(run, samples, fallback, alike)
 
     asked = _asked(run, samples, rated)
+    if not asked:
+        return _fall_back(run, samples, fallback, "fresh answers to pictures are not drawn yet")
     grading = Grading(
         run, GradingSettings.of(recipe), policy.room([one.response for one in rated]), _questions(asked)
     )
@@ -223,7 +218,7 @@ def fold(grading: Grading, conversations: Conversations, prompt: str, run: Train
 def _fall_back(run: TrainingRun, samples: Sequence[Sample], algorithm: Reinforce, why: str) -> Plan:
     if run.recipe.algorithm in (NAME, DISTIL):
         raise TrainingError(
-            f"Fresh answers cannot be graded by these ratings: {why}. Rate some of the other kind."
+            f"{run.recipe.algorithm} needs fresh answers that can be graded, and has none: {why}. Train with reinforce, or rate some more."
         )
     made = from_ratings(dataclasses.replace(run, samples=samples), algorithm)
     return dataclasses.replace(made, note=f"reinforce on the ratings themselves: {why}")
@@ -232,13 +227,16 @@ def _fall_back(run: TrainingRun, samples: Sequence[Sample], algorithm: Reinforce
 def _asked(
     run: TrainingRun, samples: Sequence[Sample], rated: Sequence[Encoded]
 ) -> dict[Prompt, Sequence[Message]]:
-    """Every different prompt once, rated ones first: token ids → messages."""
+    """Every different prompt once, rated ones first: token ids → messages. None with pictures: the sampler of a run reads text."""
     policy = run.policy
     found: dict[Prompt, Sequence[Message]] = {}
     for one, sample in zip(rated, samples, strict=True):
-        found.setdefault(one.prompt, sample.messages)
+        if not one.pixels:
+            found.setdefault(one.prompt, sample.messages)
     for messages in run.prompts:
-        found.setdefault(tuple(policy.chat.prompt(messages, policy.max_prompt)), messages)
+        ids, pixels = policy.chat.looked(messages, policy.max_prompt)
+        if not pixels:
+            found.setdefault(tuple(ids), messages)
     found.pop((), None)
     return found
 
