@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,11 +15,12 @@ import torch
 
 pytest.importorskip("PIL")
 
+from benchmarks._people_adapters import live_with
 from clawback import engine, store
 from clawback.engine.torch.models import vision
 from clawback.paths import Home
 from clawback.serve import app as serving
-from tests.engine.torch.test_vision import BLUE, RED, asked, folder, picture  # noqa: F401 — a fixture
+from tests.engine.torch.test_vision import BLUE, RED, asked, folder, picture, stirred  # noqa: F401 — a fixture
 
 from .conftest import Running
 
@@ -50,6 +52,31 @@ def test_a_picture_is_looked_at_and_the_turn_has_what_was_seen(
         [turn] = [db.turn(t.id) for t in db.turns() if t.response == first.message.content][:1]
     [values] = engine.load(str(folder)).logprobs([turn.messages], [turn.response_ids])
     assert torch.allclose(torch.tensor(turn.response_logprobs), values, atol=1e-4), "what would be learned"
+
+
+def test_a_version_answers_about_a_picture_by_its_adapter_and_the_base_beside_it_does_not(
+    server: Running,
+    client: openai.OpenAI,
+    home: Home,
+    folder: Any,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    policy = stirred(folder)
+    (tmp_path / "adapter").mkdir()
+    policy.save(tmp_path / "adapter")
+    live_with(home, tmp_path / "adapter", policy.info)
+    for model, number, speaks in (("clawback", 1, policy), ("clawback-base", 0, engine.load(str(folder)))):
+        raw = client.chat.completions.with_raw_response.create(
+            model=model, messages=list(asked(RED)), seed=1, logprobs=True
+        )
+        assert int(raw.headers["x-clawback-version"]) == number
+        with store.connect(home.database) as db:
+            turn = db.turn(max(one.id for one in db.turns()))
+        assert turn.response == raw.parse().choices[0].message.content
+        [values] = speaks.logprobs([turn.messages], [turn.response_ids])
+        assert torch.allclose(torch.tensor(turn.response_logprobs), values, atol=1e-4)
+    [others] = policy.logprobs([turn.messages], [turn.response_ids])
+    assert not torch.allclose(others, values, atol=1e-2), "the adapter says something else"
 
 
 def test_it_streams_and_speaks_anthropic(server: Running, client: openai.OpenAI) -> None:
