@@ -131,7 +131,7 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     Args:
         follows: the base follows instructions, so that a sentence is distilled; else rollouts.
     """
-    from clawback.engine.torch.sources.distilled import DistilSettings
+    from clawback.engine.torch.sources.distilled import BASE, DistilSettings
     from clawback.engine.torch.sources.graded import GradingSettings
     from clawback.engine.torch.sources.rollouts import RolloutSettings
 
@@ -148,21 +148,23 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     # A prompt is read once for all answers to it; an answer only where it may be learned, after its own prompt and after another.
     tried, prompts = ours_.trials, min(ours_.distil_prompts, lengths.prompts)
     asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
-    # A learned answer goes through the loss with a worse one in most cases, which the base may have to give first; in a round in one of three.
+    # A learned answer goes through the loss with how a worse one begins in most cases, which the base has to give first in half; in a round in one of three.
     held, worse = 1 + ours_.hold_share, min(answer, ours_.worse_tokens)
+    # Before each round, and in the end, some of the base's answers show how far the policy has moved.
+    watched = BASE * each
     # By then the policy's own answers are nearly as long as those that it learns from.
     liked = lengths.prompt + lengths.liked
     return (
         look,
         Phase("choose", int(tried * answer), int(tried * lengths.prompt)),
         Phase(
-            "draw", int(prompts * (ours_.answers + 0.3) * answer), int(prompts * (lengths.prompt + 2 * each))
+            "draw", int(prompts * (ours_.answers + 0.5) * answer), int(prompts * (lengths.prompt + 2 * each))
         ),
-        Phase("train", 0, 0, int(prompts * (held * each + 0.8 * worse) * ours_.passes)),
+        Phase("train", 0, int(watched), int(prompts * (held * each + 0.8 * worse) * ours_.passes)),
         Phase(
             "refine",
             int(asked * ours_.refine_samples * lengths.liked),
-            int(asked * 2 * (lengths.prompt + liked)),
+            int(asked * 2 * (lengths.prompt + liked) + ours_.rounds(lengths.prompts) * watched),
             int(asked * (held + 0.3) * liked * ours_.passes),
         ),
         gate,
