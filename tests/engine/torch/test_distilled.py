@@ -165,6 +165,18 @@ def test_what_helps_now_and_then_is_found_while_answers_are_gathered(policy, sam
     }
 
 
+def test_a_sentence_that_turns_out_to_help_is_said_in_the_rounds(policy, samples, monkeypatch):
+    helps, hurts = "Answer with a bulleted list.", "Answer in plain paragraphs, without lists."
+    monkeypatch.setattr(
+        plan, "search", lambda *_, **__: [Arm(Instruction(hurts, 1.0)), Arm(Instruction(helps, 0.5))]
+    )
+    made = plan.plan(run_for(policy, samples, grader=LikesBullets()))
+    assert made.instruction == helps
+    assert f"several sentences, most of all {helps!r}" in made.note
+    prompt = made.source.prompts[0]
+    assert len(made.source.under(prompt)) > len(prompt)
+
+
 def test_where_no_answer_is_any_good_it_says_so(policy, samples):
     class Nothing(LikesBullets):
         def __call__(self, pairs):
