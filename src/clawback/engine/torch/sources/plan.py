@@ -184,8 +184,7 @@ def distil(
         ),
         DISTIL,
         f"{len(good.answers)} answers {why}",
-        # Answers of many kinds move the policy less than those that one sentence makes alike.
-        rate=(1 if sure else 2) * settings.rate(grading.policy.info.total_parameters),
+        rate=settings.rate(grading.policy.info.total_parameters),
         decay=True,
         instruction=best.instruction.text if told else "",
     )
