@@ -98,6 +98,7 @@ class DistilSettings:
             "first": max(4, round(full.first * size)),
             "most": max(8, round(full.most * size)),
             "answers": full.answers if size >= 0.5 else 1,
+            "untold": full.untold if size >= 0.5 else 2,
             "distil_prompts": max(24, round(full.distil_prompts * size)),
             "refine_rounds": full.refine_rounds if size >= 0.5 else 0,
             "refine_prompts": max(16, round(full.refine_prompts * size)),
