@@ -80,7 +80,7 @@ def test_each_step_has_its_share_of_both(tmp_path, monkeypatch):
 
 
 def test_ratings_that_are_all_alike_are_refused(tmp_path):
-    with pytest.raises(TrainingError, match="cannot be graded"):
+    with pytest.raises(TrainingError, match="can be graded, and has none"):
         train(tmp_path, said(reward=1.0))
 
 
