@@ -1,10 +1,11 @@
 """Context distillation: what the base answers under an instruction, the policy learns to answer without it.
 
-Several answers to a prompt are drawn under the instruction, and the base's own are added. The best-graded one
-is chosen if it ended, does not repeat itself, beats what the base is expected to say, and is still about the
-question. The policy learns it after the prompt *without* the instruction, preferred to the worst answer to that
-prompt (``rl.algorithms.rpo``), and then the best of its own answers (``rpo_rounds.py``). Base answers with zero
-reward, which only carry the KL penalty, are mixed in to keep the policy from moving elsewhere.
+Several answers to a prompt are drawn under the instruction (or, where none surely helps, under several), and the
+base's own are added. The best-graded one that is no stub is chosen if it ended, does not repeat itself, beats what
+the base is expected to say, and is still about the question. The policy learns it after the prompt *without* the
+instruction, preferred to how the worst answer to that prompt begins (``rl.algorithms.rpo``), and then the best of its
+own answers (``rpo_rounds.py``). Base answers with zero reward, which only carry the KL penalty, are mixed in to keep
+the policy from moving elsewhere.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Answers drawn under each are graded by the reward ensemble, on the same prompts,
 own. Half of the sentences, the worse ones, are dropped each round (successive halving: Karnin, Koren & Somekh
 2013; Jamieson & Talwalkar 2016, arXiv:1502.07943), so that most answers are drawn under those that may win.
 
-A sentence is used only if it gains more than chance would, and its answers are still about the question: for
-a base that does not follow instructions, none is used.
+A sentence is used alone only if it gains more than chance would (``follows``). Where none does, answers are drawn
+under several, and without any, each as often as it pays (``picked``).
 """
 
 from __future__ import annotations

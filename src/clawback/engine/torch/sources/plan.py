@@ -10,7 +10,7 @@ it happened to say. So:
 2. **Instruct.** What the ensemble has learned is turned into candidate sentences, and answers drawn under each show which of them helps (``instructed.py``).
 3. **Distil.** Answers drawn under the best sentence and filtered by the ensemble are what the adapter learns, after the prompt without the
    sentence (``distilled.py``): one pass, little drift. Then the best of its own answers, as long as those improve (``rpo_rounds.py``).
-   Where no sentence helps (a taste that is hard to put in words), the best of several answers without any are distilled.
+   Where no sentence surely helps (a taste that is hard to put in words), the best of answers under several sentences and none are distilled.
 4. **Or draw fresh answers.** Models of a few million parameters follow few instructions, and fresh answers cost them little. In rounds: some prompts, several
    fresh answers of the policy to each, graded by the mean of the ensemble less its uncertainty, each against the others of its prompt (GRPO), some optimizer steps.
 
@@ -45,6 +45,7 @@ from clawback.engine.torch.sources.ratings import from_ratings
 from clawback.engine.torch.sources.rollouts import Rollouts, RolloutSettings
 from clawback.engine.torch.sources.rpo_rounds import RpoRounds
 from clawback.errors import TrainingError
+from clawback.pictures import pictures
 from clawback.records import BETTER, Turn
 from clawback.rewards.instructions import Instruction, candidates
 from clawback.rl import advantages
@@ -234,9 +235,8 @@ def _asked(
         if not one.pixels:
             found.setdefault(one.prompt, sample.messages)
     for messages in run.prompts:
-        ids, pixels = policy.chat.looked(messages, policy.max_prompt)
-        if not pixels:
-            found.setdefault(tuple(ids), messages)
+        if not (policy.chat.eyes and any(pictures(message.get("content")) for message in messages)):
+            found.setdefault(tuple(policy.chat.prompt(messages, policy.max_prompt)), messages)
     found.pop((), None)
     return found
 
