@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
+from clawback.engine.torch.sampling.prefix_tree import by_family, common, read
 from clawback.engine.types import Sampling
 
 READ_TOKENS = 4096
@@ -69,11 +70,9 @@ class Draw:
         self.logprobs = torch.zeros(total, self.max_tokens, device=device)
         self.lengths = [self.max_tokens] * total
         self.ended = [False] * total
-        # Prompts of like length are read together.
-        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         self.waiting = deque(
             _Unit(prompts[i], i * samples + start, min(self.most, samples - start))
-            for i in order
+            for i in by_family(prompts)
             for start in range(0, samples, self.most)
         )
         longest = max(map(len, prompts))
@@ -92,10 +91,11 @@ class Draw:
         if not self.waiting or (len(self.answer) and free < max(self.waiting[0].count, self.most // 8)):
             return
         units: list[_Unit] = []
-        longest = 0
+        fresh = 0
         while self.waiting and self.waiting[0].count <= free:
-            longest = max(longest, len(self.waiting[0].prompt))
-            if units and (len(units) + 1) * longest > READ_TOKENS:
+            new = self.waiting[0].prompt
+            fresh += len(new) - (common(units[-1].prompt, new) if units else 0)
+            if units and fresh > READ_TOKENS:
                 break
             units.append(self.waiting.popleft())
             free -= units[-1].count
@@ -103,7 +103,7 @@ class Draw:
         counts = torch.tensor([unit.count for unit in units], device=device)
         firsts = old + counts.cumsum(0) - counts  # the slot of each unit's first answer
         prompts = [unit.prompt for unit in units]
-        logits = self.decoder.read(prompts, self.cache, firsts).repeat_interleave(counts, 0)
+        logits = read(self.decoder, prompts, self.cache, firsts).repeat_interleave(counts, 0)
         sources = firsts.repeat_interleave(counts)
         targets = torch.arange(old, old + len(sources), device=device)
         copies = sources != targets

@@ -232,11 +232,11 @@ class Decoder:
         cos, sin = self.rotary(probe, torch.arange(positions, device=self.device)[None])
         return cos[0], sin[0]
 
-    def _turns(self, position: Tensor) -> tuple[Tensor, Tensor]:
+    def turns(self, position: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin [… or broadcast, 1, size] of positions, for all layers."""
         return self.cos[position][..., None, :], self.sin[position][..., None, :]
 
-    def _attend(
+    def attend(
         self, block: _Block, h: Tensor, turns: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """[…, H] → queries […, heads, size], keys and values […, kv heads, size], turned to their positions."""
@@ -253,39 +253,39 @@ class Decoder:
         q, k = turned.to(self.dtype).split([self.heads, self.kv_heads], -2)
         return q, k, v
 
-    def _rest(self, block: _Block, h: Tensor, mixed: Tensor) -> Tensor:
+    def rest(self, block: _Block, h: Tensor, mixed: Tensor) -> Tensor:
         """What comes after attention, ``mixed`` […, heads · size]; the new residual stream."""
         h = h + block.out(mixed).float()
         gate, up = block.gate_up(block.after(h).to(self.dtype)).chunk(2, -1)
         return h + block.down(block.act(gate) * up).float()
 
-    def _logits(self, h: Tensor) -> Tensor:
+    def logits(self, h: Tensor) -> Tensor:
         return self.head(self.norm(h).to(self.dtype))
 
-    def _ready(self, positions: int) -> None:
+    def ready(self, positions: int) -> None:
         if positions > len(self.cos):
             self.cos, self.sin = self._rope(max(positions, 2 * len(self.cos)))
 
     def read(self, prompts: Sequence[Sequence[int]], cache: Cache, slots: Tensor, width: int = 0) -> Tensor:
         """Read prompts together, into ``slots`` [prompts]: the logits [prompts, vocabulary] of what follows each. ``width``: at least so many columns."""
         longest = max(width, *map(len, prompts))
-        self._ready(longest)
+        self.ready(longest)
         cache.grow(longest)
         ids = torch.tensor([[*p, *[0] * (longest - len(p))] for p in prompts], device=self.device)
-        turns = self._turns(torch.arange(longest, device=self.device))
+        turns = self.turns(torch.arange(longest, device=self.device))
         h = functional.embedding(ids, self.embedding).float()
         group = self.heads // self.kv_heads
         for number, block in enumerate(self.blocks):
-            q, k, v = (x.transpose(1, 2) for x in self._attend(block, h, turns))  # [prompts, heads, T, size]
+            q, k, v = (x.transpose(1, 2) for x in self.attend(block, h, turns))  # [prompts, heads, T, size]
             cache.keys[number][slots, :, :longest] = k
             cache.values[number][slots, :, :longest] = v
             # Padding is on the right, so that causal attention never sees it.
             mixed = functional.scaled_dot_product_attention(
                 q, k, v, is_causal=True, scale=block.scaling, enable_gqa=group > 1
             )
-            h = self._rest(block, h, mixed.transpose(1, 2).flatten(2))
+            h = self.rest(block, h, mixed.transpose(1, 2).flatten(2))
         ends = torch.tensor([len(p) - 1 for p in prompts], device=self.device)
-        return self._logits(h[torch.arange(len(prompts), device=self.device), ends])
+        return self.logits(h[torch.arange(len(prompts), device=self.device), ends])
 
     def read_on(
         self, pieces: Sequence[Sequence[int]], starts: Sequence[int], cache: Cache, slots: Tensor
@@ -293,20 +293,20 @@ class Decoder:
         """Read more of what ``slots`` [rows] hold already, each from its own column: the logits [rows, vocabulary] of what follows."""
         longest = max(map(len, pieces))
         columns = max(start + longest for start in starts)
-        self._ready(columns)
+        self.ready(columns)
         cache.grow(columns)
         device = self.device
         ids = torch.tensor([[*p, *[0] * (longest - len(p))] for p in pieces], device=device)
         begun = torch.tensor(starts, device=device)
         position = begun[:, None] + torch.arange(longest, device=device)  # [rows, T]
-        turns = self._turns(position)
+        turns = self.turns(position)
         unseen = torch.arange(columns, device=device) > position[..., None]  # [rows, T, columns]
         mask = torch.zeros(unseen.shape, dtype=self.dtype, device=device).masked_fill_(unseen, -torch.inf)
         h = functional.embedding(ids, self.embedding).float()
         group = self.heads // self.kv_heads
         row = slots[:, None]
         for number, block in enumerate(self.blocks):
-            q, k, v = self._attend(block, h, turns)  # [rows, T, heads, size]
+            q, k, v = self.attend(block, h, turns)  # [rows, T, heads, size]
             keys, values = cache.keys[number], cache.values[number]
             # Padding on the right is written beyond a row's end, where what comes next overwrites it before it is seen.
             keys[row, :, position] = k
@@ -319,9 +319,9 @@ class Decoder:
                 scale=block.scaling,
                 enable_gqa=group > 1,
             )
-            h = self._rest(block, h, mixed.transpose(1, 2).flatten(2))
+            h = self.rest(block, h, mixed.transpose(1, 2).flatten(2))
         ends = torch.tensor([len(p) - 1 for p in pieces], device=device)
-        return self._logits(h[torch.arange(len(pieces), device=device), ends])
+        return self.logits(h[torch.arange(len(pieces), device=device), ends])
 
     def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int, alike: int = 0) -> Tensor:
         """One more token in each of the first slots.
@@ -339,7 +339,7 @@ class Decoder:
             return self._step(tokens, position, cache, columns, alike)
 
     def _step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int, alike: int) -> Tensor:
-        self._ready(columns)
+        self.ready(columns)
         cache.grow(columns)
         rows = torch.arange(len(tokens), device=self.device)
         beyond = torch.arange(columns, device=self.device) > position[:, None]
@@ -350,16 +350,16 @@ class Decoder:
         attend: Any = step_attention.by_products if self.quick else step_attention.fused
         if self.ordered_for and alike * (len(tokens) - 1) >= _READ_ONCE:
             attend = partial(step_attention.with_alike, alike=alike)
-        turns = self._turns(position)
+        turns = self.turns(position)
         h = functional.embedding(tokens, self.embedding).float()
         for number, block in enumerate(self.blocks):
-            q, k, v = self._attend(block, h, turns)
+            q, k, v = self.attend(block, h, turns)
             keys, values = cache.keys[number], cache.values[number]
             keys[rows, :, position] = k
             values[rows, :, position] = v
             seen = keys[: len(tokens), :, :columns], values[: len(tokens), :, :columns]
-            h = self._rest(block, h, attend(q, *seen, mask, block.scaling))
-        return self._logits(h)
+            h = self.rest(block, h, attend(q, *seen, mask, block.scaling))
+        return self.logits(h)
 
     def _brief(self, rows: int) -> bool:
         """Whether the largest product of a layer is over in the time that waking other threads and waiting for them takes."""
