@@ -1,7 +1,9 @@
-"""Tokens a second over HTTP, one request at a time and 16 at once, beside ``transformers serve --continuous-batching``.
+"""Tokens a second over HTTP, one request at a time and 16 at once, and seconds of an agent's turn, beside ``transformers serve --continuous-batching``.
 
     python -m benchmarks answering                       # the embedded model
     python -m benchmarks answering --model FOLDER        # such as $CLAWBACK_HOME/models/smollm2-…
+
+An agent's turn: some thousand tokens of a system prompt, and all that was said before it; then a few tokens of an answer.
 
 The same folder, requests, longest answer and numbers (``--dtype``: what ours draws in on this machine) for both. Both servers run all the time, and
 are asked in turns; the medians of several rounds are compared, and the ratios of each round say how much they vary.
@@ -32,6 +34,10 @@ AT_ONCE = (1, 16)
 LONGEST = 160
 ANSWERS = {1: 6, 16: 32}
 """Requests of a round."""
+TURNS, SAID = 5, 16
+"""Of a conversation, and the tokens of each answer."""
+SYSTEM = 6_000
+"""Characters of the system prompt."""
 QUESTIONS = (
     "Tell me about the otter.",
     "How do I repair a bicycle tyre?",
@@ -69,7 +75,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         with transformers(folder, dtype) as theirs:
             sides["transformers"] = (theirs, str(folder))
             _measured(sides, options.rounds, found)
-    medians: dict[str, Any] = {name: round(statistics.median(values)) for name, values in found.items()}
+    medians = summed(found)
     for at_once in AT_ONCE:
         mine, other = found[f"clawback {at_once}"], found[f"transformers {at_once}"]
         medians[f"ratio {at_once}"] = [round(a / b, 2) for a, b in zip(mine, other, strict=True)]
@@ -77,6 +83,10 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             f"answering over HTTP, {options.model.name if options.model else 'embedded'}, {at_once} at once"
         )
         _page.compare(what, peer="transformers serve", unit="tokens/s", ours=mine, theirs=other)
+    mine, other = found["clawback turn"], found["transformers turn"]
+    medians["ratio turn"] = [round(b / a, 2) for a, b in zip(mine, other, strict=True)]
+    what = f"an agent's later turn over HTTP, {options.model.name if options.model else 'embedded'}"
+    _page.compare(what, peer="transformers serve", unit="s", ours=mine, theirs=other, more=False)
     return medians | {"model": str(folder), "dtype": dtype}
 
 
@@ -91,7 +101,17 @@ def _measured(
                 rate = asyncio.run(tokens(url, ANSWERS[at_once], at_once, model))
                 found.setdefault(f"{name} {at_once}", []).append(rate)
                 print(f"round {number + 1}: {name}, {at_once} at once: {rate:.0f} tokens/s", file=sys.stderr)
-    return {name: round(statistics.median(values)) for name, values in found.items()}
+        for name, (url, model) in sides.items():
+            first, later = asyncio.run(turns(url, model, number))
+            found.setdefault(f"{name} first turn", []).append(first)
+            found.setdefault(f"{name} turn", []).append(later)
+            print(f"round {number + 1}: {name}, first turn {first:.2f} s, later ones {later:.2f} s", file=sys.stderr)  # fmt: skip
+    return summed(found)
+
+
+def summed(found: dict[str, list[float]]) -> dict[str, Any]:
+    """Medians: whole tokens a second; seconds to the hundredth."""
+    return {name: round(statistics.median(values), 2 if "turn" in name else 0) for name, values in found.items()}  # fmt: skip
 
 
 def drawn_in(folder: Path) -> str:
@@ -181,6 +201,25 @@ async def tokens(url: str, requests: int, at_once: int, model: str) -> float:
         began = time.perf_counter()
         await asyncio.gather(*(ask() for _ in range(at_once)))
         return made / (time.perf_counter() - began)
+
+
+async def turns(url: str, model: str, number: int) -> tuple[float, float]:
+    """Seconds of the first turn of a new conversation, and the mean of those that follow."""
+    import aiohttp
+
+    about = (Path(__file__).parents[1] / "docs" / "agents.md").read_text("utf-8")[:SYSTEM]
+    messages = [{"role": "system", "content": f"Conversation {number}.\n{about}"}]
+    taken = []
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=900)) as session:
+        for turn in range(TURNS):
+            messages.append({"role": "user", "content": QUESTIONS[turn % len(QUESTIONS)]})
+            body = {"model": model, "max_tokens": SAID, "seed": turn, "messages": messages}
+            began = time.perf_counter()
+            async with session.post(url + "/v1/chat/completions", json=body) as answer:
+                said = (await answer.json())["choices"][0]["message"]["content"]
+            taken.append(time.perf_counter() - began)
+            messages.append({"role": "assistant", "content": said})
+    return taken[0], statistics.mean(taken[1:])
 
 
 if __name__ == "__main__":

@@ -38,6 +38,38 @@ def chat(server: Running) -> openai.OpenAI:
     return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
 
 
+def test_the_next_turn_reads_only_what_is_new_and_says_so(server: Running, chat: openai.OpenAI) -> None:
+    said = [{"role": "user", "content": "Tell me about the otter. " * 6}]
+    first = chat.chat.completions.create(model="clawback", messages=said, max_tokens=4)  # type: ignore[arg-type]
+    assert first.usage
+    assert first.usage.prompt_tokens_details
+    assert first.usage.prompt_tokens_details.cached_tokens == 0
+    said += [
+        {"role": "assistant", "content": first.choices[0].message.content or ""},
+        {"role": "user", "content": "And?"},
+    ]
+    then = chat.chat.completions.create(model="clawback", messages=said, max_tokens=4)  # type: ignore[arg-type]
+    assert then.usage
+    assert then.usage.prompt_tokens_details
+    known = then.usage.prompt_tokens_details.cached_tokens or 0
+    assert first.usage.prompt_tokens - 5 <= known < then.usage.prompt_tokens
+    more = [*said, {"role": "assistant", "content": "No."}, {"role": "user", "content": "Why?"}]
+    answers = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0).messages
+    seen = answers.create(model="clawback", messages=more, max_tokens=4).usage  # type: ignore[arg-type]
+    assert (seen.cache_read_input_tokens or 0) > known
+    assert seen.input_tokens > 0
+    with answers.stream(model="clawback", messages=more, max_tokens=4) as stream:  # type: ignore[arg-type]
+        again = stream.get_final_message().usage
+    assert again.input_tokens == 1  # all but the last token, which says what follows
+    response = openai.OpenAI(base_url=server.url + "/v1", api_key="none").responses.create(
+        model="clawback",
+        input=more,  # type: ignore[arg-type]
+        max_output_tokens=16,
+    )
+    assert response.usage
+    assert response.usage.input_tokens_details.cached_tokens == response.usage.input_tokens - 1
+
+
 def newest(home: Home) -> Any:
     with store.connect(home.database) as db:
         return db.turns(limit=1)[0]

@@ -57,6 +57,7 @@ class Answer:
     created: int
     ids: list[int]
     logprobs: list[float]
+    cached: int = 0
     text: str = ""
     thinking: str = ""
     ended: str = ""
@@ -75,6 +76,7 @@ class Answer:
             created=self.created,
             prompt_tokens=len(self.prompt),
             tokens=len(self.ids),
+            cached=self.cached,
             text=self.text,
             calls=self.calls,
             finished=self.ended == "stop",
@@ -196,6 +198,7 @@ class Local:
                     raise ClawbackError(f"The answer was cut off ({got}).")
                 answer.ended = answer.ended or got
                 break
+            answer.cached = ask.cached
             answer.ids.append(got[0])
             answer.logprobs.append(got[1])
             answer.thinking, whole = self._said(answer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -46,7 +48,7 @@ def test_a_tree_has_each_prompt_and_no_token_twice_in_what_neighbours_share(prom
     tree = PrefixTree.of(prompts)
     assert [[tree.tokens[i] for i in row] for row in tree.index] == prompts
     assert [[tree.positions[i] for i in row] for row in tree.index] == [[*range(len(p))] for p in prompts]
-    shared = sum(common(a, b) for a, b in zip(prompts, prompts[1:], strict=False))
+    shared = sum(common(a, b) for a, b in itertools.pairwise(prompts))
     assert len(tree.tokens) == sum(map(len, prompts)) - shared
     owners = [divmod(place, tree.piece) for place in tree.places]
     stands = [(tree.pieces[piece][0], tree.pieces[piece][1] + i) for piece, i in owners]

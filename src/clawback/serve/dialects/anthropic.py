@@ -179,8 +179,7 @@ def closing(reply: Reply, _: bool) -> Iterator[bytes]:
         yield event({"type": "content_block_delta", "index": place, "delta": change}, "content_block_delta")
         yield _stop(place)
     change = {"stop_reason": _reason(reply), "stop_sequence": reply.stopped or None}
-    usage = {"output_tokens": reply.tokens}
-    yield event({"type": "message_delta", "delta": change, "usage": usage}, "message_delta")
+    yield event({"type": "message_delta", "delta": change, "usage": _usage(reply)}, "message_delta")
     yield event({"type": "message_stop"}, "message_stop")
 
 
@@ -231,7 +230,11 @@ def _reason(reply: Reply) -> str:
 
 
 def _usage(reply: Reply) -> Json:
-    return {"input_tokens": reply.prompt_tokens, "output_tokens": reply.tokens}
+    return {
+        "input_tokens": reply.prompt_tokens - reply.cached,
+        "cache_read_input_tokens": reply.cached,
+        "output_tokens": reply.tokens,
+    }
 
 
 DIALECT = Dialect("anthropic", read, hear, error, refuses, write, opening, delta, closing)

@@ -52,6 +52,7 @@ def write(reply: Reply) -> Json:
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.tokens,
         "total_tokens": reply.prompt_tokens + reply.tokens,
+        "prompt_tokens_details": {"cached_tokens": reply.cached},
     }
     return {**_part(reply, reply.text, _reason(reply)), "usage": usage}
 

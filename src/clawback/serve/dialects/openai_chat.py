@@ -176,6 +176,7 @@ def _usage(reply: Reply) -> Json:
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.tokens,
         "total_tokens": reply.prompt_tokens + reply.tokens,
+        "prompt_tokens_details": {"cached_tokens": reply.cached},
     }
 
 

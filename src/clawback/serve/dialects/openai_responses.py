@@ -210,7 +210,7 @@ def _called(one: Mapping[str, Any]) -> Json:
 def _response(reply: Reply, status: str, output: list[Json]) -> Json:
     usage = {
         "input_tokens": reply.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": reply.cached},
         "output_tokens": reply.tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": reply.prompt_tokens + reply.tokens,

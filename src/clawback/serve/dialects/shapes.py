@@ -88,6 +88,8 @@ class Reply:
     calls: tuple[Message, ...]
     finished: bool
     """False: it was cut off at the most tokens allowed."""
+    cached: int = 0
+    """Tokens of the prompt that were read in an earlier turn."""
     stopped: str = ""
     """The stop string that ended it."""
     logprobs: tuple[tuple[str, float], ...] = ()

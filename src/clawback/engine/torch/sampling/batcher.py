@@ -77,6 +77,8 @@ class Ask:
     """Where its adapter is on the shelf, if there is one."""
     passed: int = 0
     """Steps in which it had to wait for a slot."""
+    cached: int = 0
+    """Tokens of the prompt that did not have to be read, once it begins."""
     chance: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -167,7 +169,7 @@ class Batcher:
             for lane in self.lanes.values():
                 if any(ask in lane.rows for ask in asks):
                     lane.rows, lane.counts, lane.last = [], [], []
-                    lane.under_way.keep([])
+                    lane.under_way.drop()
             for ask in asks:
                 ask.on_end(f"error: {error}")
 
@@ -261,6 +263,8 @@ class Batcher:
         if isinstance(lane.under_way, Seeing):
             lane.under_way.coming = [ask.pixels for ask in asks]
         logits = lane.under_way.read([ask.prompt for ask in asks])
+        for ask, known in zip(asks, lane.under_way.known, strict=True):
+            ask.cached = known
         first = len(lane.rows)
         lane.rows += asks
         lane.counts += [0] * len(asks)

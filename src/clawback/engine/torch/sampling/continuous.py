@@ -93,8 +93,8 @@ class Draw:
         units: list[_Unit] = []
         fresh = 0
         while self.waiting and self.waiting[0].count <= free:
-            new = self.waiting[0].prompt
-            fresh += len(new) - (common(units[-1].prompt, new) if units else 0)
+            following = self.waiting[0].prompt
+            fresh += len(following) - (common(units[-1].prompt, following) if units else 0)
             if units and fresh > READ_TOKENS:
                 break
             units.append(self.waiting.popleft())

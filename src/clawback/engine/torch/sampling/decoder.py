@@ -236,9 +236,7 @@ class Decoder:
         """cos and sin [… or broadcast, 1, size] of positions, for all layers."""
         return self.cos[position][..., None, :], self.sin[position][..., None, :]
 
-    def attend(
-        self, block: _Block, h: Tensor, turns: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def attend(self, block: _Block, h: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """[…, H] → queries […, heads, size], keys and values […, kv heads, size], turned to their positions."""
         qkv = block.qkv(block.before(h).to(self.dtype))
         qkv = qkv.unflatten(-1, (self.heads + 2 * self.kv_heads, self.size))
@@ -288,10 +286,15 @@ class Decoder:
         return self.logits(h[torch.arange(len(prompts), device=self.device), ends])
 
     def read_on(
-        self, pieces: Sequence[Sequence[int]], starts: Sequence[int], cache: Cache, slots: Tensor
+        self,
+        pieces: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        cache: Cache,
+        slots: Tensor,
+        width: int = 0,
     ) -> Tensor:
-        """Read more of what ``slots`` [rows] hold already, each from its own column: the logits [rows, vocabulary] of what follows."""
-        longest = max(map(len, pieces))
+        """Read more of what ``slots`` [rows] hold already, each from its own column: the logits [rows, vocabulary] of what follows. ``width``: at least so many columns."""
+        longest = max(width, *map(len, pieces))
         columns = max(start + longest for start in starts)
         self.ready(columns)
         cache.grow(columns)

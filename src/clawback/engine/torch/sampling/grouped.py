@@ -105,8 +105,11 @@ class SharedRows(Lean):
             del self.slots[len(self.slots) - len(coming) :]
             raise
 
-    def _about(self, first: int, rows: int, padded: int) -> None:
-        self.chosen.choose([*self.slots[first : first + rows], *[0] * (padded - rows)])
+    def _remembers(self) -> None:
+        """Nothing: an adapter's slot may be another's when the next turn comes, and how soon an answer begins would tell people what others have asked."""
+
+    def _about(self, rows: Sequence[int], padded: int) -> None:
+        self.chosen.choose([*(self.slots[row] for row in rows), *[0] * (padded - len(rows))])
 
     def keep(self, places: Sequence[int]) -> None:
         staying = set(places)
@@ -115,3 +118,9 @@ class SharedRows(Lean):
                 self.shelf.release(slot)
         self.slots = [self.slots[old] for old in places]
         super().keep(places)
+
+    def drop(self) -> None:
+        for slot in self.slots:
+            self.shelf.release(slot)
+        self.slots = []
+        super().drop()

@@ -7,6 +7,7 @@ values go to every slot that has the token. Only attention is padded, in pieces 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ def by_family(prompts: Sequence[Sequence[int]]) -> list[int]:
     order = sorted(range(len(prompts)), key=lambda i: list(prompts[i]))
     if not order:
         return []
-    shared = [common(prompts[a], prompts[b]) for a, b in zip(order, order[1:], strict=False)]
+    shared = [common(prompts[a], prompts[b]) for a, b in itertools.pairwise(order)]
     all_of_them = min(shared, default=0)
     families = [[order[0]]]
     for i, alike in zip(order[1:], shared, strict=True):
@@ -94,7 +95,9 @@ def read(decoder: Decoder, prompts: Sequence[Sequence[int]], cache: Cache, slots
     index = torch.tensor([[*row, *[0] * (longest - len(row))] for row in tree.index], device=device)
     rows, begun = torch.tensor(tree.pieces, device=device).T
     places = torch.tensor(tree.places, device=device)
-    own = places.new_zeros(len(rows) * tree.piece)  # [pieces · piece] whose query; padding asks as the first token
+    own = places.new_zeros(
+        len(rows) * tree.piece
+    )  # [pieces · piece] whose query; padding asks as the first token
     own[places] = torch.arange(len(places), device=device)
     columns = begun[:, None] + torch.arange(tree.piece, device=device)
     unseen = torch.arange(longest, device=device) > columns[..., None]

@@ -175,6 +175,7 @@ class Seeing:
         """What is seen beside the prompts that are read next."""
         self.rows: list[Reading | None] = []
         """None: one of ``blind``, in its order."""
+        self.known: list[int] = []
 
     @property
     def open(self) -> bool:
@@ -188,6 +189,8 @@ class Seeing:
         ]
         unseen = [prompt for prompt, row in zip(prompts, looked, strict=True) if row is None]
         logits = self._together(looked, self.blind.read(unseen) if unseen else None)
+        known = iter(self.blind.known if unseen else ())
+        self.known = [next(known) if row is None else 0 for row in looked]
         self.rows += looked
         return logits
 
@@ -204,6 +207,10 @@ class Seeing:
         rank = list(itertools.accumulate((row is None for row in self.rows), initial=0))
         self.blind.keep([rank[old] for old in places if self.rows[old] is None])
         self.rows = [self.rows[old] for old in places]
+
+    def drop(self) -> None:
+        self.blind.drop()
+        self.rows = []
 
     @staticmethod
     def _together(rows: Sequence[Reading | None], blind: Tensor | None) -> Tensor:
