@@ -105,7 +105,7 @@ class SharedRows(Lean):
             del self.slots[len(self.slots) - len(coming) :]
             raise
 
-    def _remembers(self) -> None:
+    def _remembers(self, context: int) -> None:
         """Nothing: an adapter's slot may be another's when the next turn comes, and how soon an answer begins would tell people what others have asked."""
 
     def _about(self, rows: Sequence[int], padded: int) -> None:

@@ -85,11 +85,11 @@ class Lean:
         self.cache: Cache | None = None
         self.ids: list[list[int]] = []
         """Tokens of each row that the cache has, or will have with the next step."""
-        self.kept = self._remembers()
+        self.kept = self._remembers(policy.info.context)
         self.known: list[int] = []
 
-    def _remembers(self) -> PrefixCache | None:
-        return PrefixCache.on(self.decoder.device)
+    def _remembers(self, context: int) -> PrefixCache | None:
+        return PrefixCache.of(self.decoder, context)
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         first, longest = len(self.ids), max(map(len, prompts))

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from clawback.engine.devices import total_bytes
-from clawback.engine.torch.sampling.decoder import Cache
+from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.prefix_tree import common
 
-SHARE = 1 / 16
-"""Of the memory, for the conversations of one version."""
+SHARE, CONVERSATIONS = 1 / 16, 4
+"""Of the memory, for the conversations of one version; and so many as fill the model's context, for a small model needs no more."""
 LEAST = 32
 """Tokens that are worth keeping, or copying."""
 
@@ -32,8 +32,10 @@ class PrefixCache:
         self.bytes = 0
 
     @classmethod
-    def on(cls, device: torch.device) -> PrefixCache:
-        return cls(int(total_bytes(device) * SHARE))
+    def of(cls, decoder: Decoder, context: int) -> PrefixCache:
+        """For conversations of at most ``context`` tokens."""
+        token = 2 * len(decoder.blocks) * decoder.kv_heads * decoder.size * decoder.dtype.itemsize
+        return cls(int(min(total_bytes(decoder.device) * SHARE, CONVERSATIONS * context * token)))
 
     def __len__(self) -> int:
         return len(self._kept)
