@@ -14,7 +14,6 @@ through both. Others are sampled by their own forward (``generate.py``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,9 +21,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from clawback.engine.torch.models import delta
 from clawback.engine.torch.sampling import step_attention
-from clawback.engine.torch.scoring.linear import onednn, product
+from clawback.engine.torch.sampling.products import (
+    Block,
+    Linear,
+    Packed,
+    Product,
+    Several,
+    adapted,
+    can_pack,
+    cast,
+    effective,
+    norm,
+)
+from clawback.engine.torch.scoring.linear import onednn
 from clawback.engine.torch.threads import alone
 
 SMALL = 20_000_000
@@ -37,73 +47,6 @@ _READ_ONCE = 2048
 """Columns of keys that are read from the first row in place of the others, from which on that is quicker: they are in the processor's cache then."""
 _ROOM = 64
 """Columns that a cache grows by at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Linear:
-    weight: Tensor
-    bias: Tensor | None
-    ordered: _Packed | None = None
-    """The same once more, for several rows."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        # oneDNN's way in costs 8 µs, more than it saves a single row.
-        if self.ordered is not None and x.numel() > x.shape[-1]:
-            return self.ordered(x)
-        if self.bias is None and self.weight.dtype == torch.float32 and x.numel() > x.shape[-1]:
-            return product(x, self.weight)
-        return functional.linear(x, self.weight, self.bias)
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """A weight in the order in which oneDNN's products want it: without that it is put in order for every product anew."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        flat = x.flatten(0, -2)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(flat, self.weight, self.bias, "none", [], "")
-        return out.view(*x.shape[:-1], -1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Several:
-    """Layers of the same input, whose outputs stand side by side."""
-
-    parts: tuple[_Linear, ...]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return torch.cat([part(x) for part in self.parts], -1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Norm:
-    weight: Tensor
-    epsilon: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """In float32 whatever comes in."""
-        x = x.float()
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.weight
-
-
-_Product = _Linear | _Packed | _Several
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    before: _Norm
-    qkv: _Product
-    q_norm: _Norm | None
-    k_norm: _Norm | None
-    out: _Product
-    after: _Norm
-    gate_up: _Product
-    act: Any
-    down: _Product
-    scaling: float
 
 
 class Cache:
@@ -161,7 +104,7 @@ class Decoder:
         self.dtype = dtype or own
         count = sum(p.numel() for p in causal.parameters())
         # Joining weights and putting them in order copies them: free where they are cast or an adapter is added in, which copies them anyway.
-        copied = self.dtype != own or _adapted(causal)
+        copied = self.dtype != own or adapted(causal)
         on_cpu = head.weight.device.type == "cpu"
         joined = copied or count < SMALL or (on_cpu and _spared(count * own.itemsize))
         self.heads = int(config.num_attention_heads)
@@ -171,14 +114,14 @@ class Decoder:
         self.largest = 2 * int(config.hidden_size) * int(config.intermediate_size)
         self.embedding: Tensor = body.embed_tokens.weight
         self.rotary = body.rotary_emb
-        self.norm = _norm(body.norm)
-        self.quick = on_cpu and self.dtype == torch.bfloat16 and _can_pack()
+        self.norm = norm(body.norm)
+        self.quick = on_cpu and self.dtype == torch.bfloat16 and can_pack()
         """Products of bfloat16 are the processor's own."""
         self.packed_for = rows if joined and self.quick else 0
         self.ordered_for = (
             rows if on_cpu and self.dtype == torch.float32 and count < SMALL and onednn() else 0
         )
-        self.head = self._packed(head.weight.to(self.dtype), _cast(getattr(head, "bias", None), self.dtype))
+        self.head = self._packed(head.weight.to(self.dtype), cast(getattr(head, "bias", None), self.dtype))
         self.blocks = [self._block(layer, joined) for layer in body.layers]
         self.cos, self.sin = self._rope(256)
 
@@ -186,40 +129,40 @@ class Decoder:
     def device(self) -> torch.device:
         return self.embedding.device
 
-    def _packed(self, weight: Tensor, bias: Tensor | None) -> _Linear | _Packed:
+    def _packed(self, weight: Tensor, bias: Tensor | None) -> Linear | Packed:
         if self.ordered_for:
             weight = weight.contiguous()
             ordered = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), self.ordered_for)
-            return _Linear(weight, bias, _Packed(ordered, bias))
+            return Linear(weight, bias, Packed(ordered, bias))
         if not self.packed_for:
-            return _Linear(weight, bias)
-        return _Packed(torch.ops.mkldnn._reorder_linear_weight(weight, self.packed_for), bias)
+            return Linear(weight, bias)
+        return Packed(torch.ops.mkldnn._reorder_linear_weight(weight, self.packed_for), bias)
 
-    def _block(self, layer: Any, joined: bool) -> _Block:
+    def _block(self, layer: Any, joined: bool) -> Block:
         a, m = layer.self_attn, layer.mlp
 
-        def plain(module: Any) -> _Linear:
-            weight, bias = _effective(module)
-            return _Linear(weight.to(self.dtype), _cast(bias, self.dtype))
+        def plain(module: Any) -> Linear:
+            weight, bias = effective(module)
+            return Linear(weight.to(self.dtype), cast(bias, self.dtype))
 
-        def single(module: Any) -> _Product:
+        def single(module: Any) -> Product:
             one = plain(module)
             return self._packed(one.weight, one.bias)
 
-        def joint(*modules: Any) -> _Product:
+        def joint(*modules: Any) -> Product:
             parts = tuple(map(plain, modules))
             biases = [part.bias for part in parts if part.bias is not None]
             if not joined or len(biases) not in (0, len(parts)):
-                return _Several(parts)
+                return Several(parts)
             return self._packed(torch.cat([p.weight for p in parts]), torch.cat(biases) if biases else None)
 
-        return _Block(
-            before=_norm(layer.input_layernorm),
+        return Block(
+            before=norm(layer.input_layernorm),
             qkv=joint(a.q_proj, a.k_proj, a.v_proj),
-            q_norm=_norm(a.q_norm) if hasattr(a, "q_norm") else None,
-            k_norm=_norm(a.k_norm) if hasattr(a, "k_norm") else None,
+            q_norm=norm(a.q_norm) if hasattr(a, "q_norm") else None,
+            k_norm=norm(a.k_norm) if hasattr(a, "k_norm") else None,
             out=single(a.o_proj),
-            after=_norm(layer.post_attention_layernorm),
+            after=norm(layer.post_attention_layernorm),
             gate_up=joint(m.gate_proj, m.up_proj),
             act=m.act_fn,
             down=single(m.down_proj),
@@ -236,7 +179,7 @@ class Decoder:
         """cos and sin [… or broadcast, 1, size] of positions, for all layers."""
         return self.cos[position][..., None, :], self.sin[position][..., None, :]
 
-    def attend(self, block: _Block, h: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def attend(self, block: Block, h: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """[…, H] → queries […, heads, size], keys and values […, kv heads, size], turned to their positions."""
         qkv = block.qkv(block.before(h).to(self.dtype))
         qkv = qkv.unflatten(-1, (self.heads + 2 * self.kv_heads, self.size))
@@ -251,7 +194,7 @@ class Decoder:
         q, k = turned.to(self.dtype).split([self.heads, self.kv_heads], -2)
         return q, k, v
 
-    def rest(self, block: _Block, h: Tensor, mixed: Tensor) -> Tensor:
+    def rest(self, block: Block, h: Tensor, mixed: Tensor) -> Tensor:
         """What comes after attention, ``mixed`` […, heads · size]; the new residual stream."""
         h = h + block.out(mixed).float()
         gate, up = block.gate_up(block.after(h).to(self.dtype)).chunk(2, -1)
@@ -373,47 +316,8 @@ class Decoder:
         )
 
 
-def _adapted(causal: Any) -> bool:
-    """Whether an adapter or a delta is active, so that the weights of the layers are not the module's own."""
-    return delta.active(causal) is not None or any(
-        not layer.disable_adapters and not layer.merged
-        for layer in causal.modules()
-        if hasattr(layer, "disable_adapters") and hasattr(layer, "merged")
-    )
-
-
 def _spared(size: int) -> bool:
     """Whether the machine has bytes to spare for a copy. By what it has in all, so that the same seed gives the same bits."""
     import psutil
 
     return bool(size * _SHARE <= psutil.virtual_memory().total)
-
-
-def _can_pack() -> bool:
-    """Whether oneDNN has products of bfloat16 on this processor."""
-    ops = torch.ops.mkldnn
-    return (
-        torch.backends.mkldnn.is_available()
-        and hasattr(ops, "_reorder_linear_weight")
-        and hasattr(ops, "_is_mkldnn_bf16_supported")
-        and bool(ops._is_mkldnn_bf16_supported())
-    )
-
-
-def _norm(module: Any) -> _Norm:
-    return _Norm(module.weight.float(), float(module.variance_epsilon))
-
-
-def _cast(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if tensor is None else tensor.to(dtype)
-
-
-def _effective(module: Any) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of a linear layer with its active adapters added in."""
-    base = getattr(module, "base_layer", module)
-    weight: Tensor = base.weight
-    if base is not module and not module.disable_adapters and not module.merged:
-        for name in module.active_adapters:
-            if name in module.lora_A:
-                weight = weight + module.get_delta_weight(name)
-    return weight, base.bias
