@@ -17,7 +17,8 @@ import pytest
 from filelock import FileLock
 
 from clawback import store
-from clawback.cli.train import became, progress_bar
+from clawback.cli.progress_bar import progress_bar
+from clawback.cli.train import became
 from clawback.jobs import background, worker
 from clawback.jobs.training import Outcome
 from clawback.paths import Home
@@ -121,7 +122,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(
         return ""
 
     with monkeypatch.context() as patched:
-        patched.setattr("clawback.cli.train.announcement", press)
+        patched.setattr("clawback.cli.progress_bar.announcement", press)
         code, _, err = run("train")
     assert code == 130
     assert "Run 1 was stopped" in err
@@ -136,7 +137,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(
 def test_where_nobody_watches_a_long_phase_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr("sys.stderr", written)
-    monkeypatch.setattr("clawback.cli.train.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("clawback.cli.progress_bar.LINE_SECONDS", 0.0)
     with progress_bar() as follow:
         follow({"phase": "draw", "step": 0, "steps": 256})
         follow({"phase": "draw", "step": 120, "steps": 256, "seconds_left": 200.0})

@@ -71,7 +71,7 @@ def corpus(
     clawback prompts corpus --source wikipedia --output p.jsonl --limit 200
     """
     from clawback.capture import corpora
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
 
     with progress_bar(quiet=as_json) as follow:
         if source == "file":
@@ -152,7 +152,7 @@ def baseline(
     """
     from clawback.capture import corpora
     from clawback.cli.common import needs
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import baseline as job
     from clawback.prompts import Price
 

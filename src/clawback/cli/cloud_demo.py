@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clawback.cli.common import fold
-from clawback.cli.train import progress_bar
+from clawback.cli.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console

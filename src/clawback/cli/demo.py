@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback.cli.common import emit, json_option, needs
-from clawback.cli.train import progress_bar
+from clawback.cli.progress_bar import progress_bar
 from clawback.config import EMBEDDED
 from clawback.errors import UsageError
 from clawback.paths import Home

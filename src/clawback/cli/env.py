@@ -125,7 +125,7 @@ def validate(name: str, split: Split, count: int, seed: int, as_json: bool) -> N
     clawback env validate tools:shop
     clawback env validate bfcl:multiple?data=bfcl_eval/data --tasks 200
     """
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.environments import registry
     from clawback.environments import validate as validating
 
@@ -258,7 +258,7 @@ def eval_(
     clawback env eval tools:shop --policy base --episodes 100
     clawback env eval gymnasium:Blackjack-v1 --policy my_bot.py:act
     """
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.environments import play
     from clawback.environments.find import find
 

@@ -96,7 +96,7 @@ def contribute(folder: Path, name: str, algorithm: str, seed: int, as_json: bool
     clawback federated contribute ~/shared/team --name anna
     """
     needs("torch")
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import federating
 
     with progress_bar(quiet=as_json) as follow:

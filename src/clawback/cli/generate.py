@@ -65,7 +65,7 @@ def generate(
     clawback generate --prompts p.txt --output best.jsonl --best-of 8
     """
     from clawback import release
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import best
 
     here = current_home()

@@ -140,7 +140,7 @@ def gym(
     clawback gym --resume 7
     """
     needs("torch")
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import drawing, playing
 
     here = current_home()

@@ -62,7 +62,7 @@ def judge(
         text += f", {planned.hint_turns} for hints" if planned.hint_turns else ""
         emit(asdict(planned), f"{text}: at most {planned.calls} calls, {planned.tokens} tokens.", as_json)
         return 0
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
 
     with progress_bar(quiet=as_json) as follow:
         done = judging.judge_once(

@@ -50,7 +50,7 @@ def forget(
     clawback forget --session claude-code:ab12 --retrain
     clawback forget --person slack:U024 --export all-of-it.jsonl
     """
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import forgetting
     from clawback.privacy import erasure
 

@@ -115,7 +115,7 @@ def search(
     as_json: bool = False,
 ) -> int:
     """Say what it costs, search, and say what came of it."""
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import prompting
 
     planned = prompting.plan(here, calls=calls, proposer=proposer)

@@ -67,7 +67,7 @@ def train(
     clawback reward train --data scored.jsonl --scale 0-1 --targets ranks
     clawback reward train --encoder ./MiniLM-L6
     """
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import rewarding
     from clawback.rewards.encoder import Settings
 
@@ -108,7 +108,7 @@ def evaluate(
     clawback reward eval
     clawback reward eval --data scored.jsonl --folds 5 --json
     """
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import rewarding
     from clawback.rewards import files
     from clawback.rewards.encoder import Settings
@@ -165,7 +165,7 @@ def score(path: Path, output: Path | None, scale: str, judge: bool, as_json: boo
     clawback reward score answers.jsonl --judge
     """
     from clawback.cli.generate import whole_or_not
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import rewarding
     from clawback.rewards.composite import SIGNED, UNIT
 

@@ -1,12 +1,9 @@
-"""``train gate``: make a version now, judge one; and the bar that follows long work."""
+"""``train gate``: make a version now, judge one."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,141 +20,16 @@ from clawback.cli.common import (
     needs,
     open_store,
 )
+from clawback.cli.progress_bar import progress_bar
 from clawback.errors import DoesNotFit, NotFound, UsageError
 from clawback.paths import Home
-from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, describe, duration, kl_of
+from clawback.progress import describe
 
 if TYPE_CHECKING:
     from clawback.jobs.training import Outcome
     from clawback.records import Version
 
 FOLLOW = "`clawback status` shows how far it is."
-LINE_SECONDS = 15.0
-"""How often a phase says how far it is where no bar is drawn."""
-
-
-@contextmanager
-def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgress]:
-    """A bar a phase on stderr, with counts and the time that is left; plain ``lines`` if asked, or where nobody is watching.
-
-    It follows ``{"phase", "step", "steps", …}``. A phase's clock stops when the next begins.
-    """
-    if quiet:
-        yield lambda _: None
-        return
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if lines or not sys.stderr.isatty():
-        yield _lines(console)
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.table import Column
-
-    def whole(width: int) -> Column:
-        """A column that gives no room away: where the line is too long, the figures at its end go on below."""
-        return Column(no_wrap=True, min_width=width)
-
-    columns = (
-        TextColumn("{task.description:>10}", table_column=whole(10)),
-        BarColumn(24 if console.width >= 100 else 10, table_column=whole(10)),
-        TextColumn("{task.fields[count]}", table_column=whole(10)),
-        TimeElapsedColumn(table_column=whole(7)),
-        TextColumn("{task.fields[detail]}"),
-    )
-    with Progress(*columns, console=console) as bar:
-        tasks: dict[str, Any] = {}
-        pace = Pace()
-
-        def over() -> None:
-            for task in bar.tasks:
-                # Not every phase tells of its last step: then a full bar beside "0 of 256" would say two things.
-                said = task.fields["count"] if task.total and task.completed >= task.total else ""
-                total = task.total or 1
-                bar.update(task.id, total=total, completed=total, count=said, detail="")
-                bar.stop_task(task.id)
-
-        def follow(progress: Mapping[str, Any]) -> None:
-            if said := announcement(progress):
-                console.print(said, highlight=False, markup=False)
-            if str(progress.get("phase", "")) in ANNOUNCEMENTS:
-                return
-            told = pace(progress)
-            phase = str(told.get("phase", ""))
-            if phase not in tasks:
-                over()
-                tasks[phase] = bar.add_task(phase, total=None, count="", detail="")
-            bar.update(
-                tasks[phase],
-                completed=told.get("step"),
-                total=told.get("steps"),
-                count=count(told),
-                detail=details(told),
-            )
-
-        yield follow
-        over()
-
-
-def _lines(console: Any) -> OnProgress:
-    """A line when a phase begins, and one now and then while it lasts."""
-    said_at, phase_now, pace = 0.0, "", Pace()
-
-    def follow(progress: Mapping[str, Any]) -> None:
-        nonlocal said_at, phase_now
-        if said := announcement(progress):
-            console.print(said, highlight=False, markup=False)
-        phase, now = str(progress.get("phase", "")), time.monotonic()
-        if phase in ANNOUNCEMENTS:
-            return
-        told = pace(progress)
-        if phase != phase_now:
-            console.print(f"{phase} …", highlight=False)
-        elif now - said_at >= LINE_SECONDS:
-            console.print(f"{describe(told)}  {figures(told)}".rstrip(), highlight=False)
-        else:
-            return
-        said_at, phase_now = now, phase
-
-    return follow
-
-
-def announcement(progress: Mapping[str, Any]) -> str:
-    """What is said once: the estimate before a run, and which algorithm was chosen and why."""
-    if progress.get("phase") == "estimate":
-        return str(progress["text"])
-    if progress.get("phase") == "reward":
-        return str(progress["note"])
-    if progress.get("phase") == "alert":
-        return str(progress.get("text", ""))
-    if progress.get("phase") == "plan":
-        return f"Learning with {progress['algorithm']}" + (
-            f": {progress['note']}" if progress.get("note") else ""
-        )
-    return ""
-
-
-def count(progress: Mapping[str, Any]) -> str:
-    """``12 of 40``; ``round 3 of 6`` where that is all that is known."""
-    parts = [f"{progress['step']} of {progress['steps']}"] if {"step", "steps"} <= progress.keys() else []
-    if {"round", "rounds"} <= progress.keys():
-        parts.append(f"round {progress['round']} of {progress['rounds']}")
-    return ", ".join(parts)
-
-
-def details(progress: Mapping[str, Any]) -> str:
-    """The time that is left, then the figures of the step."""
-    left = progress.get("seconds_left")
-    parts = [f"{duration(left)} left"] if isinstance(left, (int, float)) else []
-    return "  ".join([*parts, figures(progress)]).strip()
-
-
-def figures(progress: Mapping[str, Any]) -> str:
-    """The few numbers of a step that say how it goes."""
-    shown = {"loss": progress.get("loss"), "reward": progress.get("reward"), "KL": kl_of(progress)}
-    return "  ".join(
-        f"{name} {value:.3g}" for name, value in shown.items() if isinstance(value, (int, float))
-    )
 
 
 @click.command()

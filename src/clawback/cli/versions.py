@@ -141,7 +141,7 @@ def compare(
     clawback compare live base --judge --count 100
     """
     from clawback.cli.generate import read_prompts
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
 
     wanted = count or (JUDGED_PROMPTS if judge else COMPARE_PROMPTS)
     with open_store() as store:
@@ -184,7 +184,7 @@ def compare(
 
 
 def _judged(pair: list[Version], asked: list[list[dict[str, str]]], answers: list[list[str]], as_json: bool) -> None:  # fmt: skip
-    from clawback.cli.train import progress_bar
+    from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import winning
 
     rows = [(messages[-1]["content"], *both) for messages, *both in zip(asked, *answers, strict=True)]
