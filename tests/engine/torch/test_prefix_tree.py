@@ -26,10 +26,11 @@ def alone(made, prompts):
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-@pytest.mark.parametrize("piece", [2, 32])
+@pytest.mark.parametrize(("piece", "columns"), [(2, 100), (32, 2**17)])
 @torch.no_grad()
-def test_they_are_read_as_each_by_itself(folders, family, piece, monkeypatch):
+def test_they_are_read_as_each_by_itself(folders, family, piece, columns, monkeypatch):
     monkeypatch.setattr(prefix_tree, "PIECE", piece)
+    monkeypatch.setattr(prefix_tree, "COLUMNS", columns)
     made = Decoder(engine.load(str(folders(family))).model)
     ids = torch.randint(3, 384, (30,), generator=torch.Generator().manual_seed(0)).tolist()
     prompts = [ids[:9], ids[:9], ids[:12], [*ids[:5], *ids[20:30]], ids[15:17], [ids[15]], ids]
@@ -50,7 +51,7 @@ def test_a_tree_has_each_prompt_and_no_token_twice_in_what_neighbours_share(prom
     assert [[tree.positions[i] for i in row] for row in tree.index] == [[*range(len(p))] for p in prompts]
     shared = sum(common(a, b) for a, b in itertools.pairwise(prompts))
     assert len(tree.tokens) == sum(map(len, prompts)) - shared
-    owners = [divmod(place, tree.piece) for place in tree.places]
+    owners = [divmod(place, prefix_tree.PIECE) for place in tree.places]
     stands = [(tree.pieces[piece][0], tree.pieces[piece][1] + i) for piece, i in owners]
     assert len(set(stands)) == len(stands)
     assert all(tree.index[row][column] == i for i, (row, column) in enumerate(stands))

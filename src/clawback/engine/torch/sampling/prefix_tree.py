@@ -17,8 +17,10 @@ from torch.nn import functional
 
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 
-PIECE, PIECES = 32, 8
-"""Tokens of a prompt whose attention is computed together, at least; of long prompts more, so that there are no more pieces of one."""
+PIECE = 32
+"""Tokens of a prompt that attend together: a piece."""
+COLUMNS = 2**17
+"""Keys that are gathered at once, a column for each piece that looks at it: one call for short prompts, and some for long ones."""
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:
@@ -60,8 +62,8 @@ class PrefixTree:
     """``N`` different tokens of some prompts.
 
     ``index``: which of the tokens stands in each column of each prompt.
-    ``pieces``: (prompt, first column) of what is attended from together, ``piece`` tokens or fewer.
-    ``places`` [N]: where each token stands among ``pieces · piece``.
+    ``pieces``: (prompt, first column) of each, of ``PIECE`` tokens or fewer.
+    ``places`` [N]: where each token stands among ``pieces · PIECE``.
     """
 
     tokens: list[int]
@@ -69,41 +71,32 @@ class PrefixTree:
     index: list[list[int]]
     pieces: list[tuple[int, int]]
     places: list[int]
-    piece: int
 
     @classmethod
     def of(cls, prompts: Sequence[Sequence[int]]) -> PrefixTree:
-        tree = cls([], [], [], [], [], max(PIECE, -(-max(map(len, prompts)) // PIECES)))
+        tree = cls([], [], [], [], [])
         for row, prompt in enumerate(prompts):
             known = common(prompts[row - 1], prompt) if row else 0
             first, own = len(tree.tokens), len(prompt) - known
             tree.tokens.extend(prompt[known:])
             tree.positions.extend(range(known, len(prompt)))
             tree.index.append([*(tree.index[-1][:known] if row else ()), *range(first, first + own)])
-            begun = len(tree.pieces) * tree.piece
+            begun = len(tree.pieces) * PIECE
             tree.places.extend(range(begun, begun + own))
-            tree.pieces.extend((row, start) for start in range(known, len(prompt), tree.piece))
+            tree.pieces.extend((row, start) for start in range(known, len(prompt), PIECE))
         return tree
 
 
 def read(decoder: Decoder, prompts: Sequence[Sequence[int]], cache: Cache, slots: Tensor) -> Tensor:
     """Read prompts into ``slots`` [prompts] from their first column on: the logits [prompts, vocabulary] of what follows each."""
-    tree, device, dtype = PrefixTree.of(prompts), decoder.device, decoder.dtype
+    tree, device = PrefixTree.of(prompts), decoder.device
     longest, group = max(map(len, prompts)), decoder.heads // decoder.kv_heads
     decoder.ready(longest)
     cache.grow(longest)
     index = torch.tensor([[*row, *[0] * (longest - len(row))] for row in tree.index], device=device)
-    rows, begun = torch.tensor(tree.pieces, device=device).T
     places = torch.tensor(tree.places, device=device)
-    own = places.new_zeros(
-        len(rows) * tree.piece
-    )  # [pieces · piece] whose query; padding asks as the first token
+    own = places.new_zeros(len(tree.pieces) * PIECE)  # whose query; padding asks as the first token
     own[places] = torch.arange(len(places), device=device)
-    columns = begun[:, None] + torch.arange(tree.piece, device=device)
-    unseen = torch.arange(longest, device=device) > columns[..., None]
-    mask = torch.zeros(unseen.shape, dtype=dtype, device=device).masked_fill_(unseen, -torch.inf)
-    # Heads that share keys stand as queries of one head, as in ``step_attention.fused``.
-    mask = mask.repeat(1, group, 1)[:, None]  # [pieces, 1, group · piece, longest]
     turns = decoder.turns(torch.tensor(tree.positions, device=device))
     h = functional.embedding(torch.tensor(tree.tokens, device=device), decoder.embedding).float()
     for number, block in enumerate(decoder.blocks):
@@ -111,12 +104,37 @@ def read(decoder: Decoder, prompts: Sequence[Sequence[int]], cache: Cache, slots
         keys, values = (x[index].transpose(1, 2) for x in (k, v))
         cache.keys[number][slots, :, :longest] = keys
         cache.values[number][slots, :, :longest] = values
-        asked = q[own].view(len(rows), tree.piece, decoder.kv_heads, group, -1)
-        asked = asked.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [pieces, kv heads, group · piece, size]
-        mixed = functional.scaled_dot_product_attention(
-            asked, keys[rows], values[rows], attn_mask=mask, scale=block.scaling
-        )
-        mixed = mixed.unflatten(2, (group, tree.piece)).permute(0, 3, 1, 2, 4)
+        # Heads that share keys stand as queries of one head, as in ``step_attention.fused``.
+        asked = q[own].view(len(tree.pieces), PIECE, decoder.kv_heads, group, -1)
+        asked = asked.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [pieces, kv heads, group · PIECE, size]
+        mixed = _attended(asked, keys, values, tree.pieces, block.scaling)
+        mixed = mixed.unflatten(2, (group, PIECE)).permute(0, 3, 1, 2, 4)
         h = decoder.rest(block, h, mixed.flatten(0, 1).flatten(1)[places])
     ends = torch.tensor([row[-1] for row in tree.index], device=device)
     return decoder.logits(h[ends])
+
+
+def _attended(
+    asked: Tensor, keys: Tensor, values: Tensor, pieces: Sequence[tuple[int, int]], scale: float
+) -> Tensor:
+    """What each piece's queries [pieces, kv heads, group · PIECE, size] make of its prompt, of which they see what stands before them."""
+    longest, made = keys.shape[2], []
+    together = max(1, COLUMNS // longest)
+    for first in range(0, len(pieces), together):
+        some = pieces[first : first + together]
+        rows, begun = torch.tensor(some, device=asked.device).T
+        most = min(longest, max(start for _, start in some) + PIECE)
+        columns = begun[:, None] + torch.arange(PIECE, device=asked.device)
+        unseen = torch.arange(most, device=asked.device) > columns[..., None]
+        mask = torch.zeros(unseen.shape, dtype=asked.dtype, device=asked.device)
+        mask = mask.masked_fill_(unseen, -torch.inf).repeat(1, asked.shape[2] // PIECE, 1)[:, None]
+        made.append(
+            functional.scaled_dot_product_attention(
+                asked[first : first + together],
+                keys[rows, :, :most],
+                values[rows, :, :most],
+                attn_mask=mask,
+                scale=scale,
+            )
+        )
+    return torch.cat(made)
