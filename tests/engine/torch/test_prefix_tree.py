@@ -43,6 +43,18 @@ def test_they_are_read_as_each_by_itself(folders, family, piece, columns, monkey
             torch.testing.assert_close(ours[slot, :, : len(prompt)], theirs, atol=1e-4, rtol=1e-4)
 
 
+@torch.no_grad()
+def test_long_prompts_with_little_in_common_are_read_as_wholes(folders, monkeypatch):
+    monkeypatch.setattr(prefix_tree, "LONG", 8)
+    made = Decoder(engine.load(str(folders("llama"))).model)
+    whole = []
+    plain = Decoder.read
+    monkeypatch.setattr(Decoder, "read", lambda *given: (whole.append(len(given[1])), plain(*given))[1])
+    for prompts in ([[3] * 9, [4] * 9], [[3] * 9, [*[3] * 8, 4]], [[5] * 4, [6] * 4]):
+        read(made, prompts, Cache(made, 2, 9), torch.tensor([0, 1]))
+    assert whole == [2]
+
+
 @settings(deadline=None)
 @given(PROMPTS)
 def test_a_tree_has_each_prompt_and_no_token_twice_in_what_neighbours_share(prompts):

@@ -19,6 +19,8 @@ from clawback.engine.torch.sampling.decoder import Cache, Decoder
 
 PIECE = 32
 """Tokens of a prompt that attend together: a piece."""
+LONG, LITTLE = 512, 0.1
+"""Tokens of a prompt from which on attention of whole prompts, which needs no mask, is quicker where no more than this share of them is common to several."""
 COLUMNS = 2**17
 """Keys that are gathered at once, a column for each piece that looks at it: one call for short prompts, and some for long ones."""
 
@@ -91,6 +93,8 @@ def read(decoder: Decoder, prompts: Sequence[Sequence[int]], cache: Cache, slots
     """Read prompts into ``slots`` [prompts] from their first column on: the logits [prompts, vocabulary] of what follows each."""
     tree, device = PrefixTree.of(prompts), decoder.device
     longest, group = max(map(len, prompts)), decoder.heads // decoder.kv_heads
+    if longest >= LONG and len(tree.tokens) >= (1 - LITTLE) * sum(map(len, prompts)):
+        return decoder.read(prompts, cache, slots)
     decoder.ready(longest)
     cache.grow(longest)
     index = torch.tensor([[*row, *[0] * (longest - len(row))] for row in tree.index], device=device)
