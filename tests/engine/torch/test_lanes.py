@@ -156,6 +156,9 @@ def test_what_was_used_longest_ago_makes_room(policy):
     lean.read([[*prompts[0], 7]])
     lean.keep([])
     assert len(lean.kept) == 1  # it needs more than a half, and takes the place of its own beginning
+    lean.read([prompts[0]])
+    lean.keep([])
+    assert len(lean.kept) == 1  # a part of what is there
     lean.read([[8] * 100])
     lean.keep([])
     assert lean.kept.longest([8] * 100)[0] == 0  # too much for all of it

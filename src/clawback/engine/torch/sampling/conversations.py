@@ -27,6 +27,7 @@ from clawback.engine.torch.sampling.continuous import READ_TOKENS
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
 from clawback.engine.torch.sampling.generate import Sampled, _rows, _sample_batch, stop_ids
+from clawback.engine.torch.sampling.prefix_tree import common
 from clawback.engine.types import Sampling
 
 _WORTH_SHARING = 8
@@ -164,7 +165,7 @@ class Conversations:
         shared = self._share(turns, fresh) if self.keep and fresh else dict.fromkeys(fresh, 0)
         starts = []
         for i, turn in enumerate(turns):
-            known = shared[i] if i in shared else _common(self._held[turn.key], turn.ids)
+            known = shared[i] if i in shared else common(self._held[turn.key], turn.ids)
             starts.append(min(known, len(turn.ids) - 1))
         for turn in turns:
             self._held[turn.key] = list(turn.ids)
@@ -225,7 +226,7 @@ class Conversations:
 
     def _donated(self, slots: Sequence[int], alike: Sequence[int]) -> int:
         """Copy the longest beginning of ``alike`` that a conversation holds into the slots: its tokens, 0 for none worth it."""
-        donors = [(_common(held, alike), key) for key, held in self._held.items() if key in self._slots]
+        donors = [(common(held, alike), key) for key, held in self._held.items() if key in self._slots]
         known, donor = max(donors, key=lambda one: one[0], default=(0, None))
         if known < _WORTH_SHARING:
             return 0
@@ -320,7 +321,7 @@ def _chance(turn: Turn, sampling: Sampling, most: int = 0) -> Tensor:
 
 def _alike(ordered: Sequence[Sequence[int]]) -> int:
     """How many tokens all of these sequences, in order, begin with alike, one of each left to be read. The first and the last differ no later than any two others."""
-    return min(_common(ordered[0], ordered[-1]), min(map(len, ordered)) - 1)
+    return min(common(ordered[0], ordered[-1]), min(map(len, ordered)) - 1)
 
 
 def _parted(some: Sequence[int], ids: Mapping[int, Sequence[int]], end: int) -> list[list[int]]:
@@ -331,11 +332,3 @@ def _parted(some: Sequence[int], ids: Mapping[int, Sequence[int]], end: int) -> 
 
     parts = [list(part) for _, part in groupby(some, key=next_of)]
     return [part for part in parts if 1 < len(part) < len(some)]
-
-
-def _common(held: Sequence[int], ids: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike."""
-    most = min(len(held), len(ids))
-    if list(held[:most]) == list(ids[:most]):
-        return most
-    return next(i for i in range(most) if held[i] != ids[i])

@@ -41,11 +41,13 @@ class PrefixCache:
         return len(self._kept)
 
     def put(self, ids: Sequence[int], cache: Cache, slot: int) -> None:
-        """Keep what a slot holds of these tokens. What was kept of their beginning goes: it is part of it."""
+        """Keep what a slot holds of these tokens. What was kept of their beginning goes: it is part of it; and they are not kept where they are a part of another."""
         tokens = tuple(ids)
         layers = (*cache.keys, *cache.values)
         size = len(tokens) * sum(x[0, :, 0].numel() * x.element_size() for x in layers)
         if len(tokens) < LEAST or size > self.most:
+            return
+        if any(known[: len(tokens)] == tokens for known in self._kept):
             return
         for known in [known for known in self._kept if known == tokens[: len(known)]]:
             self._forget(known)

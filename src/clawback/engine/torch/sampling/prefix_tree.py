@@ -31,10 +31,10 @@ def common(one: Sequence[int], other: Sequence[int]) -> int:
     >>> common([5, 6, 7], [5, 6, 8, 9])
     2
     """
-    for i, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return i
-    return min(len(one), len(other))
+    most = min(len(one), len(other))
+    if list(one[:most]) == list(other[:most]):  # a conversation that goes on
+        return most
+    return next(i for i in range(most) if one[i] != other[i])
 
 
 def by_family(prompts: Sequence[Sequence[int]]) -> list[int]:
@@ -128,6 +128,7 @@ def _attended(
         some = pieces[first : first + together]
         rows, begun = torch.tensor(some, device=asked.device).T
         most = min(longest, max(start for _, start in some) + PIECE)
+        # Made anew for each layer: of a long prompt all masks together would be gigabytes.
         columns = begun[:, None] + torch.arange(PIECE, device=asked.device)
         unseen = torch.arange(most, device=asked.device) > columns[..., None]
         mask = torch.zeros(unseen.shape, dtype=asked.dtype, device=asked.device)
