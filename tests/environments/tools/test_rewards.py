@@ -6,9 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.tools import rewards
+from clawback.environments.tools.calls import Call
 from clawback.environments.tools.toolbox import Functions
 from clawback.errors import UsageError
 from clawback.feedback.endpoint import Answer as Said
@@ -56,11 +59,13 @@ def test_what_must_be_told_is_told_in_words_of_its_own(reply: str, outputs: list
     assert rewards.tells(reply, outputs) is told
 
 
-def finished(answer: str, data: dict[str, Any], state: Any = None, fresh: Any = None) -> rewards.Finished:
+def finished(
+    answer: str, data: dict[str, Any], state: Any = None, fresh: Any = None, calls: tuple[Call, ...] = ()
+) -> rewards.Finished:
     asked = {"role": "user", "content": data.get("prompt", "")}
     said = {"role": "assistant", "content": answer}
     return rewards.Finished(
-        Task("t", data), (asked, said), (), answer, state, 0, fresh or (lambda: Functions())
+        Task("t", data), (asked, said), calls, answer, state, 0, fresh or (lambda: Functions())
     )
 
 
@@ -95,6 +100,52 @@ def test_any_way_to_the_same_end_counts_and_a_broken_reference_is_no_reward() ->
     assert worth(rewards.EndState(), finished("", twice, {"on": False}, fresh)) == 1.0
     with pytest.raises(EnvironmentFailure, match="reference action stuck fails"):
         worth(rewards.EndState(), finished("", {"actions": [{"name": "stuck"}]}, {"on": False}, fresh))
+
+
+WARM = {"name": "heat", "arguments": {"room": "hall", "degrees": 20}}
+BRIGHT = {"name": "light", "arguments": {"room": "hall"}}
+
+
+@pytest.mark.parametrize(
+    ("actions", "calls", "share"),
+    [
+        ([WARM], [("heat", {"room": "hall", "degrees": 20})], 1),
+        ([WARM], [("heat", {"room": "attic", "degrees": 20})], 2 / 3),
+        ([WARM], [("heat", {"room": "hall", "degrees": "20"})], 2 / 3),
+        ([WARM], [("heat", {})], 1 / 3),
+        ([WARM], [("heat", {"room": "hall", "degrees": 20, "fan": True})], 3 / 4),
+        ([WARM], [("light", {"room": "hall", "degrees": 20})], 0),
+        ([WARM], [], 0),
+        ([WARM, BRIGHT], [("light", {"room": "hall"}), ("heat", {"room": "hall", "degrees": 20})], 1),
+        ([WARM, BRIGHT], [("light", {"room": "hall"})], 1 / 2),
+        ([BRIGHT], [("heat", {}), ("light", {"room": "hall"}), ("light", {"room": "attic"})], 1 / 3),
+        ([BRIGHT, BRIGHT], [("light", {"room": "hall"})], 1 / 2),
+        ([{"name": "flip"}], [("flip", {})], 1),
+        ([], [], 1),
+        ([], [("flip", {})], 0),
+    ],
+)
+def test_a_call_that_is_partly_right_is_worth_a_part(
+    actions: list[dict[str, Any]], calls: list[tuple[str, dict[str, Any]]], share: float
+) -> None:
+    made = tuple(Call(name, arguments) for name, arguments in calls)
+    episode = finished("", {"actions": actions}, calls=made)
+    assert worth(rewards.Calls(), episode) == pytest.approx(share)
+
+
+_arguments = st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, True, "1", None]))
+_calls = st.lists(st.tuples(st.sampled_from(["heat", "light"]), _arguments), max_size=4)
+
+
+@given(_calls, _calls)
+def test_only_the_very_calls_are_worth_everything(
+    wanted: list[tuple[str, dict[str, Any]]], made: list[tuple[str, dict[str, Any]]]
+) -> None:
+    actions = [{"name": name, "arguments": arguments} for name, arguments in wanted]
+    got = worth(rewards.Calls(), finished("", {"actions": actions}, calls=tuple(Call(n, a) for n, a in made)))
+    assert 0 <= got <= 1
+    same = sorted(map(rewards.digest, wanted)) == sorted(map(rewards.digest, made))
+    assert (got == pytest.approx(1)) is same
 
 
 def test_states_are_equal_whatever_the_order_of_their_keys() -> None:

@@ -1,4 +1,4 @@
-"""Rewards for an episode of tool calls: by its answer, the state that it left behind, a verifier, or a judge."""
+"""Rewards for an episode of tool calls: by its answer, its calls, the state that it left behind, a verifier, or a judge."""
 
 from __future__ import annotations
 
@@ -140,6 +140,41 @@ def digest(state: Any) -> str:
     """A state's identity: equal for equal JSON, whatever the order of its keys."""
     text = json.dumps(state, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """How much of the task's reference ``actions`` the calls are: something to climb for a model that is never wholly right at first.
+
+    An action is worth (1 + its arguments that are equal) / (1 + all arguments of it and of the call) of the call to the same tool
+    that is most like it, and each call is used once. The sum is divided by the number of actions or of calls, whichever is larger, so
+    that calling everything is not an answer. Only calls that wholly match are worth 1, in any order; no call is carried out again.
+    """
+
+    async def __call__(self, episode: Finished) -> float:
+        wanted = episode.task.data.get("actions", ())
+        left, total = list(episode.calls), 0.0
+        for action in wanted:
+            arguments = action.get("arguments") or {}
+            worth = [likeness(call, action["name"], arguments) for call in left]
+            if best := max(worth, default=0.0):
+                total += best
+                del left[worth.index(best)]
+        most = max(len(wanted), len(episode.calls))
+        return total / most if most else 1.0
+
+
+def likeness(call: Call, name: str, arguments: Mapping[str, Any]) -> float:
+    """0 for another tool, else the share of name and arguments that is equal, as JSON."""
+    if call.name != name:
+        return 0.0
+    names = arguments.keys() | call.arguments.keys()
+    same = [
+        key
+        for key in arguments.keys() & call.arguments.keys()
+        if digest(arguments[key]) == digest(call.arguments[key])
+    ]
+    return (1 + len(same)) / (1 + len(names))
 
 
 @dataclass(frozen=True, slots=True)

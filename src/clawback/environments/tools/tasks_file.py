@@ -17,7 +17,7 @@ from clawback.environments.tools import shop
 from clawback.environments.tools.environment import Rules, ToolSet
 from clawback.environments.tools.mcp import Mcp
 from clawback.environments.tools.python_tool import PythonTool
-from clawback.environments.tools.rewards import Answer, EndState, Judged, Reward, Verified, Weighted
+from clawback.environments.tools.rewards import Answer, Calls, EndState, Judged, Reward, Verified, Weighted
 from clawback.environments.tools.toolbox import Functions, Given, Joined, Toolbox
 from clawback.errors import NotFound, UsageError
 
@@ -116,7 +116,7 @@ def _server(told: Mapping[str, Any], folder: Path) -> Mcp:
 
 
 def reward(told: Any, rows: Sequence[Mapping[str, Any]]) -> Reward:
-    """``"answer"``, ``"end-state"``, ``"judge"``, ``{verifier = "regex", …}``, or a list of these; "": by what the tasks name."""
+    """``"answer"``, ``"calls"``, ``"end-state"``, ``"judge"``, ``{verifier = "regex", …}``, or a list of these; "": by what the tasks name."""
     if isinstance(told, list):
         parts = [
             (part, 1.0) if isinstance(part, str) else (dict(part), float(part.get("weight", 1)))
@@ -134,13 +134,15 @@ def reward(told: Any, rows: Sequence[Mapping[str, Any]]) -> Reward:
         told = "answer" if all("answer" in row for row in rows) else "end-state"
     if told == "judge":
         return Judged(judges.configured())
-    kinds: dict[str, Reward] = {"answer": Answer(), "end-state": EndState()}
+    kinds: dict[str, Reward] = {"answer": Answer(), "calls": Calls(), "end-state": EndState()}
     if told not in kinds:
         raise UsageError(
-            f"There is no reward `{told}`. Choose answer, end-state, judge, or a table with `verifier` or `rubric`."
+            f"There is no reward `{told}`. Choose answer, calls, end-state, judge, or a table with `verifier` or `rubric`."
         )
     field = "answer" if told == "answer" else "actions"
-    if lacking := next((row for row in rows if field not in row and "outputs" not in row), None):
+    if lacking := next(
+        (row for row in rows if field not in row and (told == "calls" or "outputs" not in row)), None
+    ):
         raise UsageError(
             f"The reward `{told}` needs `{field}` in each task; one has only {', '.join(lacking)}."
         )
