@@ -102,13 +102,58 @@ def test_what_is_written_is_read_back(name: str, arguments: dict[str, Any]) -> N
     assert calls.read(told).calls == (Call(name, json.loads(json.dumps(arguments)), "i"),)
 
 
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"type": "string"}, "a?: string"),
+        ({"type": ["integer", "null"], "title": "A"}, "a?: integer | null"),
+        ({"type": "string", "enum": ["on", "off"]}, 'a?: "on" | "off"'),
+        ({"enum": [1, None]}, "a?: 1 | null"),
+        ({"type": "array", "items": {"type": "string", "description": "left out"}}, "a?: list of string"),
+        ({"type": "array"}, "a?: array"),
+        ({}, "a?: any"),
+        (True, "a?: any"),
+        ({"type": "array", "items": {"enum": [1]}}, 'a?: {"type": "array", "items": {"enum": [1]}}'),
+        ({"type": "integer", "minimum": 0}, 'a?: {"type": "integer", "minimum": 0}'),
+        (
+            {"type": "object", "properties": {"b": {"type": "string"}}},
+            'a?: {"type": "object", "properties": {"b": {"type": "string"}}}',
+        ),
+    ],
+)
+def test_a_tool_is_shown_as_a_signature_that_says_all_of_its_schema(schema: Any, told: str) -> None:
+    parameters = {"type": "object", "properties": {"a": schema}}
+    assert calls.listed([{"function": {"name": "f", "parameters": parameters}}]) == f"f({told})"
+
+
+def test_a_tool_is_one_line_however_it_is_described() -> None:
+    takes = {"room": {"type": "string", "description": "which\n\none?"}, "n": {"type": "integer"}}
+    parameters = {"type": "object", "properties": takes, "required": ["room"]}
+    function = {"name": "light", "description": "Set\nit", "parameters": parameters}
+    assert calls.listed([{"function": function}, {"function": {"name": "stop"}}]).splitlines() == [
+        "light(room: string, n?: integer): Set it. room: which one?",
+        "stop()",
+    ]
+
+
+_KEYS = st.sampled_from(
+    ["name", "parameters", "properties", "required", "type", "items", "enum", "description", "a\n"]
+)
+_ODD = st.recursive(st.none() | st.booleans() | st.text(), lambda x: st.lists(x) | st.dictionaries(_KEYS, x), max_leaves=12)  # fmt: skip
+
+
+@given(_ODD)
+def test_whatever_comes_as_a_tool_is_a_line(tool: Any) -> None:
+    assert "\n" not in calls.listed([{"function": tool}])
+
+
 def test_a_conversation_in_words_keeps_its_beginning() -> None:
     tools = [{"type": "function", "function": {"name": "add", "description": "Add.", "parameters": {}}}]
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
     first = calls.in_words(talk, tools)
     assert [m["role"] for m in first] == ["system", "user"]
     assert "Be brief." in first[0]["content"]
-    assert '"name": "add"' in first[0]["content"]
+    assert first[0]["content"].endswith("\nadd(): Add.")
     more = [*talk, calls.message([ADD], "I add."), {"role": "tool", "content": "3", "tool_call_id": "call_0"}]
     after = calls.in_words(more, tools)
     assert after[:2] == first

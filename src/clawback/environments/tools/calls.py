@@ -176,8 +176,55 @@ FORM = (
 
 
 def listed(tools: Sequence[Tool]) -> str:
-    """Tools in words, a line each."""
-    return "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    """Tools in words, a line each: ``light(room: string, percent?: integer): What it does. percent: 100 is brightest.``
+
+    As signatures and not as JSON Schema: a small model fills in what it is shown and calls ``{"type": "string"}``, and a signature has a third of
+    the tokens.
+    """
+    return "\n".join(_signature(_mapping(tool.get("function"))) for tool in tools)
+
+
+def _signature(function: Mapping[str, Any]) -> str:
+    """Of a definition that may be anybody's: what is not as it should be is left out."""
+    schema = _mapping(function.get("parameters"))
+    takes, needed = _mapping(schema.get("properties")), schema.get("required")
+    needed = needed if isinstance(needed, list) else []
+    named = ", ".join(
+        f"{_line(name)}{'' if name in needed else '?'}: {_type(kind)}" for name, kind in takes.items()
+    )
+    about = [_line(function.get("description"))]
+    about += [
+        f"{_line(name)}: {line}"
+        for name, kind in takes.items()
+        if (line := _line(_mapping(kind).get("description")))
+    ]
+    said = " ".join(text if text.endswith((".", "!", "?")) else f"{text}." for text in about if text)
+    return f"{_line(function.get('name'))}({named})" + (f": {said}" if said else "")
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _line(text: Any) -> str:
+    return " ".join(str(text or "").split())
+
+
+def _type(schema: Any) -> str:
+    """A type in words; as the schema itself where it says more than words do."""
+    rest = {key: value for key, value in _mapping(schema).items() if key not in ("description", "title")}
+    kind, items = rest.get("type"), _mapping(rest.get("items"))
+    if rest.keys() == {"type"} and isinstance(kind, str | list):
+        return _line(kind) if isinstance(kind, str) else " | ".join(map(_line, kind))
+    if isinstance(rest.get("enum"), list) and rest.keys() <= {"type", "enum"}:
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in rest["enum"])
+    if (
+        kind == "array"
+        and rest.keys() == {"type", "items"}
+        and items.keys() <= {"type", "description", "title"}
+    ):
+        return f"list of {_type(items)}"
+    return json.dumps(rest, ensure_ascii=False) if rest else "any"
 
 
 def in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
