@@ -14,11 +14,13 @@ import httpx
 import openai
 import pytest
 
-from clawback import release, store
+from clawback import engine, release, store
+from clawback.environments.tools.calls import in_words
 from clawback.paths import Home
 from clawback.serve import app as serving
 from clawback.serve import tools
 from clawback.serve.dialects import shapes
+from clawback.serve.local import Local
 
 from .conftest import Running
 
@@ -246,6 +248,32 @@ def test_a_damaged_version_is_never_answered_by(server: Running, trained: Home) 
     answer = httpx.post(server.url + "/v1/chat/completions", json={"model": "clawback-v1", "messages": ASK})
     assert answer.status_code == 503
     assert "version 1" in answer.json()["error"]["message"].lower()
+
+
+def test_a_model_whose_template_knows_no_tools_hears_of_them_as_in_training(trained: Home) -> None:
+    look = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+    tool = {"type": "function", "function": look}
+    local = Local(trained)
+    local.policy = engine.load("embedded")
+    result = {"role": "tool", "tool_call_id": "1", "content": "wet"}
+    called = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]}  # fmt: skip
+    said = (*ASK, called, result)
+
+    def heard(**more: Any) -> str:
+        return local.policy.tokenizer.decode(local.prompt(shapes.Asked(said, **more)))  # type: ignore[union-attr]
+
+    assert heard(tools=(tool,)) == local.policy.tokenizer.decode(
+        local.policy.chat.prompt(in_words(said, [tool]), 2**31)
+    )
+    assert "look(at?: string)" in heard(tools=(tool,))
+    assert "<tool_response>wet</tool_response>" in heard(tools=(tool,))
+    many = tuple({"type": "function", "function": look | {"description": "x " * 50}} for _ in range(40))
+    assert heard(tools=many) == heard(), "more than there is room for"
+    deep: Any = {}
+    for _ in range(5000):
+        deep = {"items": deep}
+    odd = {"type": "function", "function": {"name": "look", "parameters": {"properties": {"at": deep}}}}
+    assert heard(tools=(odd,)) == heard(), "nobody writes that out"
 
 
 def test_tool_calls_in_the_text_of_a_model() -> None:

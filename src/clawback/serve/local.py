@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config
 from clawback.capture import conversations
+from clawback.environments.tools.calls import in_words
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.pictures import pictures
@@ -285,7 +286,9 @@ class Local:
             return list(self.policy.tokenizer.encode(asked.raw))[-room:]
         messages = [_plain(m) for m in under(asked.messages, system)]
         if len(messages) <= room:  # a message is a token at least
-            whole = self._with_tools(messages, asked.tools) if asked.tools else chat.prompt(messages, 2**31)
+            whole = (
+                self._with_tools(messages, asked.tools, room) if asked.tools else chat.prompt(messages, 2**31)
+            )
             if len(whole) <= room:
                 return whole
         return chat.prompt(under(conversations.human(messages) or messages, system), room)
@@ -324,19 +327,37 @@ class Local:
             vectors.append(self.policy.embedding(ids))
         return vectors, sum(map(len, read))
 
-    def _with_tools(self, messages: list[dict[str, Any]], given: Sequence[Mapping[str, Any]]) -> list[int]:
+    def _with_tools(
+        self, messages: list[dict[str, Any]], given: Sequence[Mapping[str, Any]], room: int
+    ) -> list[int]:
+        """As the template tells of tools; where it does not, in words as ``clawback gym`` does, if there is room for them."""
+        assert self.policy
+        told = self._by_template(messages, list(given))
+        if told and told != self._by_template(messages, None):
+            return told
+        chat = self.policy.chat
+        try:
+            said = chat.prompt(in_words(messages, given), 2**31)
+        except RecursionError:  # a schema within a schema within …
+            said = []
+        return said if 0 < len(said) <= room else chat.prompt(messages, 2**31)
+
+    def _by_template(
+        self, messages: list[dict[str, Any]], given: list[Mapping[str, Any]] | None
+    ) -> list[int]:
+        """[] where the template does not take the conversation: it may raise anything."""
         assert self.policy
         try:
             made = self.policy.tokenizer.apply_chat_template(
                 messages,
-                tools=list(given),
+                tools=given,
                 add_generation_prompt=True,
                 tokenize=True,
                 return_dict=True,
                 **self.policy.chat.template_args,
             )
-        except Exception:  # a template may raise anything; then the model does not hear of the tools
-            return self.policy.chat.prompt(messages, 2**31)
+        except Exception:
+            return []
         return list(made["input_ids"])
 
 
