@@ -66,7 +66,7 @@ class Arm:
 
     @property
     def error(self) -> float:
-        return float(np.std(self.gains) / np.sqrt(max(1, len(self.gains))))
+        return float(np.std(self.gains) / np.sqrt(len(self.gains))) if self.gains else float("inf")
 
 
 @dataclass(frozen=True)
