@@ -294,7 +294,7 @@ REQUESTS = {
 
 
 def house(root: Path, count: int = 600) -> Path:
-    """A TOML file of tools and requests; ``clawback gym tools:FILE`` takes it as it is."""
+    """TOML files of tools and requests, which ``clawback gym tools:FILE`` takes as they are: ``house`` rewards the state that was wanted, ``lessons`` each part of the call."""
     if root.is_dir():
         return root
     rng = random.Random(1)
@@ -315,8 +315,9 @@ def house(root: Path, count: int = 600) -> Path:
         )
     (beside / "rows.jsonl").write_text("\n".join(rows.values()) + "\n")
     (beside / "house.py").write_text(HOUSE)
-    (beside / "house.toml").write_text(
-        'name = "house"\nsystem = "You run a house with the tools you have."\nturns = 1\nobject = "house.py:House"\nreward = "end-state"\nrows = "rows.jsonl"\n'
-    )
+    for file, reward in (("house", "end-state"), ("lessons", "calls")):
+        (beside / f"{file}.toml").write_text(
+            f'name = "house"\nsystem = "You run a house with the tools you have."\nturns = 1\nobject = "house.py:House"\nreward = "{reward}"\nrows = "rows.jsonl"\n'
+        )
     beside.rename(root)
     return root

@@ -1,4 +1,4 @@
-"""The side of ``python -m benchmarks gym_llamagym`` that runs in LlamaGym's own Python: makes the models, and plays and learns Blackjack with it.
+"""The side of ``python -m benchmarks gym_llamagym`` that runs in LlamaGym's own Python: makes the models, plays and learns Blackjack and FrozenLake.
 
 Its Python needs llamagym 0.1.1 with transformers 4.37.2 (``gym_llamagym`` says how). Nothing of Clawback is imported here.
 """
@@ -9,6 +9,7 @@ import json
 import re
 import resource
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -108,10 +109,84 @@ def play(folder: Path, episodes: int) -> dict[str, Any]:
     return {"episodes": episodes, "turns": turns, "updates": updates, "cpu_seconds": cpu, "peak_mb": peak}
 
 
+def learn(folder: Path, episodes: int, seed: int, rate: float) -> dict[str, Any]:
+    """FrozenLake by the model that is taught the form of a reply and nothing of the map: its returns, in order.
+
+    As the published examples, but for a temperature of 1 and no top-p, so that all directions are tried, and a learning rate; 40 turns an episode.
+    """
+    import gymnasium as gym
+    import torch
+    from llamagym import Agent
+    from peft import LoraConfig
+    from trl import AutoModelForCausalLMWithValueHead
+
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    ways = ("left", "down", "right", "up")
+
+    class Lake(Agent):
+        def get_system_prompt(self) -> str:
+            return ""
+
+        def format_observation(self, observation: Any) -> str:
+            row, column = divmod(int(observation), 4)
+            return f"{'abcd'[row]}{column + 1}"
+
+        def extract_action(self, response: str) -> int:
+            word = (response.split() or [""])[-1]
+            return (
+                ways.index(word) if word in ways else 0
+            )  # as the examples: what cannot be read is an action
+
+    lora = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.05, bias="none", task_type="CAUSAL_LM")
+    base = AutoModelForCausalLMWithValueHead.from_pretrained(str(folder), peft_config=lora)
+    words = inst_tokenizer(folder)
+    generate = {"max_new_tokens": 3, "do_sample": True, "top_p": 1.0, "top_k": 0, "temperature": 1.0, "pad_token_id": 0, "eos_token_id": 1}  # fmt: skip
+    agent = Lake(
+        base, words, "cpu", generate, {"batch_size": 16, "mini_batch_size": 16, "learning_rate": rate}
+    )
+    env = gym.make("FrozenLake-v1", is_slippery=False, max_episode_steps=40)
+    begun, returns = time.process_time(), []
+    for episode in range(episodes):
+        observation, _ = env.reset(seed=1000 * seed + episode)
+        total, done = 0.0, False
+        while not done:
+            observation, reward, terminated, truncated, _ = env.step(agent.act(observation))
+            agent.assign_reward(reward)
+            total += float(reward)
+            done = terminated or truncated
+        agent.terminate_episode()
+        returns.append(total)
+    return {"returns": returns, "cpu_seconds": time.process_time() - begun}
+
+
+def inst_tokenizer(folder: Path) -> Any:
+    """The model's tokenizer, with its two marks of who speaks called ``[INST]`` and ``[/INST]``: LlamaGym knows no others."""
+    from transformers import PreTrainedTokenizerFast
+
+    told = json.loads((folder / "tokenizer.json").read_text())
+    names = {"<|user|>": "[INST]", "<|assistant|>": "[/INST]"}
+    for token in told["added_tokens"]:
+        if token["content"] in names:
+            token |= {"content": names[token["content"]], "special": False}
+    told["model"]["vocab"] = {names.get(word, word): i for word, i in told["model"]["vocab"].items()}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(told, file)
+        file.flush()
+        made = PreTrainedTokenizerFast(tokenizer_file=file.name, pad_token="<|pad|>", eos_token="<|end|>", unk_token="<|unknown|>", clean_up_tokenization_spaces=False)  # fmt: skip
+    made.chat_template = (
+        "{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST] "
+        "{% elif m['content'] %}{{ m['content'] }}<|end|>{% endif %}{% endfor %}"
+    )
+    return made
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     what, where = sys.argv[1], Path(sys.argv[2])
     if what == "make":
         model(where, sys.argv[3])
+    elif what == "learn":
+        print(json.dumps(learn(where, int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))))
     else:
         print(json.dumps(play(where, int(sys.argv[3]))))

@@ -80,8 +80,8 @@ GAMES: dict[str, dict[str, Any]] = {
         "settings": {"passes": 2},
     },
     "house": {
-        "env": "tools:{folder}/house.toml", "folder": _gym_tasks.house, "base": "smollm2", "shots": "3", "optimum": 1.0,
-        "rounds": 3, "groups": 16, "size": 8, "turns": 1, "tokens": 40, "held_out": 100,
+        "env": "tools:{folder}/house.toml", "lessons": "tools:{folder}/lessons.toml", "folder": _gym_tasks.house, "base": "smollm2", "shots": "5", "optimum": 1.0,
+        "rounds": 8, "groups": 16, "size": 8, "turns": 1, "tokens": 40, "held_out": 100,
         "settings": {"micro_tokens": 2048},
     },
     "functions": {
@@ -114,16 +114,17 @@ GAMES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """``seen``, ``acts``: the words of a tiny model of the game's own; without them it is the embedded model as it ships. ``folder``: writes the game's
-tasks there; ``base``: a real model, and ``shots``: the worked examples that it is shown; ``size``: tries at a task, held against each other; what stands at the same place of ``seen`` and ``acts`` belongs together. ``settings``: of the recipe, where they are not the defaults. ``worth``: what a policy is worth without chance."""
+tasks there; ``base``: a real model, and ``shots``: the worked examples that it is shown; ``lessons``: what is learned from, where it is rewarded otherwise than what is held out; ``size``: tries at a task, held against each other; what stands at the same place of ``seen`` and ``acts`` belongs together. ``settings``: of the recipe, where they are not the defaults. ``worth``: what a policy is worth without chance."""
 
 
-def environment(name: str) -> str:
+def environment(name: str, key: str = "env") -> str:
     """The name of the world that a game is played in; where it has tasks of its own, they are written."""
     game = GAMES[name]
+    said = str(game.get(key, game["env"]))
     if "folder" not in game:
-        return str(game["env"])
+        return said
     RESULTS.mkdir(exist_ok=True)
-    return str(game["env"]).format(folder=game["folder"](RESULTS.resolve() / f"gym-tasks-{name}"))
+    return said.format(folder=game["folder"](RESULTS.resolve() / f"gym-tasks-{name}"))
 
 
 def model(name: str) -> str:
@@ -185,12 +186,14 @@ def learn(
     from clawback.environments.evaluating import evaluate, orders
     from clawback.environments.find import find
     from clawback.environments.rollouts import Play, Rollouts
+    from clawback.records import Episode
 
     game = GAMES[name]
     policy = engine.load(model(name))
     # A real model plays as ``clawback gym`` has it play: at the temperature that it answers with. One made here has none of its own.
     policy.sampling = Sampling((temperature or policy.sampling.temperature) if "base" in game else 1.0)
-    worlds = find(environment(name), game.get("agent"), seed=seed, shots=game.get("shots", ""))
+    made_with: dict[str, Any] = {"agent": game.get("agent"), "seed": seed, "shots": game.get("shots", "")}
+    worlds, lessons = (find(environment(name, key), **made_with) for key in ("env", "lessons"))
     play = Play(together=game.get("together", 64), max_turns=game["turns"], max_tokens=game["tokens"])
     size = game.get("size", 1)
     overrides = {"estimator": "group" if size > 1 else "gae"} | game.get("settings", {}) | overrides
@@ -200,24 +203,27 @@ def learn(
     curve: list[float] = []
     each = EpisodeSettings.of(recipe).steps_a_round
     held, begun = game.get("held_out", 100), _cpu()
-    with Rollouts(policy, worlds, play) as rollouts, tempfile.TemporaryDirectory() as folder:
-        before = evaluate(rollouts, orders(worlds.tasks("test"), held, seed, 10**9))
 
-        def follow(told: Any) -> None:
-            if told.get("phase") == "train" and "return" in told and told["step"] % each == 0:
-                curve.append(told["return"])
-                print(f"{name} {seed} round {len(curve)}: {told['return']:.3f} drift {told['drift']:.2f} entropy {told['entropy']:.2f} unread {told['unparsable']:.3f} {_cpu() - begun:.0f} s", file=sys.stderr, flush=True)  # fmt: skip
-            if told.get("phase") == "alert":
-                print(told["text"], file=sys.stderr)
+    def held_out(stretch: int) -> list[Episode]:
+        with Rollouts(policy, worlds, play) as rollouts:
+            return evaluate(rollouts, orders(worlds.tasks("test"), held, seed, stretch))
 
-        worth = [game["worth"](policy)] if "worth" in game else []
-        collector = Collector(rollouts, Dealing(worlds.tasks("train"), seed, game["groups"], size))
+    def follow(told: Any) -> None:
+        if told.get("phase") == "train" and "return" in told and told["step"] % each == 0:
+            curve.append(told["return"])
+            print(f"{name} {seed} round {len(curve)}: {told['return']:.3f} drift {told['drift']:.2f} entropy {told['entropy']:.2f} unread {told['unparsable']:.3f} {_cpu() - begun:.0f} s", file=sys.stderr, flush=True)  # fmt: skip
+        if told.get("phase") == "alert":
+            print(told["text"], file=sys.stderr)
+
+    before = held_out(10**9)
+    worth = [game["worth"](policy)] if "worth" in game else []
+    with Rollouts(policy, lessons, play) as rollouts, tempfile.TemporaryDirectory() as folder:
+        collector = Collector(rollouts, Dealing(lessons.tasks("train"), seed, game["groups"], size))
         engine.train_episodes(
             policy, collector, recipe, seed=seed, out=Path(folder), about={}, on_progress=follow
         )
-        rollouts.refreshed(10**6)
-        after = evaluate(rollouts, orders(worlds.tasks("test"), held, seed, 2 * 10**9))
-        worth += [game["worth"](policy)] if worth else []
+    after = held_out(2 * 10**9)
+    worth += [game["worth"](policy)] if worth else []
     return {
         "game": name,
         "seed": seed,

@@ -4,6 +4,8 @@ LlamaGym runs in a venv of its own, with the versions that it was written for (P
 
 Models have random weights: their replies name no action, which both agents take as standing. So a hand is a reply or two, and what is compared is what
 drawing them and learning from them costs. CPU seconds are of the loop alone, without imports and loading.
+
+``--learn``: in place of that, what both learn on FrozenLake (``lake`` of ``gym.py``), from the same model and as many episodes.
 """
 
 from __future__ import annotations
@@ -80,10 +82,10 @@ def ours(folder: Path, episodes: int) -> dict[str, Any]:
     }
 
 
-def theirs(python: str, folder: Path, episodes: int) -> dict[str, Any]:
+def theirs(python: str, what: str, folder: Path, *numbers: float) -> dict[str, Any]:
     env = {"PATH": os.environ["PATH"], "HOME": tempfile.gettempdir(), "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # fmt: skip
     script = str(Path(__file__).with_name("_llamagym.py"))
-    done = subprocess.run([python, "-W", "ignore", script, "play", str(folder), str(episodes)], env=env, check=True, stdout=subprocess.PIPE, text=True)  # fmt: skip
+    done = subprocess.run([python, "-W", "ignore", script, what, str(folder), *map(str, numbers)], env=env, check=True, stdout=subprocess.PIPE, text=True)  # fmt: skip
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -94,6 +96,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--ours", type=int, default=256, help="Clawback's of a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sizes", nargs="*", metavar="SIZE", help="0.14M 2.8M")
+    parser.add_argument("--learn", action="store_true", help="learning curves on FrozenLake")
+    parser.add_argument("--seeds", type=int, default=3, help="of --learn")
+    parser.add_argument("--rates", type=float, nargs="*", default=[1.41e-5, 1e-3], help="LlamaGym's learning rates, the first trl's default")  # fmt: skip
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     import torch
@@ -103,6 +108,11 @@ def main(argv: list[str]) -> int:
     torch.set_num_threads(1)
     RESULTS.mkdir(exist_ok=True)
     python = str(venvs.python_of("llamagym", venvs.cache_folder()))
+    if options.learn:
+        curves = learned(python, options.seeds, options.rates)
+        (RESULTS / "gym-llamagym-learned.json").write_text(json.dumps(curves, indent=2))
+        print(json.dumps(curves) if options.json else curve_table(curves))
+        return 0
     rows: list[dict[str, Any]] = []
     for size in (one for one in SIZES if not options.sizes or one.replace(" ", "") in options.sizes):
         folder = (RESULTS / f"gym-llamagym-{size.replace(' ', '')}").resolve()
@@ -112,7 +122,7 @@ def main(argv: list[str]) -> int:
         sides: dict[str, list[dict[str, Any]]] = {"Clawback": [], "LlamaGym": []}
         for _ in range(options.rounds):
             sides["Clawback"].append(ours(folder, options.ours))
-            sides["LlamaGym"].append(theirs(python, folder, options.episodes))
+            sides["LlamaGym"].append(theirs(python, "play", folder, options.episodes))
             print({name: each(done[-1]) for name, done in sides.items()}, file=sys.stderr, flush=True)
         rows += [{"model": size, "who": name, **summed(done)} for name, done in sides.items()]
         mine, other = ([1000 * each(one) for one in done] for done in sides.values())
@@ -121,6 +131,39 @@ def main(argv: list[str]) -> int:
     (RESULTS / "gym-llamagym.json").write_text(json.dumps(rows, indent=2))
     print(json.dumps(rows) if options.json else table(rows))
     return 0
+
+
+def learned(python: str, seeds: int, rates: list[float]) -> list[dict[str, Any]]:
+    """Mean returns of the episodes of each round, as they were played, of both."""
+    from benchmarks import gym
+
+    folder, lake = Path(gym.model("lake")).resolve(), gym.GAMES["lake"]
+    rows = []
+    for seed in range(seeds):
+        run = gym.learn("lake", seed, None, {})
+        rows.append({"who": "Clawback", "seed": seed, "curve": run["curve"], "cpu_seconds": run["cpu_seconds"]})  # fmt: skip
+        for rate in rates:
+            run = theirs(python, "learn", folder, lake["rounds"] * lake["groups"], seed, rate)
+            rounds = zip(*[iter(run["returns"])] * lake["groups"], strict=True)
+            rows.append({"who": f"LlamaGym, learning rate {rate:g}", "seed": seed, "curve": list(map(statistics.mean, rounds)), "cpu_seconds": run["cpu_seconds"]})  # fmt: skip
+            print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def curve_table(rows: list[dict[str, Any]]) -> str:
+    """Mean returns of sixths of the rounds over the seeds."""
+    sixth = len(rows[0]["curve"]) // 6
+    lines = [
+        f"| | seeds | {' | '.join(f'rounds {i * sixth + 1} to {(i + 1) * sixth}' for i in range(6))} | last, each seed | CPU s a seed |",
+        "|---|---|" + "---|" * 8,
+    ]
+    for who in dict.fromkeys(row["who"] for row in rows):
+        some = [row for row in rows if row["who"] == who]
+        parts = [[statistics.mean(row["curve"][i * sixth : (i + 1) * sixth]) for row in some] for i in range(6)]  # fmt: skip
+        last = " ".join(f"{value:.2f}" for value in parts[-1])
+        cpu = statistics.mean(row["cpu_seconds"] for row in some)
+        lines.append(f"| {who} | {len(some)} | {' | '.join(f'{statistics.mean(part):.3f}' for part in parts)} | {last} | {cpu:.0f} |")  # fmt: skip
+    return "\n".join(lines)
 
 
 def each(round_: dict[str, Any]) -> float:
