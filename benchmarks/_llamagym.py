@@ -176,7 +176,7 @@ def inst_tokenizer(folder: Path) -> Any:
         made = PreTrainedTokenizerFast(tokenizer_file=file.name, pad_token="<|pad|>", eos_token="<|end|>", unk_token="<|unknown|>", clean_up_tokenization_spaces=False)  # fmt: skip
     made.chat_template = (
         "{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST] "
-        "{% elif m['content'] %}{{ m['content'] }}<|end|>{% endif %}{% endfor %}"
+        "{% elif m['role'] == 'assistant' %}{{ m['content'] }}<|end|>{% endif %}{% endfor %}"
     )
     return made
 
