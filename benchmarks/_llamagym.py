@@ -134,9 +134,8 @@ def learn(folder: Path, episodes: int, seed: int, rate: float) -> dict[str, Any]
 
         def extract_action(self, response: str) -> int:
             word = (response.split() or [""])[-1]
-            return (
-                ways.index(word) if word in ways else 0
-            )  # as the examples: what cannot be read is an action
+            # As in the published examples, what cannot be read is an action, too.
+            return ways.index(word) if word in ways else 0
 
     lora = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.05, bias="none", task_type="CAUSAL_LM")
     base = AutoModelForCausalLMWithValueHead.from_pretrained(str(folder), peft_config=lora)

@@ -126,6 +126,12 @@ def test_a_tool_is_shown_as_a_signature_that_says_all_of_its_schema(schema: Any,
     assert calls.listed([{"function": {"name": "f", "parameters": parameters}}]) == f"f({told})"
 
 
+def test_a_schema_that_a_signature_cannot_say_stays_as_it_is() -> None:
+    parameters = {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "string"}}}
+    function = {"name": "f", "parameters": parameters}
+    assert json.loads(calls.listed([{"function": function}])) == function
+
+
 def test_a_tool_is_one_line_however_it_is_described() -> None:
     takes = {"room": {"type": "string", "description": "which\n\none?"}, "n": {"type": "integer"}}
     parameters = {"type": "object", "properties": takes, "required": ["room"]}

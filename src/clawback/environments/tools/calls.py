@@ -175,6 +175,10 @@ FORM = (
 )
 
 
+_SIGNED = {"type", "properties", "required", "additionalProperties", "title", "description", "$schema"}
+"""Of a tool's parameters, what a signature says or nobody needs; not so ``$defs`` or ``oneOf``."""
+
+
 def listed(tools: Sequence[Tool]) -> str:
     """Tools in words, a line each: ``light(room: string, percent?: integer): What it does. percent: 100 is brightest.``
 
@@ -185,8 +189,10 @@ def listed(tools: Sequence[Tool]) -> str:
 
 
 def _signature(function: Mapping[str, Any]) -> str:
-    """Of a definition that may be anybody's: what is not as it should be is left out."""
+    """Of a definition that may be anybody's: what is not as it should be is left out. One whose schema says more than a signature stays as it is."""
     schema = _mapping(function.get("parameters"))
+    if not schema.keys() <= _SIGNED:
+        return json.dumps(function, ensure_ascii=False)
     takes, needed = _mapping(schema.get("properties")), schema.get("required")
     needed = needed if isinstance(needed, list) else []
     named = ", ".join(
