@@ -120,7 +120,7 @@ tasks there; ``base``: a real model, and ``shots``: the worked examples that it 
 def environment(name: str, key: str = "env") -> str:
     """The name of the world that a game is played in; where it has tasks of its own, they are written."""
     game = GAMES[name]
-    said = str(game.get(key, game["env"]))
+    said = str(game[key])
     if "folder" not in game:
         return said
     RESULTS.mkdir(exist_ok=True)
@@ -193,7 +193,8 @@ def learn(
     # A real model plays as ``clawback gym`` has it play: at the temperature that it answers with. One made here has none of its own.
     policy.sampling = Sampling((temperature or policy.sampling.temperature) if "base" in game else 1.0)
     made_with: dict[str, Any] = {"agent": game.get("agent"), "seed": seed, "shots": game.get("shots", "")}
-    worlds, lessons = (find(environment(name, key), **made_with) for key in ("env", "lessons"))
+    worlds = find(environment(name), **made_with)
+    lessons = find(environment(name, "lessons"), **made_with) if "lessons" in game else worlds
     play = Play(together=game.get("together", 64), max_turns=game["turns"], max_tokens=game["tokens"])
     size = game.get("size", 1)
     overrides = {"estimator": "group" if size > 1 else "gae"} | game.get("settings", {}) | overrides

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -332,8 +333,7 @@ class Local:
     ) -> list[int]:
         """As the template tells of tools; where it does not, in words as ``clawback gym`` does, if there is room for them."""
         assert self.policy
-        told = self._by_template(messages, list(given))
-        if told and told != self._by_template(messages, None):
+        if self._tells and (told := self._by_template(messages, list(given))):
             return told
         chat = self.policy.chat
         try:
@@ -341,6 +341,14 @@ class Local:
         except RecursionError:  # a schema within a schema within …
             said = []
         return said if 0 < len(said) <= room else chat.prompt(messages, 2**31)
+
+    @cached_property
+    def _tells(self) -> bool:
+        """Whether the chat template says anything of tools."""
+        asked = [{"role": "user", "content": "?"}]
+        return self._by_template(
+            asked, [{"type": "function", "function": {"name": "f"}}]
+        ) != self._by_template(asked, None)
 
     def _by_template(
         self, messages: list[dict[str, Any]], given: list[Mapping[str, Any]] | None
