@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from clawback import engine
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sampling import decoder, step_attention
 from clawback.engine.torch.sampling.conversations import Conversations, Turn
-from clawback.engine.torch.scoring.linear import onednn
 from clawback.engine.types import GREEDY, Sampling
 
 
@@ -62,23 +60,6 @@ def test_neighbours_and_a_kept_cache_change_nothing(folders, sampling):
     assert drawer.reused == 0
     ids = [[[one.ids for _, one in rows] for rows in said] for said in (kept, anew, alone)]
     assert ids[0] == ids[1] == ids[2]
-
-
-def test_keys_that_all_rows_begin_with_are_read_of_the_first_alone(folders, monkeypatch):
-    policy = engine.load(str(folders("llama")))
-    turns = [Turn(i, [*range(5, 17), 20 + i, 30], i, 3 + i) for i in range(6)]
-    plain = Conversations(policy, sampling=Sampling(1.0)).draw(turns)
-    alike = []
-    attend = step_attention.with_alike
-    monkeypatch.setattr(
-        step_attention, "with_alike", lambda *a, **how: (alike.append(how["alike"]), attend(*a, **how))[1]
-    )
-    monkeypatch.setattr(decoder, "_READ_ONCE", 1)
-    found = Conversations(policy, sampling=Sampling(1.0)).draw(turns)
-    assert set(alike) == ({12} if onednn() else set())
-    assert [one.ids for one in found] == [one.ids for one in plain]
-    for one, other in zip(found, plain, strict=True):
-        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
 def test_the_same_seed_gives_the_same_bits(folders):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from clawback.engine.torch.sampling import step_kernels
 from clawback.engine.torch.threads import alone
 from clawback.engine.types import Sampling
 
@@ -41,12 +42,7 @@ def draw(logits: Tensor, chance: Tensor, again: Tensor | None, sampling: Samplin
 
 
 def _draw(logits: Tensor, chance: Tensor, again: Tensor | None, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    z = logits.float()
-    z = z.clone() if z is logits else z
-    if sampling.scale != 1.0:
-        z.div_(sampling.scale)
-    p = z.sub_(z.amax(-1, keepdim=True)).exp_()
-    blocks = _blocks(p)
+    p, blocks = _exponentials(logits, sampling.scale)
     total = (p if blocks is None else blocks).sum(-1)
     if sampling.temperature == 0:
         token = logits.argmax(-1)
@@ -59,10 +55,14 @@ def _draw(logits: Tensor, chance: Tensor, again: Tensor | None, sampling: Sampli
     return token, (p.gather(1, token[:, None])[:, 0] / total).log()
 
 
-def _blocks(p: Tensor) -> Tensor | None:
-    """[rows, vocabulary] → sums over blocks of it [rows, blocks]; None where the vocabulary does not divide into any."""
-    size = min(_BLOCK, p.shape[1] & -p.shape[1])
-    return p.unflatten(1, (-1, size)).sum(-1) if size >= 16 else None
+def _exponentials(logits: Tensor, scale: float) -> tuple[Tensor, Tensor | None]:
+    """exp((z − max z) / ``scale``) [rows, vocabulary], and its sums over blocks [rows, blocks]; None where the vocabulary does not divide into any."""
+    size = min(_BLOCK, logits.shape[1] & -logits.shape[1])
+    if size >= 16 and (both := step_kernels.exponentials(logits, scale, size)) is not None:
+        return both
+    z = logits.float()
+    p = (z - z.amax(-1, keepdim=True)).div_(scale).exp_()
+    return p, p.unflatten(1, (-1, size)).sum(-1) if size >= 16 else None
 
 
 def _inverse(p: Tensor, blocks: Tensor | None, chance: Tensor) -> Tensor:

@@ -121,10 +121,9 @@ class Conversations:
         rows = [_Row(turn, i, [], []) for i, turn in enumerate(turns)]
         chance = [_chance(turn, self.sampling) for turn in turns]
         answers: list[Sampled | None] = [None] * len(turns)
-        alike = _alike(sorted(list(turn.ids) for turn in turns))
         logits = self._read(turns)
         while rows:
-            logits, rows = self._write(logits, rows, chance, answers, alike)
+            logits, rows = self._write(logits, rows, chance, answers)
         return [answer for answer in answers if answer is not None]
 
     def _place(self, turns: Sequence[Turn]) -> None:
@@ -239,7 +238,6 @@ class Conversations:
         rows: list[_Row],
         chance: Sequence[Tensor],
         answers: list[Sampled | None],
-        alike: int,
     ) -> tuple[Tensor, list[_Row]]:
         """Draw a token for each row, let go of those that have ended, and take the others one step on."""
         assert self._decoder is not None
@@ -267,7 +265,7 @@ class Conversations:
         columns = int(position.max()) + 1
         if self._decoder.quick:
             columns += -columns % _COLUMNS
-        return self._decoder.step(last, position, self._cache, columns, alike), rows
+        return self._decoder.step(last, position, self._cache, columns), rows
 
     def _close_ranks(self, rows: list[_Row], going: Sequence[int]) -> list[_Row]:
         """Rows that go on change places with those that have ended before them."""

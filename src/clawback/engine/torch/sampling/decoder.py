@@ -14,14 +14,13 @@ through both. Others are sampled by their own forward (``generate.py``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from clawback.engine.torch.sampling import step_attention
+from clawback.engine.torch.sampling import step_attention, step_kernels
 from clawback.engine.torch.sampling.products import (
     Block,
     Linear,
@@ -34,6 +33,7 @@ from clawback.engine.torch.sampling.products import (
     effective,
     norm,
 )
+from clawback.engine.torch.sampling.step_kernels import Kernels
 from clawback.engine.torch.scoring.linear import onednn
 from clawback.engine.torch.threads import alone
 
@@ -43,8 +43,6 @@ _BRIEF_BYTES, _BRIEF_FLOPS = 8e6, 6e7
 """What one thread reads and multiplies in some 150 µs."""
 _SHARE = 64
 """A copy of the base's weights may take the machine's memory divided by this."""
-_READ_ONCE = 2048
-"""Columns of keys that are read from the first row in place of the others, from which on that is quicker: they are in the processor's cache then."""
 _ROOM = 64
 """Columns that a cache grows by at least."""
 
@@ -111,6 +109,7 @@ class Decoder:
         self.kv_heads = int(config.num_key_value_heads)
         first = body.layers[0].self_attn
         self.size = int(first.head_dim)
+        self.silu = getattr(config, "hidden_act", "") in ("silu", "swish")
         self.largest = 2 * int(config.hidden_size) * int(config.intermediate_size)
         self.embedding: Tensor = body.embed_tokens.weight
         self.rotary = body.rotary_emb
@@ -123,6 +122,9 @@ class Decoder:
         )
         self.head = self._packed(head.weight.to(self.dtype), cast(getattr(head, "bias", None), self.dtype))
         self.blocks = [self._block(layer, joined) for layer in body.layers]
+        self.kernels = (
+            step_kernels.kernels_for(self.dtype, self.heads, self.kv_heads, self.size) if on_cpu else None
+        )
         self.cos, self.sin = self._rope(256)
 
     @property
@@ -179,14 +181,19 @@ class Decoder:
         """cos and sin [… or broadcast, 1, size] of positions, for all layers."""
         return self.cos[position][..., None, :], self.sin[position][..., None, :]
 
+    def normed(self, block: Block, qkv: Tensor) -> Tensor:
+        """Queries, keys and values […, (heads + 2 · kv heads) · size], the first two with their norms, where a model has them."""
+        if block.q_norm is None or block.k_norm is None:
+            return qkv
+        heads = qkv.unflatten(-1, (-1, self.size))
+        q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], -2)
+        return torch.cat([block.q_norm(q).to(v.dtype), block.k_norm(k).to(v.dtype), v], -2).flatten(-2)
+
     def attend(self, block: Block, h: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """[…, H] → queries […, heads, size], keys and values […, kv heads, size], turned to their positions."""
-        qkv = block.qkv(block.before(h).to(self.dtype))
+        qkv = self.normed(block, block.qkv(block.before(h).to(self.dtype)))
         qkv = qkv.unflatten(-1, (self.heads + 2 * self.kv_heads, self.size))
         turned, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], -2)
-        if block.q_norm is not None and block.k_norm is not None:
-            q, k = turned.split([self.heads, self.kv_heads], -2)
-            turned = torch.cat([block.q_norm(q), block.k_norm(k)], -2)
         turned = turned.float()
         one, other = turned.chunk(2, -1)
         cos, sin = turns
@@ -197,8 +204,11 @@ class Decoder:
     def rest(self, block: Block, h: Tensor, mixed: Tensor) -> Tensor:
         """What comes after attention, ``mixed`` […, heads · size]; the new residual stream."""
         h = h + block.out(mixed).float()
-        gate, up = block.gate_up(block.after(h).to(self.dtype)).chunk(2, -1)
-        return h + block.down(block.act(gate) * up).float()
+        return h + block.down(self.gated(block, block.gate_up(block.after(h).to(self.dtype)))).float()
+
+    def gated(self, block: Block, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, -1)
+        return block.act(gate) * up  # type: ignore[no-any-return]
 
     def logits(self, h: Tensor) -> Tensor:
         return self.head(self.norm(h).to(self.dtype))
@@ -269,33 +279,48 @@ class Decoder:
         ends = torch.tensor([len(p) - 1 for p in pieces], device=device)
         return self.logits(h[torch.arange(len(pieces), device=device), ends])
 
-    def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int, alike: int = 0) -> Tensor:
+    def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
         """One more token in each of the first slots.
 
         Args:
             tokens: [rows] what was drawn last.
             position: [rows] where it stands.
             columns: more than any position.
-            alike: columns at the beginning that are the same in all of these slots.
 
         Returns:
             [rows, vocabulary] logits of what follows.
         """
-        with alone(self._brief(len(tokens))):
-            return self._step(tokens, position, cache, columns, alike)
-
-    def _step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int, alike: int) -> Tensor:
         self.ready(columns)
         cache.grow(columns)
+        with alone(self._brief(len(tokens))):
+            if self.kernels is not None:
+                return self._compiled(self.kernels, tokens, position, cache)
+            return self._step(tokens, position, cache, columns)
+
+    def _compiled(self, kernels: Kernels, tokens: Tensor, position: Tensor, cache: Cache) -> Tensor:
+        turns = self.cos[position], self.sin[position]
+        h = functional.embedding(tokens, self.embedding).float()
+        x = self.blocks[0].before(h).to(self.dtype)
+        norms = [*(block.before for block in self.blocks[1:]), self.norm]
+        for number, (block, following) in enumerate(zip(self.blocks, norms, strict=True)):
+            qkv = self.normed(block, block.qkv(x))
+            mixed = kernels.attend(
+                qkv, turns, position, cache.keys[number], cache.values[number], block.scaling
+            )
+            x = kernels.add_norm(h, block.out(mixed), block.after)
+            both = block.gate_up(x)
+            x = kernels.gated(both) if self.silu else self.gated(block, both)
+            x = kernels.add_norm(h, block.down(x), following)
+        return self.head(x)
+
+    def _step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
         rows = torch.arange(len(tokens), device=self.device)
         beyond = torch.arange(columns, device=self.device) > position[:, None]
         mask = torch.zeros(beyond.shape, dtype=self.dtype, device=self.device).masked_fill_(
             beyond, -torch.inf
         )
         mask = mask[:, None, None]  # [rows, 1, 1, columns]
-        attend: Any = step_attention.by_products if self.quick else step_attention.fused
-        if self.ordered_for and alike * (len(tokens) - 1) >= _READ_ONCE:
-            attend = partial(step_attention.with_alike, alike=alike)
+        attend = step_attention.by_products if self.quick else step_attention.fused
         turns = self.turns(position)
         h = functional.embedding(tokens, self.embedding).float()
         for number, block in enumerate(self.blocks):

@@ -101,7 +101,7 @@ def can_pack() -> bool:
 
 
 def norm(module: Any) -> Norm:
-    return Norm(module.weight.float(), float(module.variance_epsilon))
+    return Norm(module.weight.detach().float(), float(module.variance_epsilon))
 
 
 def cast(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:

@@ -1,0 +1,138 @@
+"""What a decoder's step does between its products, compiled by numba: attention of one token a row over the cache, norms, and the activation.
+
+PyTorch's attention on a CPU is made for many queries: for one, it computes up to the longest row, and of 16 bits it converts all keys first. Here a row reads
+its own columns, and what several rows begin with is read from the first of them, where it is in the processor's cache by then. Turning keys, writing and
+reading them is one pass, and so is a norm, in place of eight operations.
+
+Kernels are made for the sizes of a model and kept on disk by numba: they are compiled once a machine. Rows are shared out among the threads that PyTorch
+computes with; what a row gets does not depend on their number. Numbers of 16 bits are handed over as their bits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clawback.engine.torch.sampling.products import Norm
+
+_WORTH_SHARING_OUT = 2**19
+"""Numbers to be read from which on several threads are quicker than one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """For tensors on a CPU of one dtype, and one model's numbers of heads."""
+
+    _attend: Callable[..., None]
+    _add_norm: Callable[..., None]
+    _gate: Callable[..., None]
+
+    def attend(
+        self,
+        qkv: Tensor,
+        turns: tuple[Tensor, Tensor],
+        position: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+    ) -> Tensor:
+        """Turn queries and keys to their positions, write keys and values into the rows' slots, and attend: [rows, heads · size].
+
+        Args:
+            qkv: [rows, (heads + 2 · kv heads) · size] as they come from their product.
+            turns: cos and sin [rows, size], float32.
+            position: [rows] int64, the column of each row's token.
+            keys, values: [slots, kv heads, columns, size]; the slot of row i is i.
+        """
+        rows, each = len(qkv), keys.shape[1] * keys.shape[3]
+        mixed = qkv.new_empty(rows, qkv.shape[1] - 2 * each)
+        work = partial(
+            self._attend, _bits(qkv), *(turn.numpy() for turn in turns), position.numpy(), _bits(keys), _bits(values),
+            scale, _bits(mixed),
+        )  # fmt: skip
+        _shared_out(work, rows, 2 * rows * each * keys.shape[2])
+        return mixed
+
+    def add_norm(self, h: Tensor, more: Tensor, norm: Norm) -> Tensor:
+        """Add ``more`` to the residual stream ``h`` (both [rows, H], ``h`` float32 and changed in place): its norm."""
+        normed = torch.empty_like(more)
+        work = partial(
+            self._add_norm, h.numpy(), _bits(more), norm.weight.numpy(), norm.epsilon, _bits(normed)
+        )
+        _shared_out(work, len(h), 2 * h.numel())
+        return normed
+
+    def gated(self, gate_up: Tensor) -> Tensor:
+        """SiLU of the first half of ``gate_up`` [rows, 2 · I] times the other."""
+        rows, both = gate_up.shape
+        out = gate_up.new_empty(rows, both // 2)
+        _shared_out(partial(self._gate, _bits(gate_up), _bits(out)), rows, 4 * out.numel())
+        return out
+
+
+@lru_cache
+def kernels_for(dtype: torch.dtype, heads: int, kv_heads: int, size: int) -> Kernels | None:
+    """None where there are none: for another dtype, or without numba."""
+    compiled = _compiled()
+    if compiled is None or dtype not in _KNOWN:
+        return None
+    return Kernels(compiled.attention(heads, kv_heads, size), compiled.add_norm, compiled.gate)
+
+
+def exponentials(logits: Tensor, scale: float, block: int) -> tuple[Tensor, Tensor] | None:
+    """exp((z − max z) / ``scale``) of ``logits`` [rows, n], and its sums over blocks [rows, n / ``block``], in float32; None where there is no kernel."""
+    compiled = _compiled()
+    if compiled is None or logits.device.type != "cpu" or logits.dtype not in _KNOWN:
+        return None
+    logits = logits.detach().contiguous()
+    p = torch.empty(logits.shape)
+    sums = torch.empty(len(logits), logits.shape[1] // block)
+    kernel = compiled.exponentials(block)
+    _shared_out(
+        partial(kernel, _bits(logits), scale, p.numpy(), sums.numpy()), len(logits), 4 * logits.numel()
+    )
+    return p, sums
+
+
+_KNOWN = (torch.float32, torch.bfloat16)
+
+
+@lru_cache
+def _compiled() -> Any:
+    try:
+        from clawback.engine.torch.sampling import compiled
+    except ImportError:
+        return None
+    return compiled
+
+
+def _bits(x: Tensor) -> Any:
+    """As NumPy sees it, which has no bfloat16."""
+    return (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
+
+
+_POOL: list[ThreadPoolExecutor] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_POOL.clear)  # its threads are not there
+
+
+def _shared_out(work: Callable[[int, int], None], rows: int, numbers: int) -> None:
+    """Do ``work(first, last)`` for all rows. It lets go of the interpreter's lock."""
+    threads = min(torch.get_num_threads(), rows, numbers // _WORTH_SHARING_OUT)
+    if threads < 2:
+        work(0, rows)
+        return
+    if not _POOL:
+        _POOL.append(ThreadPoolExecutor(thread_name_prefix="attend"))
+    bounds = [rows * i // threads for i in range(threads + 1)]
+    others = [_POOL[0].submit(work, bounds[i], bounds[i + 1]) for i in range(1, threads)]
+    work(0, bounds[1])
+    for other in others:
+        other.result()
