@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import chain
+from itertools import accumulate, chain
 
 import pytest
 import torch
@@ -33,67 +33,59 @@ def turned(x, angle):
     return torch.cat([one * cos - other * sin, other * cos + one * sin])
 
 
-def asked(data, dtype):
-    """Shapes, and what ``attend`` is handed."""
-    kv_heads, group = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5))
-    size, columns = 2 * data.draw(st.integers(1, 20)), data.draw(st.integers(1, 14))
-    rows, more = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 2))
-    draw = torch.Generator().manual_seed(data.draw(st.integers(0, 2**31)))
-    qkv = torch.randn(rows, (group + 2) * kv_heads * size, generator=draw).to(dtype)
-    keys, values = (
-        torch.randn(rows + more, kv_heads, columns, size, generator=draw).to(dtype) for _ in range(2)
-    )
-    position = torch.randint(0, columns, (rows,), generator=draw)
-    angles = torch.rand(rows, size // 2, generator=draw).double()
-    return kv_heads, group, size, qkv, keys, values, position, angles
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(st.data())
 @settings(max_examples=25, deadline=None)
-def test_a_step_is_attended_to_as_by_a_slow_loop(dtype, data):
-    kv_heads, group, size, qkv, keys, values, position, angles = asked(data, dtype)
-    kernels = step_kernels.kernels_for(dtype, kv_heads * group, kv_heads, size)
+def test_tokens_attend_to_what_their_slots_hold_as_by_a_slow_loop(dtype, data):
+    kv_heads, group = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5))
+    size, columns = 2 * data.draw(st.integers(1, 20)), data.draw(st.integers(1, 14))
+    draw = torch.Generator().manual_seed(data.draw(st.integers(0, 2**31)))
+    pieces = []  # (slot, first column, tokens)
+    for slot in torch.randperm(5, generator=draw).tolist()[: data.draw(st.integers(1, 4))]:
+        start = data.draw(st.integers(0, columns - 1))
+        pieces.append((slot, start, data.draw(st.integers(1, columns - start))))
+    slots = torch.tensor([slot for slot, _, count in pieces for _ in range(count)])
+    position = torch.tensor([start + i for _, start, count in pieces for i in range(count)])
+    parts = [0, *accumulate(count for *_, count in pieces)]
+    spare = data.draw(st.integers(0, 3))
+    qkv = torch.randn(len(slots) + spare, (group + 2) * kv_heads * size, generator=draw).to(dtype)
+    keys, values = (torch.randn(5, kv_heads, columns, size, generator=draw).to(dtype) for _ in range(2))
+    angles = torch.rand(len(qkv), size // 2, generator=draw).double()
     turns = tuple(torch.cat([f(angles)] * 2, 1).float() for f in (torch.cos, torch.sin))
-    before = keys.clone(), values.clone()
-    out = kernels.attend(
-        qkv,
-        turns,
-        position,
-        keys,
-        values,
-        0.3,
-    ).view(len(qkv), -1, size)
+    known, held = keys.clone(), values.clone()
+
+    kernels = step_kernels.kernels_for(dtype, kv_heads * group, kv_heads, size)
+    out = kernels.attend(qkv, turns, slots, position, parts, keys, values, 0.3).unflatten(1, (-1, size))
+    assert not out[len(slots) :].any()
     heads = qkv.unflatten(1, (-1, size))
-    for row, place in enumerate(position.tolist()):
+    for row, (slot, place) in enumerate(zip(slots.tolist(), position.tolist(), strict=True)):
         for head in range(kv_heads):
-            new = heads[row, kv_heads * group + head], heads[row, kv_heads * (group + 1) + head]
-            torch.testing.assert_close(
-                keys[row, head, place].double(), turned(new[0], angles[row]), **within(dtype)
-            )
-            assert torch.equal(values[row, head, place], new[1])
+            new = turned(heads[row, kv_heads * group + head], angles[row])
+            torch.testing.assert_close(keys[slot, head, place].double(), new, **within(dtype))
+            known[slot, head, place] = keys[slot, head, place]
+            held[slot, head, place] = heads[row, kv_heads * (group + 1) + head]
+            k, v = (x[slot, head, : place + 1].double() for x in (known, held))
             for g in range(group):
                 query = turned(heads[row, head * group + g], angles[row]).to(dtype).double()
-                k, v = (x[row, head, : place + 1].double() for x in (keys, values))
                 expected = (0.3 * (k @ query)).softmax(0) @ v
                 torch.testing.assert_close(out[row, head * group + g].double(), expected, **within(dtype))
-            for now, old, at in ((keys, before[0], place), (values, before[1], place)):
-                others = torch.arange(now.shape[2]) != at
-                assert torch.equal(now[row, head, others], old[row, head, others])
-    assert torch.equal(keys[len(qkv) :], before[0][len(qkv) :])
+    assert torch.equal(keys, known)
+    assert torch.equal(values, held)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_threads_change_nothing(dtype, monkeypatch):
     draw = torch.Generator().manual_seed(3)
-    qkv = torch.randn(7, 5 * 16, generator=draw).to(dtype)
+    qkv = torch.randn(11, 5 * 16, generator=draw).to(dtype)
     cache = torch.randn(2, 8, 1, 40, 16, generator=draw).to(dtype)
-    position = torch.randint(0, 40, (7,), generator=draw)
-    turns = torch.ones(7, 16), torch.zeros(7, 16)
+    parts = [0, 3, 4, 9, 11]
+    slots = torch.tensor([0, 0, 0, 3, 2, 2, 2, 2, 2, 7, 7])
+    position = torch.tensor([4, 5, 6, 39, 0, 1, 2, 3, 4, 20, 21])
+    turns = torch.ones(11, 16), torch.zeros(11, 16)
     kernels = step_kernels.kernels_for(dtype, 3, 1, 16)
 
     def attend():
-        return kernels.attend(qkv, turns, position, *cache.clone(), 0.25)
+        return kernels.attend(qkv, turns, slots, position, parts, *cache.clone(), 0.25)
 
     alone = attend()
     monkeypatch.setattr(step_kernels, "_WORTH_SHARING_OUT", 1)

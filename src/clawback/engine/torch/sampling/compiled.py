@@ -161,6 +161,7 @@ def attention(heads: int, kv_heads: int, size: int) -> Callable[..., None]:
         qkv: Any,
         cos: Any,
         sin: Any,
+        slots: Any,
         position: Any,
         keys: Any,
         values: Any,
@@ -178,7 +179,7 @@ def attention(heads: int, kv_heads: int, size: int) -> Callable[..., None]:
             here = position[row]
             whole = here + 1 - (here + 1) % 4
             for head in range(kv_heads):
-                of, own = keys[row, head], values[row, head]
+                of, own = keys[slots[row], head], values[slots[row], head]
                 start = (heads + head) * size
                 turn(qkv[row, start : start + size], cos[row], sin[row], size // 2, of[here])
                 start += kv_heads * size
@@ -190,7 +191,8 @@ def attention(heads: int, kv_heads: int, size: int) -> Callable[..., None]:
                     for d in range(size):
                         query[g, d] = wide(turned[d]) * F(scale)
                 # Meanwhile the values are fetched, and the keys that are next.
-                following = keys[min(row + (head + 1) // kv_heads, last - 1), (head + 1) % kv_heads]
+                later = min(row + (head + 1) // kv_heads, last - 1)
+                following = keys[slots[later], (head + 1) % kv_heads]
                 for column in range(0, whole, 4):
                     for place in range(column * size, (column + 4) * size, line):
                         fetch(own, place)

@@ -13,6 +13,7 @@ through both. Others are sampled by their own forward (``generate.py``).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +44,10 @@ _BRIEF_BYTES, _BRIEF_FLOPS = 8e6, 6e7
 """What one thread reads and multiplies in some 150 µs."""
 _SHARE = 64
 """A copy of the base's weights may take the machine's memory divided by this."""
+_BRIEF_PIECE = 64
+"""Tokens up to which a piece is read token by token: attention of one token over what is in the processor's cache costs no more than padding, masks and copies do."""
+_FEW_SHAPES = 32
+"""Rows of products that are read come in multiples of this: oneDNN compiles code for each new shape."""
 _ROOM = 64
 """Columns that a cache grows by at least."""
 
@@ -252,6 +257,8 @@ class Decoder:
         self.ready(columns)
         cache.grow(columns)
         device = self.device
+        if self.kernels is not None and longest <= _BRIEF_PIECE:
+            return self._read_brief(self.kernels, pieces, starts, cache, slots)
         ids = torch.tensor([[*p, *[0] * (longest - len(p))] for p in pieces], device=device)
         begun = torch.tensor(starts, device=device)
         position = begun[:, None] + torch.arange(longest, device=device)  # [rows, T]
@@ -279,6 +286,25 @@ class Decoder:
         ends = torch.tensor([len(p) - 1 for p in pieces], device=device)
         return self.logits(h[torch.arange(len(pieces), device=device), ends])
 
+    def _read_brief(
+        self,
+        kernels: Kernels,
+        pieces: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        cache: Cache,
+        slots: Tensor,
+    ) -> Tensor:
+        """``read_on`` of short pieces: each token by itself over what its slot holds by then, without padding."""
+        parts = [0, *itertools.accumulate(map(len, pieces))]
+        lengths, spare = torch.tensor([len(p) for p in pieces]), -parts[-1] % _FEW_SHAPES
+        ids = torch.tensor([token for piece in pieces for token in piece] + [0] * spare)
+        position = torch.tensor(
+            [start + i for piece, start in zip(pieces, starts, strict=True) for i in range(len(piece))]
+            + [0] * spare
+        )
+        x = self._compiled(kernels, ids, slots.repeat_interleave(lengths), position, parts, cache)
+        return self.head(x[torch.tensor(parts[1:]) - 1])
+
     def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
         """One more token in each of the first slots.
 
@@ -294,24 +320,34 @@ class Decoder:
         cache.grow(columns)
         with alone(self._brief(len(tokens))):
             if self.kernels is not None:
-                return self._compiled(self.kernels, tokens, position, cache)
+                rows = len(tokens)
+                every = torch.arange(rows), position, range(rows + 1)
+                return self.head(self._compiled(self.kernels, tokens, *every, cache))
             return self._step(tokens, position, cache, columns)
 
-    def _compiled(self, kernels: Kernels, tokens: Tensor, position: Tensor, cache: Cache) -> Tensor:
+    def _compiled(
+        self,
+        kernels: Kernels,
+        tokens: Tensor,
+        slots: Tensor,
+        position: Tensor,
+        parts: Sequence[int],
+        cache: Cache,
+    ) -> Tensor:
+        """Tokens [rows] at their places in the cache (``Kernels.attend``): [rows, H] from which what follows each is predicted."""
         turns = self.cos[position], self.sin[position]
         h = functional.embedding(tokens, self.embedding).float()
         x = self.blocks[0].before(h).to(self.dtype)
         norms = [*(block.before for block in self.blocks[1:]), self.norm]
         for number, (block, following) in enumerate(zip(self.blocks, norms, strict=True)):
             qkv = self.normed(block, block.qkv(x))
-            mixed = kernels.attend(
-                qkv, turns, position, cache.keys[number], cache.values[number], block.scaling
-            )
+            held = cache.keys[number], cache.values[number]
+            mixed = kernels.attend(qkv, turns, slots, position, parts, *held, block.scaling)
             x = kernels.add_norm(h, block.out(mixed), block.after)
             both = block.gate_up(x)
             x = kernels.gated(both) if self.silu else self.gated(block, both)
             x = kernels.add_norm(h, block.down(x), following)
-        return self.head(x)
+        return x
 
     def _step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
         rows = torch.arange(len(tokens), device=self.device)

@@ -11,7 +11,7 @@ computes with; what a row gets does not depend on their number. Numbers of 16 bi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -38,26 +38,30 @@ class Kernels:
         self,
         qkv: Tensor,
         turns: tuple[Tensor, Tensor],
+        slots: Tensor,
         position: Tensor,
+        parts: Sequence[int],
         keys: Tensor,
         values: Tensor,
         scale: float,
     ) -> Tensor:
-        """Turn queries and keys to their positions, write keys and values into the rows' slots, and attend: [rows, heads · size].
+        """Turn queries and keys to their positions, write keys and values into the cache, and attend: [rows, heads · size].
 
         Args:
             qkv: [rows, (heads + 2 · kv heads) · size] as they come from their product.
             turns: cos and sin [rows, size], float32.
-            position: [rows] int64, the column of each row's token.
-            keys, values: [slots, kv heads, columns, size]; the slot of row i is i.
+            slots, position: [rows] int64, the slot of the cache and the column of each row's token.
+            parts: where the tokens of each slot begin among the rows, and where the last end: they follow each other, in order of their columns. Rows beyond are of nobody.
+            keys, values: [slots, kv heads, columns, size].
         """
-        rows, each = len(qkv), keys.shape[1] * keys.shape[3]
-        mixed = qkv.new_empty(rows, qkv.shape[1] - 2 * each)
+        rows, each = parts[-1], keys.shape[1] * keys.shape[3]
+        mixed = qkv.new_empty(len(qkv), qkv.shape[1] - 2 * each)
+        mixed[rows:] = 0
         work = partial(
-            self._attend, _bits(qkv), *(turn.numpy() for turn in turns), position.numpy(), _bits(keys), _bits(values),
-            scale, _bits(mixed),
+            self._attend, _bits(qkv), *(turn.numpy() for turn in turns), slots.numpy(), position.numpy(),
+            _bits(keys), _bits(values), scale, _bits(mixed),
         )  # fmt: skip
-        _shared_out(work, rows, 2 * rows * each * keys.shape[2])
+        _shared_out(work, parts, 2 * rows * each * keys.shape[2])
         return mixed
 
     def add_norm(self, h: Tensor, more: Tensor, norm: Norm) -> Tensor:
@@ -66,14 +70,14 @@ class Kernels:
         work = partial(
             self._add_norm, h.numpy(), _bits(more), norm.weight.numpy(), norm.epsilon, _bits(normed)
         )
-        _shared_out(work, len(h), 2 * h.numel())
+        _shared_out(work, range(len(h) + 1), 2 * h.numel())
         return normed
 
     def gated(self, gate_up: Tensor) -> Tensor:
         """SiLU of the first half of ``gate_up`` [rows, 2 · I] times the other."""
         rows, both = gate_up.shape
         out = gate_up.new_empty(rows, both // 2)
-        _shared_out(partial(self._gate, _bits(gate_up), _bits(out)), rows, 4 * out.numel())
+        _shared_out(partial(self._gate, _bits(gate_up), _bits(out)), range(rows + 1), 4 * out.numel())
         return out
 
 
@@ -95,9 +99,8 @@ def exponentials(logits: Tensor, scale: float, block: int) -> tuple[Tensor, Tens
     p = torch.empty(logits.shape)
     sums = torch.empty(len(logits), logits.shape[1] // block)
     kernel = compiled.exponentials(block)
-    _shared_out(
-        partial(kernel, _bits(logits), scale, p.numpy(), sums.numpy()), len(logits), 4 * logits.numel()
-    )
+    work = partial(kernel, _bits(logits), scale, p.numpy(), sums.numpy())
+    _shared_out(work, range(len(logits) + 1), 4 * logits.numel())
     return p, sums
 
 
@@ -123,16 +126,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_POOL.clear)  # its threads are not there
 
 
-def _shared_out(work: Callable[[int, int], None], rows: int, numbers: int) -> None:
-    """Do ``work(first, last)`` for all rows. It lets go of the interpreter's lock."""
-    threads = min(torch.get_num_threads(), rows, numbers // _WORTH_SHARING_OUT)
+def _shared_out(work: Callable[[int, int], None], parts: Sequence[int], numbers: int) -> None:
+    """Do ``work(first, last)`` for all rows, which are cut at ``parts`` alone. It lets go of the interpreter's lock."""
+    count = len(parts) - 1
+    threads = min(torch.get_num_threads(), count, numbers // _WORTH_SHARING_OUT)
     if threads < 2:
-        work(0, rows)
+        work(parts[0], parts[-1])
         return
     if not _POOL:
         _POOL.append(ThreadPoolExecutor(thread_name_prefix="attend"))
-    bounds = [rows * i // threads for i in range(threads + 1)]
+    bounds = [parts[count * i // threads] for i in range(threads + 1)]
     others = [_POOL[0].submit(work, bounds[i], bounds[i + 1]) for i in range(1, threads)]
-    work(0, bounds[1])
+    work(bounds[0], bounds[1])
     for other in others:
         other.result()
