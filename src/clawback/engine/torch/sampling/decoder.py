@@ -302,8 +302,7 @@ class Decoder:
             [start + i for piece, start in zip(pieces, starts, strict=True) for i in range(len(piece))]
             + [0] * spare
         )
-        x = self._compiled(kernels, ids, slots.repeat_interleave(lengths), position, parts, cache)
-        return self.head(x[torch.tensor(parts[1:]) - 1])
+        return self._compiled(kernels, ids, slots.repeat_interleave(lengths), position, parts, cache)
 
     def step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
         """One more token in each of the first slots.
@@ -322,7 +321,7 @@ class Decoder:
             if self.kernels is not None:
                 rows = len(tokens)
                 every = torch.arange(rows), position, range(rows + 1)
-                return self.head(self._compiled(self.kernels, tokens, *every, cache))
+                return self._compiled(self.kernels, tokens, *every, cache)
             return self._step(tokens, position, cache, columns)
 
     def _compiled(
@@ -334,7 +333,8 @@ class Decoder:
         parts: Sequence[int],
         cache: Cache,
     ) -> Tensor:
-        """Tokens [rows] at their places in the cache (``Kernels.attend``): [rows, H] from which what follows each is predicted."""
+        """Tokens [rows] at their places in the cache (``Kernels.attend``): [parts, vocabulary] logits of what follows the last of each part."""
+        ends = torch.tensor(parts[1:]) - 1
         turns = self.cos[position], self.sin[position]
         h = functional.embedding(tokens, self.embedding).float()
         x = self.blocks[0].before(h).to(self.dtype)
@@ -343,11 +343,13 @@ class Decoder:
             qkv = self.normed(block, block.qkv(x))
             held = cache.keys[number], cache.values[number]
             mixed = kernels.attend(qkv, turns, slots, position, parts, *held, block.scaling)
+            if following is self.norm and len(ends) < len(h):  # nothing after this looks at the others
+                mixed, h = mixed[ends], h[ends]
             x = kernels.add_norm(h, block.out(mixed), block.after)
             both = block.gate_up(x)
             x = kernels.gated(both) if self.silu else self.gated(block, both)
             x = kernels.add_norm(h, block.down(x), following)
-        return x
+        return self.head(x)
 
     def _step(self, tokens: Tensor, position: Tensor, cache: Cache, columns: int) -> Tensor:
         rows = torch.arange(len(tokens), device=self.device)
