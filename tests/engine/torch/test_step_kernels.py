@@ -20,6 +20,8 @@ from clawback.engine.types import Sampling
 
 pytest.importorskip("numba")
 DTYPES = [torch.float32, torch.bfloat16]
+SIZES = [(1, 1, 2), (2, 3, 64), (3, 2, 20), (1, 5, 34)]
+"""Heads of keys, queries to each, and numbers in one: each is compiled once."""
 
 
 def within(dtype):
@@ -35,10 +37,10 @@ def turned(x, angle):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_tokens_attend_to_what_their_slots_hold_as_by_a_slow_loop(dtype, data):
-    kv_heads, group = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5))
-    size, columns = 2 * data.draw(st.integers(1, 20)), data.draw(st.integers(1, 14))
+    kv_heads, group, size = data.draw(st.sampled_from(SIZES))
+    columns = data.draw(st.integers(1, 14))
     draw = torch.Generator().manual_seed(data.draw(st.integers(0, 2**31)))
     pieces = []  # (slot, first column, tokens)
     for slot in torch.randperm(5, generator=draw).tolist()[: data.draw(st.integers(1, 4))]:

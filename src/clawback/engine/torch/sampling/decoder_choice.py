@@ -50,6 +50,7 @@ def fits(model: nn.Module, tokens: int) -> bool:
     return _PROVEN[causal]
 
 
+@torch.no_grad()
 def _proven(causal: Any) -> bool:
     """The last logits of a short sequence, read and stepped through, by both."""
     config = causal.config

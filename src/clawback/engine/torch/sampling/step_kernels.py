@@ -1,8 +1,8 @@
 """What a decoder's step does between its products, compiled by numba: attention of one token a row over the cache, norms, and the activation.
 
 PyTorch's attention on a CPU is made for many queries: for one, it computes up to the longest row, and of 16 bits it converts all keys first. Here a row reads
-its own columns, and what several rows begin with is read from the first of them, where it is in the processor's cache by then. Turning keys, writing and
-reading them is one pass, and so is a norm, in place of eight operations.
+its own columns, and while it works on keys, the values and the next keys are fetched. Turning keys, writing and reading them is one pass, and so is a norm, in
+place of eight operations.
 
 Kernels are made for the sizes of a model and kept on disk by numba: they are compiled once a machine. Rows are shared out among the threads that PyTorch
 computes with; what a row gets does not depend on their number. Numbers of 16 bits are handed over as their bits.
@@ -56,7 +56,8 @@ class Kernels:
         """
         rows, each = parts[-1], keys.shape[1] * keys.shape[3]
         mixed = qkv.new_empty(len(qkv), qkv.shape[1] - 2 * each)
-        mixed[rows:] = 0
+        if rows < len(qkv):
+            mixed[rows:] = 0
         work = partial(
             self._attend, _bits(qkv), *(turn.numpy() for turn in turns), slots.numpy(), position.numpy(),
             _bits(keys), _bits(values), scale, _bits(mixed),
@@ -111,7 +112,7 @@ _KNOWN = (torch.float32, torch.bfloat16)
 def _compiled() -> Any:
     try:
         from clawback.engine.torch.sampling import compiled
-    except ImportError:
+    except (ImportError, RuntimeError):  # the latter where numba finds no folder to keep what it compiles in
         return None
     return compiled
 
