@@ -72,7 +72,9 @@ def root() -> bytes:
 
     into = io.BytesIO()
     with tarfile.open(fileobj=into, mode="w") as tar:
-        for name in ("app", "tmp", "root", "etc", "proc", "sys", "dev"):
+        # docker gives folders that are not named a mode of its own, in which nobody but root finds anything.
+        parents = {str(folder) for at in files for folder in Path(at).parents if str(folder) != "."}
+        for name in ("app", "tmp", "root", "etc", "proc", "sys", "dev", *sorted(parents)):
             folder = tarfile.TarInfo(name)
             folder.type, folder.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(folder)
