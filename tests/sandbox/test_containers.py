@@ -31,7 +31,7 @@ def _left(engine: str, box: object) -> list[str]:
     return subprocess.check_output(words, text=True).split()
 
 
-# ---- what the engines are told (docker is not run by these tests: its words are)
+# ---- what the engines are told (whether or not they are there)
 
 
 @pytest.mark.parametrize("engine", ["podman", "docker"])
