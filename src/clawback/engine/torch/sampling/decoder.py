@@ -294,7 +294,8 @@ class Decoder:
         cache: Cache,
         slots: Tensor,
     ) -> Tensor:
-        """``read_on`` of short pieces: each token by itself over what its slot holds by then, without padding."""
+        """``read_on`` of short pieces: each token by itself over what its slot holds by then, without padding. (Products that ask which row is whose,
+        ``grouped.py``, are not met here: such rows keep nothing to read on from.)"""
         parts = [0, *itertools.accumulate(map(len, pieces))]
         lengths, spare = torch.tensor([len(p) for p in pieces]), -parts[-1] % _FEW_SHAPES
         ids = torch.tensor([token for piece in pieces for token in piece] + [0] * spare)
