@@ -21,12 +21,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.real import DATA, ROOM, World, user
 from clawback.config import Gate
 from clawback.engine.types import Completion
 from clawback.records import Sample
-from clawback.release import evidence, fresh
-from clawback.release.rule import MOST_LOOKS, Sampled, decide
+from clawback.release import evidence, fresh, human_eval
+from clawback.release.rule import MOST_LOOKS, Compared, Sampled, decide
 
 RATED, HELD, FRESH, IMPROVED, WRONG, TAPPED_GOOD = 32, 8, 48, 0.10, 0.1, 0.3
 SPOILT = 6.0
@@ -73,22 +75,36 @@ class Judge:
         )
 
     def judged(self, drawn: fresh.Fresh, taste: str | None, likes: Any, seed: int) -> dict[str, Any]:
-        """One person's ratings, and what the gate makes of the version by them."""
+        """One person's ratings, and what the gate makes of the version by them. What it asks for is rated: its own answers and the base's (``human_eval``)."""
         rng = random.Random(seed)
-        order = rng.sample(range(len(self.samples)), RATED + (MOST_LOOKS - 1) * Gate().more_ratings)
-        ratings = [self._tap(i, likes, rng) for i in order]
+        own = round(human_eval.OF_CANDIDATE * Gate().more_ratings)
+        beside = Gate().more_ratings - own
+        order = rng.sample(range(len(self.samples)), RATED + (MOST_LOOKS - 1) * beside)
+        ratings = [self._tap(self.samples[i].response, likes, rng) for i in order]
+        longest = max(len(one.response_ids or ()) for one in self.samples)
+        shown = evidence.comparable(longest, drawn.ours.completions, drawn.before.completions)
+        shown = rng.sample(shown, min(len(shown), (MOST_LOOKS - 1) * own))
+        of_own = [self._tap(drawn.ours.completions[i].text, likes, rng) for i in shown]
         for looks in range(1, MOST_LOOKS + 1):
-            count = RATED + (looks - 1) * Gate().more_ratings
+            count, theirs = RATED + (looks - 1) * beside, (looks - 1) * own
             places = order[:count]
             samples = [
                 dataclasses.replace(self.samples[i], reward=r) for i, r in zip(places, ratings, strict=False)
             ]
             held = [n for n in range(count) if n % HELD == 0 or n >= RATED]
             mine = dataclasses.replace(drawn, shifts=[drawn.shifts[places[n]] for n in held])
-            rated = self._rows(places)
+            new = evidence.seen(drawn.asked, drawn.ours, shown[:theirs])
+            said = [Sample(0, (), text, r) for text, r in zip(new.texts, of_own, strict=False)]
             found = evidence.weigh(
-                mine, samples, [samples[n] for n in held], rated, self.liked.get(taste or ""), seed
+                mine,
+                samples + said,
+                [samples[n] for n in held],
+                joined(self._rows(places), new),
+                self.liked.get(taste or ""),
+                seed,
             )
+            compared = Compared(signs(of_own[:theirs]), signs(ratings[RATED:count]), signs(ratings[:RATED]))
+            found = dataclasses.replace(found, compared=compared)
             decision = decide(found, Gate(), looks)
             if not decision.asks:
                 break
@@ -101,8 +117,8 @@ class Judge:
             "why": decision.reasons[0],
         }
 
-    def _tap(self, place: int, likes: Any, rng: random.Random) -> float:
-        good = rng.random() < TAPPED_GOOD if likes is None else likes(self.samples[place].response) != (rng.random() < WRONG)  # fmt: skip
+    def _tap(self, answer: str, likes: Any, rng: random.Random) -> float:
+        good = rng.random() < TAPPED_GOOD if likes is None else likes(answer) != (rng.random() < WRONG)
         return 1.0 if good else -1.0
 
     def _rows(self, places: Sequence[int]) -> Any:
@@ -114,6 +130,21 @@ class Judge:
             hidden=one.hidden[list(places)],
             prompts=[one.prompts[i] for i in places],
         )
+
+
+def joined(one: Any, other: Any) -> Any:
+    """Answers as the reader looks at them."""
+    return dataclasses.replace(
+        one,
+        ids=[*one.ids, *other.ids],
+        texts=[*one.texts, *other.texts],
+        hidden=np.concatenate([one.hidden, other.hidden]),
+        prompts=[*one.prompts, *other.prompts],
+    )
+
+
+def signs(ratings: Sequence[float]) -> tuple[int, int]:
+    return sum(r > 0 for r in ratings), sum(r < 0 for r in ratings)
 
 
 def spoil(folder: Path, out: Path) -> Path:

@@ -3,7 +3,7 @@
 The base model answers 352 prompts nine times over, once. Everything after that is arithmetic: a person rates 32 of these answers
 (one tap in ten wrong), what they may want is read out of seven eighths of the ratings as a run reads it, and the candidate is what picks, of eight
 answers to a prompt, the one that promises most: about where training leads. Then the gate's own rule decides on
-what the gate would see; where it asks for more ratings, the same person gives them, and it decides again. Four kinds of candidate: *learned* from the ratings,
+what the gate would see; where it asks for more ratings, the same person rates the candidate's answers and the base's, and it decides again. Four kinds of candidate: *learned* from the ratings,
 from the same ratings *shuffled*, picking at *random* by a direction of its own, and *noise*: from people whose taps mean nothing, each with a share of good ones of their own.
 
 Half of the tastes can be said in style features, half cannot. The rule was chosen on those for development; what is claimed are the figures of those for the test.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from clawback.config import Gate
 from clawback.feedback import hold_out
-from clawback.release.rule import MOST_LOOKS, Evidence, Sampled, decide
+from clawback.release import human_eval
+from clawback.release.rule import MOST_LOOKS, Compared, Evidence, Sampled, decide
 from clawback.rewards.reward_ensemble import RIDGE, RULES
 
 Floats = NDArray[np.float64]
@@ -102,10 +103,11 @@ class Person:
     taste: str
     good: float | None = None
 
-    def taps(self, here: Pool, rated: Ints, rng: np.random.Generator) -> Floats:
+    def taps(self, here: Pool, rated: Ints, rng: np.random.Generator, which: Ints | int = 0) -> Floats:
+        """``which``: of the answers to each prompt."""
         if self.good is not None:
             return np.where(rng.random(len(rated)) < self.good, 1.0, -1.0)
-        return np.where(here.pleases[self.taste][rated, 0] ^ (rng.random(len(rated)) < NOISE), 1.0, -1.0)
+        return np.where(here.pleases[self.taste][rated, which] ^ (rng.random(len(rated)) < NOISE), 1.0, -1.0)
 
 
 def comes(here: Pool, person: Person, captured: Ints, most: int, rng: np.random.Generator) -> Rated:
@@ -138,7 +140,8 @@ def case(
     """One person and one candidate; None where there are fewer than two ratings of a sign, or only one sign to learn from."""
     order = rng.permutation(256)
     captured, asked = order[:-FRESH], order[-FRESH:]
-    most = RATED + (MOST_LOOKS - 1) * gate.more_ratings
+    own = round(human_eval.OF_CANDIDATE * gate.more_ratings)
+    most = RATED + (MOST_LOOKS - 1) * (gate.more_ratings - own)
     rated, ratings, kept = (chosen if choose else comes)(here, person, captured, most, rng)
     train = ~kept & (np.arange(most) < RATED)
     if min((ratings[:RATED] > 0).sum(), (ratings[:RATED] < 0).sum()) < 2 or np.ptp(ratings[train]) == 0:
@@ -150,14 +153,20 @@ def case(
             here.tokens.shape
         )
     else:
-        ensemble = read(here, rated[train], learned)
+        ensemble = read(here, rated[train] * (BEST + 1), learned)
         promise = ensemble.score(here.seen, RULES, PESSIMISM).reshape(here.tokens.shape)
     best = 2 if kind == "random" else BEST
     picked = promise[asked, :best].argmax(1)
-    decisions = []
+    of_own = person.taps(here, asked, rng, picked)
+    nine, decisions = BEST + 1, []
     for looks in range(1, MOST_LOOKS + 1):
-        n = RATED + (looks - 1) * gate.more_ratings
-        seen = evidence(here, rated[:n], ratings[:n], ~train[:n], promise, asked, picked, best)
+        more = (looks - 1) * own
+        n = RATED + (looks - 1) * (gate.more_ratings - own)
+        every = np.concatenate([rated[:n] * nine, asked[:more] * nine + picked[:more]])
+        ensemble = read(here, every, np.concatenate([ratings[:n], of_own[:more]]))
+        seen = evidence(here, ensemble, rated[:n], ratings[:n], ~train[:n], promise, asked, picked, best)
+        compared = Compared(signs(of_own[:more]), signs(ratings[RATED:n]), signs(ratings[:RATED]))
+        seen = replace(seen, compared=compared)
         decisions.append(decide(seen, gate, looks))
         if not decisions[-1].asks:
             break
@@ -174,8 +183,13 @@ def case(
     }
 
 
+def signs(ratings: Floats) -> tuple[int, int]:
+    return int((ratings > 0).sum()), int((ratings < 0).sum())
+
+
 def evidence(
     here: Pool,
+    ensemble: Any,
     rated: Ints,
     ratings: Floats,
     held: Bools,
@@ -185,7 +199,6 @@ def evidence(
     best: int,
 ) -> Evidence:
     """What the gate would see: ``ratings [n]`` of the answers ``rated``, of which the candidate has learned all but those ``held``."""
-    ensemble = read(here, rated, ratings)
     nine = BEST + 1
     sides = (here.seen[asked * nine + chosen] for chosen in (picked, BEST))
     contrast = ensemble.contrast(*sides, RULES, paired=True)
@@ -209,11 +222,11 @@ def evidence(
     )
 
 
-def read(here: Pool, rated: Ints, ratings: Floats) -> Any:
-    """What the ratings of the first answers to these prompts are about: the reader of the run and of the gate."""
+def read(here: Pool, rows: Ints, ratings: Floats) -> Any:
+    """What the ratings of these answers are about: the reader of the run and of the gate."""
     from clawback.rewards.reward_ensemble import fit
 
-    return fit(here.views, here.space, here.seen[rated * (BEST + 1)], ratings, ridge=RIDGE)
+    return fit(here.views, here.space, here.seen[rows], ratings, ridge=RIDGE)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -14,6 +14,8 @@ TurnKind = Literal["main", "side"]
 FeedbackKind = Literal["rating", "preference", "edit", "critique", "implicit", "judge", "reward"]
 VersionStatus = Literal["candidate", "live", "retired", "rejected"]
 RunStatus = Literal["running", "done", "failed", "stopped"]
+GATE = "gate"
+"""The agent of turns that the gate puts into the inbox: answers of two versions to prompts that the person has asked already."""
 EpisodeStatus = Literal["completed", "truncated", "failed", "aborted"]
 """``completed``: the world ended it. ``truncated``: a limit did. ``failed``: the world broke, so there is no reward. ``aborted``: we stopped it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
@@ -9,18 +10,26 @@ import pytest
 
 from clawback import config, feedback, jobs, release, store
 from clawback.cli import main
+from clawback.engine.types import Completion
 from clawback.feedback import training_due
-from clawback.jobs import training, worker
+from clawback.jobs import inbox, inputs, training, worker
 from clawback.paths import Home
-from clawback.records import Run, Turn, Version
+from clawback.records import GATE, Run, Turn, Version
 from clawback.release import Report
-from clawback.release.rule import Evidence, Sampled, decide
+from clawback.release.evidence import Witness
+from clawback.release.gating import prompts
+from clawback.release.rule import Compared, Evidence, Sampled, decide
 
 FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
 UNSURE = Evidence(10, 22, (0.1,), (-0.1, 0.2), 0.2, 0.4, 0.2, 0.97, 2.0, 1.0, FINE, FINE, FINE)
 SURE = replace(UNSURE, read_p=0.001, better=0.99)
 
 Verdict = Callable[[Evidence], None]
+ASKED = [({"role": "user", "content": f"Question {i}?"},) for i in range(40)]
+
+
+def answered(by: str) -> list[Completion]:
+    return [Completion(f"Answer {i} of {by}.", (1, 2), (-0.5, -0.5), True) for i in range(len(ASKED))]
 
 
 @pytest.fixture
@@ -29,8 +38,9 @@ def waiting(home: Home, monkeypatch: pytest.MonkeyPatch) -> Verdict:
     seen = [UNSURE]
     looked: list[int] = []
 
-    def measured(*_: object, **__: object) -> Evidence:
+    def measured(*_: object, witness: Witness, **__: object) -> Evidence:
         looked.append(1)
+        witness(ASKED, answered("the new version"), answered("the base"))
         return seen[0]
 
     monkeypatch.setattr("clawback.release.gating.measure", measured)
@@ -159,3 +169,67 @@ def test_only_what_may_still_turn_out_well_is_asked_about() -> None:
     for evidence in (hopeless, broken, one_sign):
         decision = decide(evidence, gate, 1)
         assert (decision.accepted, decision.asks) == (False, 0)
+
+
+def test_answers_of_both_versions_are_what_is_asked_about(home: Home, waiting: Verdict) -> None:
+    """Sixteen to different prompts; no session, no prompt and no "last answer" of the person's own is among them."""
+    with store.connect(home.database) as db:
+        last = db.last_turn()
+        release.gate(db, home, 1)  # to look again adds nothing
+        own = prompts(db, set()), inputs.prompts(db, set(), 1e12)
+    asked = [one.turn for one in inbox.waiting(home, 100)]
+    assert [turn.agent for turn in asked] == [GATE] * 16
+    assert len({turn.prompt for turn in asked}) == len({turn.session for turn in asked}) == 16
+    assert sum(turn.version == 1 for turn in asked) == 10
+    assert all(("new" in turn.response) == (turn.version == 1) for turn in asked)
+    assert [turn.version for turn in asked] != sorted((turn.version or 0 for turn in asked), reverse=True)
+    assert last is not None
+    assert last.agent != GATE
+    with store.connect(home.database) as db:
+        assert db.last_turn() == last
+    assert all(len(found) == 32 for found in own)
+    assert asked[0].response_ids == (1, 2)
+
+
+def test_what_is_said_of_them_decides(home: Home, waiting: Verdict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read out of the ratings (p = 0.2), but the candidate's answers are good and the live version's are not. Its own are no test of how it has
+    shifted: they are likelier under it whatever they are."""
+    fitted: list[tuple[int, int]] = []
+    before = release.gating.measure
+
+    def measured(*given: object, **more: object) -> Evidence:
+        fitted.append((len(given[3]), len(given[4])))  # type: ignore[arg-type]
+        return before(*given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("clawback.release.gating.measure", measured)
+    with store.connect(home.database) as db:
+        for one in inbox.waiting(home, 100):
+            feedback.rate(db, one.turn.id, 1 if one.turn.version == 1 else -1)
+    report = training.judge_waiting(home)
+    assert report is not None
+    assert fitted == [(32 + 16, 4 + 6)]
+    assert report.evidence.compared == Compared((10, 0), (0, 6), (0, 0)), "the 32 were of no version"
+    assert report.accepted
+    assert "10 of 10 of its own answers were good, of the live version's 0 of 6" in report.text()
+    assert Report.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+
+
+def test_as_many_good_ones_on_both_sides_do_not_help(home: Home, waiting: Verdict) -> None:
+    with store.connect(home.database) as db:
+        of: dict[int | None, int] = {0: 0, 1: 0}
+        for one in inbox.waiting(home, 100):
+            of[one.turn.version] += 1
+            feedback.rate(db, one.turn.id, 1 if of[one.turn.version] % 2 else -1)
+        unsure = db.version(1).report["probability"]  # type: ignore[index]
+    report = training.judge_waiting(home)
+    assert report is not None
+    assert report.probability < unsure
+    assert not report.accepted
+    assert len([one for one in inbox.waiting(home, 100) if one.turn.agent == GATE]) == 16, "the next ones"
+
+
+def test_nobody_is_told_whose_answer_it_is_before_it_is_rated(home: Home, waiting: Verdict) -> None:
+    from clawback.channels.mcp import LISTED, _seen
+
+    asked = [one.turn for one in inbox.waiting(home, 100)]
+    assert {_seen(turn, LISTED)["version"] for turn in asked} == {None}

@@ -19,7 +19,7 @@ from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.feedback import command
 from clawback.jobs import inbox
 from clawback.paths import Home
-from clawback.records import Turn
+from clawback.records import GATE, Turn
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -175,7 +175,8 @@ def _seen(turn: Turn, length: int) -> dict[str, Any]:
         "turn": turn.id,
         "session": turn.session,
         "agent": turn.agent,
-        "version": turn.version,
+        # Whose answer it is that the gate asks about is told by nobody before it is rated.
+        "version": None if turn.agent == GATE else turn.version,
         "prompt": cut(turn.prompt, length),
         "response": cut(turn.response, length),
     }

@@ -70,7 +70,9 @@ def status(as_json: bool) -> None:
     lines += [f"Lost      {one.said}, {when(one.created_at)}: {one.lost}" for one in lost]
     if undecided:
         number, wanted = undecided
-        lines.append(f"Undecided version {number}: judged again after {max(wanted - fresh, 0)} more ratings")
+        lines.append(
+            f"Undecided version {number}: judged again after {max(wanted - fresh, 0)} more ratings (`clawback inbox --rate`)"
+        )
     if run:
         stopped = "" if alive(run.pid) else " (interrupted; `clawback runs resume` continues it)"
         stopped = stopped or (", stops after this step" if run.stop_at else "")

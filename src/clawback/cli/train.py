@@ -218,7 +218,11 @@ def became(outcome: Outcome) -> str:
         return f"Version {number} is live. `clawback rollback` goes back."
     if outcome.version.status == "rejected":
         return f"Version {number} was rejected; version {before} stays live."
-    waits = "is on trial (`clawback trial`)" if outcome.report.accepted else "waits for more ratings"
+    waits = (
+        "is on trial (`clawback trial`)"
+        if outcome.report.accepted
+        else "waits for more ratings (`clawback inbox --rate` asks for them)"
+    )
     return f"Version {number} {waits}; version {before} stays live."
 
 

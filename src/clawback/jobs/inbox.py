@@ -13,6 +13,7 @@ from clawback.capture import conversations
 from clawback.feedback import information
 from clawback.paths import Home
 from clawback.records import PICTURE, Turn
+from clawback.release import human_eval
 
 if TYPE_CHECKING:
     from clawback.rewards.acquisition import Acquisition
@@ -24,6 +25,7 @@ HEARD = 2 * LOOKED_AT
 """Newest pieces of feedback that these ratings are made of: several may be about one turn."""
 FEWEST = 4
 """Ratings under which nothing is known that could tell turns apart."""
+FOR_THE_GATE = "the gate asks, to decide about a new version"
 NEAR = 4
 """Of many answers to one prompt, each is paired with the few that came just before it."""
 
@@ -71,9 +73,11 @@ class Inbox:
         since = (now or time.time()) - config.load(home.config).capture.fade_days * DAY
         self._heard: tuple[object, list[_Said]] | None = None
         with store.connect(home.database) as db:
-            turns = db.turns(limit=LOOKED_AT, rated=False, kind="main")
+            turns, undecided = db.turns(limit=LOOKED_AT, rated=False, kind="main"), db.waiting()
         groups = answers([turn for turn in turns if turn.created_at >= since])
         self.turns = [turn for turn, _ in groups]
+        self.gate = {t.id for t in self.turns if undecided and human_eval.asks_about(t, undecided[0])}
+        """Turns that the gate put there, to decide about a version."""
         self.steps = {turn.id: steps for turn, steps in groups}
         keys = [(turn.id, turn.response) for turn in self.turns]
         self._place = {
@@ -84,11 +88,19 @@ class Inbox:
         """Among others, turns of which is known only that another was better."""
 
     def next(self, limit: int = 1, but: Set[int] = frozenset()) -> list[Waiting]:
-        """The turns to ask about now, most informative first; those numbered ``but`` are left out."""
+        """The turns to ask about now: what the gate waits for, then the most informative; those numbered ``but`` are left out."""
         said = self._said()
         rated = self._places(said) - self._compared
         ratings = self._ratings(said)
         left = [i for i, turn in enumerate(self.turns) if turn.id not in but and i not in rated]
+        gate = sorted((self.turns[i] for i in left if self.turns[i].id in self.gate), key=lambda t: t.id)
+        first = [Waiting(turn, 0.0, FOR_THE_GATE, self.steps[turn.id]) for turn in gate[:limit]]
+        left = [i for i in left if self.turns[i].id not in self.gate]
+        return first + self._informative(ratings, left, limit - len(first))
+
+    def _informative(self, ratings: dict[int, float], left: list[int], limit: int) -> list[Waiting]:
+        if limit <= 0:
+            return []
         if self._deck is None or len(ratings) < FEWEST:
             new = information.newest([self.turns[i] for i in left])
             best, why = [(turn, 0.0) for turn in new[:limit]], "the newest that nobody has rated"

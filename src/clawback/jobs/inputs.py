@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.config import Config
 from clawback.errors import ConfigError
-from clawback.records import Feedback, Message, Run, Sample
+from clawback.records import GATE, Feedback, Message, Run, Sample
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -83,7 +83,9 @@ def prompts(db: Store, kept_out: set[int], until: float) -> list[tuple[Message, 
     """The person's own newest conversations up to their question, those kept for the gate left out."""
     # Turns that came after the run began are left out: a run that goes on must see what it saw at first.
     turns = [t for t in db.turns(limit=2 * MOST_PROMPTS) if t.created_at <= until]
-    usable = [t.messages for t in turns if t.trainable and t.messages and t.id not in kept_out]
+    usable = [
+        t.messages for t in turns if t.trainable and t.messages and t.agent != GATE and t.id not in kept_out
+    ]
     return list(reversed(usable[:MOST_PROMPTS]))
 
 

@@ -30,7 +30,7 @@ FEWEST_LIKED = 4
 """and none where there are fewer: some ratings are wrong."""
 
 Witness = Callable[[Sequence[Conversation], "Sequence[Completion]", "Sequence[Completion]"], None]
-"""(prompts, the candidate's answers, the live version's)."""
+"""(prompts, the candidate's answers, the live version's): of those that can be judged."""
 
 
 def measure(
@@ -62,7 +62,7 @@ def measure(
         held: those kept out of training.
         prompts: conversations to answer; they are repeated up to ``count``.
         max_tokens: longest answer that is drawn; None goes by the rated ones (``Policy.room``).
-        witness: shown the prompts and both versions' answers. Its opinion is no evidence.
+        witness: shown the prompts and both versions' answers, but those that were cut off too early to be judged. Its opinion is no evidence.
         systems: the learned prompts that the candidate and the live version answer under. The base answers under the candidate's, and so does
             whatever compares: a prompt that was folded into the weights is to be needed no more.
         folded: the candidate is to do without a prompt what the live version does with it. It is compared with the middle between the live version's
@@ -74,7 +74,11 @@ def measure(
 
     fresh = draw(policy, candidate, live, held, asked, limits, systems=systems, folded=folded, tell=tell)
     if witness is not None:
-        witness(asked, fresh.ours.completions, fresh.before.completions)
+        theirs = fresh.before.completions
+        places = comparable(max(map(len, ids), default=0), fresh.ours.completions, theirs)
+        chosen = places if len(places) >= LEAST_KNOWN else range(count)
+        ours = [fresh.ours.completions[i] for i in chosen]
+        witness([asked[i] for i in chosen], ours, [theirs[i] for i in chosen])
     return weigh(fresh, samples, held, looked(policy, samples, ids), enjoyed(policy, samples), seed, folded)
 
 

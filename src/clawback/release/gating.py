@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.paths import Home
-from clawback.release import prompted
+from clawback.records import GATE
+from clawback.release import human_eval, prompted
 from clawback.release.evidence import ANSWERS, Witness, measure
 from clawback.release.fresh import OnProgress
 from clawback.release.registry import check
-from clawback.release.rule import MOST_LOOKS, Evidence, Sampled, decide
+from clawback.release.rule import MOST_LOOKS, Compared, Evidence, Sampled, decide
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -109,6 +110,8 @@ class Report:
             evidence["enjoyed"] = Sampled(**evidence["enjoyed"])
         for name in ("liked", "disliked"):
             evidence[name] = tuple(evidence[name])
+        counts = evidence.get("compared") or {}
+        evidence["compared"] = Compared(**{name: tuple(count) for name, count in counts.items()})
         opinion = data.get("reward_model")
         return cls(
             **(
@@ -150,11 +153,20 @@ def gate(
     samples = feedback.evidence(samples)  # what a judge model says is none
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
-    kept_out = unseen(store, samples, run, live)
+    compared, own = human_eval.compared(store, samples, version, live)
+    # Its own answers are likelier under it whatever was said of them.
+    kept_out = unseen(store, samples, run, live) - own
     from clawback.engine.budget import gate_answers
     from clawback.engine.recipe import recipe_from
 
     opinions: list[Opinion] = []
+    look, drawn = witness(home, opinions), []
+
+    def witnessed(*both: Any) -> None:
+        drawn.append(both)
+        if look is not None:
+            look(*both)
+
     evidence = measure(
         policy or base_of(run, settings, version.prompt),
         Path(version.path) if version.path else None,
@@ -166,10 +178,11 @@ def gate(
         seed=run.seed,
         count=gate_answers(recipe_from(run.recipe)) if run.recipe else ANSWERS,
         tell=on_progress or (lambda _: None),
-        witness=witness(home, opinions),
+        witness=witnessed,
         systems=(version.prompt, live.prompt),
         folded=not version.prompt and bool(live.prompt) and prompted.folds(run.recipe) == live.prompt,
     )
+    evidence = replace(evidence, compared=compared)
     fresh, looks = store.count_fresh(), 1
     if version.report is not None and "evidence" in version.report:
         before = Report.from_dict(version.report)
@@ -187,6 +200,9 @@ def gate(
         looks,
         fresh + decision.asks if decision.asks else 0,
     )
+    if decision.asks and not evidence.folded:
+        for both in drawn:
+            human_eval.put(store, version, live, looks, decision.asks, *both)
     store.set_report(number, report.to_dict())
     return report
 
@@ -246,6 +262,8 @@ def base_of(run: Run, settings: config.Config, system: str = "") -> Policy:
 
 def prompts(store: Store, kept_out: set[int]) -> list[tuple[Message, ...]]:
     """The person's own newest conversations up to their question; those of held-back turns come first."""
-    turns = [t for t in store.turns(limit=MOST_PROMPTS) if t.kind == "main" and t.messages]
+    turns = [
+        t for t in store.turns(limit=MOST_PROMPTS) if t.kind == "main" and t.messages and t.agent != GATE
+    ]
     turns.sort(key=lambda t: t.id not in kept_out)
     return [t.messages for t in turns]

@@ -26,7 +26,9 @@ between the base model alone and the live version under the prompt: more than ha
 Its drift may be as large as the prompt's own.
 
 **Or more ratings are asked for.** 32 ratings cannot tell a taste that is hard to detect from coin tosses; 16 more can, since the candidate has learned from none
-of them: all of them are held-out ratings. So a candidate that is neither good enough nor hopeless waits, and is judged again after 16 and after 32 more.
+of them. So a candidate that is neither good enough nor hopeless waits, and is judged again after 16 and after 32 more. They are of its own answers and the live version's
+(``human_eval``), so they also say directly which are better: whatever the probability was, its odds are multiplied by the Bayes factor of the two shares of good
+ratings (``proportions``). Nothing has to be read out of them for that, so a taste that no feature can express is heard as well. The reward model is fitted on them, too.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from itertools import combinations
 from statistics import NormalDist
 
 from clawback.config import Gate
+from clawback.release.proportions import Counts, larger
 
 NORMAL = NormalDist()
 LARGEST_Z = 3.5
@@ -51,8 +54,11 @@ SHARED = 0.4
 EXACT_UP_TO = 20_000
 """Arrangements that are counted one by one; more are approximated by the normal law."""
 
-HOPELESS = 0.6
+HOPELESS = 0.4
 """A candidate that is better with less probability is not worth waiting for."""
+BEFORE = 0.25
+"""Of a rating that counts of one of the live version's answers that was given as it came, not beside the candidate's: some people rate mostly what annoys them
+(a power prior; Ibrahim and Chen 2000)."""
 MOST_LOOKS = 3
 """How often a candidate is judged in all. More would let chance through in the end: one look in twenty at nothing looks good."""
 
@@ -93,12 +99,27 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """Good and bad ratings of two versions' answers."""
+
+    candidate: Counts = (0, 0)
+    """Of the candidate's own."""
+    live: Counts = (0, 0)
+    """Of the live version's that were put beside them (``human_eval``)."""
+    before: Counts = (0, 0)
+    """Of the live version's that were rated as they came."""
+
+
+NOT_COMPARED = Compared()
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything the rule looks at."""
 
     good: int
     bad: int
-    """All ratings that stand, by sign; the head is fitted on these."""
+    """All ratings that stand, by sign; the reward model is fitted on these."""
     liked: tuple[float, ...]
     disliked: tuple[float, ...]
     """Shift of the log-prob per token, candidate less live, of each held-back turn."""
@@ -121,6 +142,7 @@ class Evidence:
     folded: bool = False
     """The candidate holds what the live version's prompt says. ``gain`` and ``better`` are against the middle between the live version with its prompt and
     the base model without: what is asked for is that more than half of what the prompt gives is kept."""
+    compared: Compared = NOT_COMPARED
     prompt_kl: float = 0.0
     """How far the prompt takes the live version's answers from the base model without it, nats an answer; 0: not measured."""
 
@@ -145,10 +167,12 @@ def decide(evidence: Evidence, settings: Gate, looks: int = MOST_LOOKS) -> Decis
         return Decision(False, 0.0, (why, *alarms))
     said, tests = says_something(evidence)
     probability = said * evidence.better + (1 - said) / 2
+    probability, told = with_own(probability, evidence)
     beside = "half of what the prompt gives" if evidence.folded else "the live version"
     pieces = (
         f"fresh answers: predicted rating {evidence.gain:+.2f} ± {evidence.gain_sd:.2f} against {beside}; better with probability "
         f"{shown(evidence.better)} if the ratings follow a pattern (probability {shown(said)})",
+        *told,
         *tests,
     )
     if alarms:
@@ -165,6 +189,23 @@ def decide(evidence: Evidence, settings: Gate, looks: int = MOST_LOOKS) -> Decis
             False, probability, (f"undecided: {sure}; {more} more ratings are needed", *pieces), more
         )
     return Decision(False, probability, (f"not shown to be {sure}", *pieces))
+
+
+def with_own(probability: float, evidence: Evidence) -> tuple[float, tuple[str, ...]]:
+    """The probability that the candidate is better when the ratings of its own answers are counted as well, and a sentence about them."""
+    ours, live, before = evidence.compared.candidate, evidence.compared.live, evidence.compared.before
+    if evidence.folded or not sum(ours):
+        return probability, ()
+    theirs = (live[0] + BEFORE * before[0], live[1] + BEFORE * before[1])
+    # Never quite sure: what comes after could not change it otherwise.
+    probability = min(max(probability, 1e-6), 1 - 1e-6)
+    odds = probability / (1 - probability) * larger(ours, theirs)
+    beside = f", of the live version's {live[0]:g} of {sum(live):g}" if sum(live) else ""
+    beside += f" ({before[0]:g} of {sum(before):g} before)" if sum(before) else ""
+    return odds / (1 + odds), (
+        f"rated beside each other: {ours[0]:g} of {sum(ours):g} of its own answers were good{beside}; "
+        f"by everything else it is better with probability {shown(probability)}",
+    )
 
 
 def says_something(evidence: Evidence) -> tuple[float, tuple[str, ...]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clawback import __version__, feedback, jobs, release, store
 from clawback.errors import Busy, UsageError
 from clawback.jobs import inbox as waiting
-from clawback.records import Message, Version
+from clawback.records import GATE, Message, Version
 from clawback.serve import episodes_api, feedback_api, schema, shapes
 from clawback.serve.bodies import Pair, Wanted
 from clawback.serve.dialects import Asked
@@ -143,6 +143,9 @@ def inbox(server: Server, request: Request) -> Any:
     found = waiting.Inbox(server.home).next(limit)
     with store.connect(server.home.database) as db:
         shown = shapes.turns(server, db, [one.turn for one in found])
+    for data, one in zip(shown, found, strict=True):
+        if one.turn.agent == GATE:  # whose answer it is, the page learns with the rating
+            data["version"] = None
     more = [{"why": one.why, "gain": one.gain, "steps": [shapes.step(s) for s in one.steps]} for one in found]
     return [data | extra for data, extra in zip(shown, more, strict=True)]
 

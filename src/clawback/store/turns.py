@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import NotFound
@@ -130,6 +130,14 @@ class Turns(Pictures):
         listed = json.dumps(sorted(set(numbers)))
         rows = self._read(f"{_TURN} WHERE t.id IN (SELECT value FROM json_each(?)) ORDER BY t.id", listed)
         return {turn.id: turn for turn in self._whole(rows)}
+
+    def authors(self, numbers: Iterable[int]) -> dict[int, tuple[str, int | None]]:
+        """Turn → its agent, and the version that answered if it was ours."""
+        listed = json.dumps(sorted(set(numbers)))
+        rows = self._read(
+            "SELECT id, agent, version FROM turns WHERE id IN (SELECT value FROM json_each(?))", listed
+        )
+        return {row["id"]: (row["agent"], row["version"]) for row in rows}
 
     def _whole(self, rows: Sequence[sqlite3.Row]) -> list[Turn]:
         """With their pictures."""

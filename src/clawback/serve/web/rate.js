@@ -47,7 +47,7 @@ async function answers(now) {
     control = rater(turn, { after: after(turn) });
     fold = conversationOf(turn);
     host.replaceChildren(...[
-      el("p", { class: "quiet", role: "status" }, `${at + 1} of ${turns.length} · ${turn.agent}${turn.model || turn.version !== null ? ` · ${author(turn)}` : ""} · ${when(turn.created_at)}`),
+      el("p", { class: "quiet", role: "status" }, `${at + 1} of ${turns.length} · ${turn.agent === "gate" ? "the gate asks, to decide about a new version" : turn.agent}${turn.model || turn.version !== null ? ` · ${author(turn)}` : ""} · ${when(turn.created_at)}`),
       promptCard(turn),
       fold,
       stepsOf(turn.steps),
