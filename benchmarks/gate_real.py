@@ -74,13 +74,28 @@ class Judge:
             self.world.policy, folder, None, self.samples, asked, {"max_tokens": ROOM, "seed": 5}
         )
 
-    def judged(self, drawn: fresh.Fresh, taste: str | None, likes: Any, seed: int) -> dict[str, Any]:
-        """One person's ratings, and what the gate makes of the version by them. What it asks for is rated: its own answers and the base's (``human_eval``)."""
+    def judged(
+        self,
+        drawn: fresh.Fresh,
+        taste: str | None,
+        likes: Any,
+        seed: int,
+        rated: Sequence[Sample] | None = None,
+    ) -> dict[str, Any]:
+        """One person's ratings, and what the gate makes of the version by them. What it asks for is rated: its own answers and the base's (``human_eval``).
+
+        Args:
+            rated: what they have rated so far, every eighth held out of training; without it 32 answers.
+        """
         rng = random.Random(seed)
         own = round(human_eval.OF_CANDIDATE * Gate().more_ratings)
         beside = Gate().more_ratings - own
-        order = rng.sample(range(len(self.samples)), RATED + (MOST_LOOKS - 1) * beside)
-        ratings = [self._tap(self.samples[i].response, likes, rng) for i in order]
+        order = [one.turn_id - 1 for one in rated or ()] or rng.sample(range(len(self.samples)), RATED)
+        order += rng.sample(
+            [i for i in range(len(self.samples)) if i not in order], (MOST_LOOKS - 1) * beside
+        )
+        ratings = [one.reward for one in rated or ()]
+        ratings += [self._tap(self.samples[i].response, likes, rng) for i in order[len(ratings) :]]
         longest = max(len(one.response_ids or ()) for one in self.samples)
         shown = evidence.comparable(longest, drawn.ours.completions, drawn.before.completions)
         shown = rng.sample(shown, min(len(shown), (MOST_LOOKS - 1) * own))
@@ -91,6 +106,7 @@ class Judge:
             samples = [
                 dataclasses.replace(self.samples[i], reward=r) for i, r in zip(places, ratings, strict=False)
             ]
+            samples[: len(rated or ())] = rated or ()
             held = [n for n in range(count) if n % HELD == 0 or n >= RATED]
             mine = dataclasses.replace(drawn, shifts=[drawn.shifts[places[n]] for n in held])
             new = evidence.seen(drawn.asked, drawn.ours, shown[:theirs])

@@ -179,10 +179,18 @@ class World:
             elif recipe != "base":
                 row |= self._train(samples, recipe, seed, out, options)
             row["cpu_seconds"] = round(time.process_time() - started)
+            if row.get("asks"):
+                row["asked"] = self.asked_for(name, taste, out, samples, seed)
+                row["accepted"] = row["asked"]["accepted"]
             return row | self._measured(taste, asked, kept=recipe == "base")
 
     def _train(
-        self, samples: list[Any], recipe: str, seed: int, out: Path, options: argparse.Namespace
+        self,
+        samples: list[Any],
+        recipe: str,
+        seed: int,
+        out: Path,
+        options: argparse.Namespace,
     ) -> dict[str, Any]:
         from clawback import engine
         from clawback.config import Gate
@@ -237,6 +245,16 @@ class World:
             found |= {"accepted": decision.accepted, "asks": decision.asks, "why": decision.reasons[:2]}
             found["base_text"] = evidence.perplexity_ratio
         return found
+
+    def asked_for(
+        self, name: str, taste: Any, version: Path, samples: list[Any], seed: int
+    ) -> dict[str, Any]:
+        """What the gate decides about the version in that folder once the person has rated what it asks for. It draws anew, so its first look may differ."""
+        from benchmarks.gate_real import Judge
+
+        [folder] = {one.parent for one in version.glob("**/adapter_config.json")}
+        judge = Judge.of(self, {name: taste})
+        return judge.judged(judge.draw(folder), name, taste.likes, 500 + seed, samples)
 
     def _measured(self, taste: Any, asked: list[Any], kept: bool) -> dict[str, Any]:
         """``kept``: the base answers the same whoever asks, so it is measured once."""
@@ -356,9 +374,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = ["| taste | recipe | " + " | ".join(columns) + " | gate |", "| --- " * (len(columns) + 3) + "|"]
     for key in dict.fromkeys((row["taste"], row["recipe"]) for row in rows):
         same = [row for row in rows if (row["taste"], row["recipe"]) == key]
-        judged = [
-            "yes" if row["accepted"] else "asks" if row["asks"] else "no" for row in same if "accepted" in row
-        ]
+        judged = ["yes" if row["accepted"] else "no" for row in same if "accepted" in row]
         cells = [f"{mean(row[name] for row in same):.3g}" for name in columns]
         lines.append(f"| {key[0]} | {key[1]} | " + " | ".join(cells) + f" | {', '.join(judged)} |")
     return "\n".join(lines)
