@@ -143,6 +143,29 @@ def test_without_numba_the_same_is_drawn(folders, monkeypatch):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
+def test_where_numba_cannot_compile_pytorch_draws_and_it_is_said_once(monkeypatch, caplog):
+    from numba.core.errors import TypingError
+
+    def broken(*_):
+        def refuse(*_):
+            raise TypingError("no such instruction")
+
+        return refuse
+
+    monkeypatch.setattr(step_kernels._compiled(), "attention", broken)
+    monkeypatch.setattr(step_kernels._compiled(), "exponentials", broken)
+    for cached in (step_kernels.kernels_for, step_kernels._exponentials):
+        cached.cache_clear()
+    try:
+        assert step_kernels.kernels_for(torch.float32, 3, 1, 16) is None
+        assert step_kernels.exponentials(torch.zeros(2, 256), 1.0, 128) is None
+        assert step_kernels.kernels_for(torch.float32, 3, 1, 16) is None
+        assert sum("numba cannot compile" in one for one in caplog.messages) == 2
+    finally:
+        for cached in (step_kernels.kernels_for, step_kernels._exponentials):
+            cached.cache_clear()
+
+
 def test_a_token_of_no_probability_has_none():
     logits = torch.full((1, 512), -torch.inf)
     logits[0, 300] = 1.0

@@ -10,18 +10,21 @@ computes with; what a row gets does not depend on their number. Numbers of 16 bi
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from clawback.engine.torch.sampling.products import Norm
 
+log = logging.getLogger("clawback.engine")
+_Made = TypeVar("_Made")
 _WORTH_SHARING_OUT = 2**19
 """Numbers to be read from which on several threads are quicker than one."""
 
@@ -84,11 +87,22 @@ class Kernels:
 
 @lru_cache
 def kernels_for(dtype: torch.dtype, heads: int, kv_heads: int, size: int) -> Kernels | None:
-    """None where there are none: for another dtype, or without numba."""
+    """None where there are none: for another dtype, without numba, or where it cannot compile them here."""
     compiled = _compiled()
     if compiled is None or dtype not in _KNOWN:
         return None
-    return Kernels(compiled.attention(heads, kv_heads, size), compiled.add_norm, compiled.gate)
+
+    def made() -> Kernels:
+        kernels = Kernels(compiled.attention(heads, kv_heads, size), compiled.add_norm, compiled.gate)
+        x, cache = torch.zeros(1, (heads + 2 * kv_heads) * size, dtype=dtype), (1, kv_heads, 1, size)
+        keys, values = torch.zeros(cache, dtype=dtype), torch.zeros(cache, dtype=dtype)
+        turns, first = (torch.ones(1, size), torch.zeros(1, size)), torch.zeros(1, dtype=torch.int64)
+        kernels.attend(x, turns, first, first.clone(), [0, 1], keys, values, 1.0)
+        kernels.add_norm(torch.ones(1, size), x[:, :size].contiguous(), Norm(torch.ones(size), 1e-5))
+        kernels.gated(x[:, : 2 * (size // 2)].contiguous())
+        return kernels
+
+    return _tried(made)
 
 
 def exponentials(logits: Tensor, scale: float, block: int) -> tuple[Tensor, Tensor] | None:
@@ -96,13 +110,28 @@ def exponentials(logits: Tensor, scale: float, block: int) -> tuple[Tensor, Tens
     compiled = _compiled()
     if compiled is None or logits.device.type != "cpu" or logits.dtype not in _KNOWN:
         return None
-    logits = logits.detach().contiguous()
+    kernel = _exponentials(logits.dtype, block)
+    return None if kernel is None else _exponentials_of(kernel, logits.detach().contiguous(), scale, block)
+
+
+def _exponentials_of(
+    kernel: Callable[..., None], logits: Tensor, scale: float, block: int
+) -> tuple[Tensor, Tensor]:
     p = torch.empty(logits.shape)
     sums = torch.empty(len(logits), logits.shape[1] // block)
-    kernel = compiled.exponentials(block)
     work = partial(kernel, _bits(logits), scale, p.numpy(), sums.numpy())
     _shared_out(work, range(len(logits) + 1), 4 * logits.numel())
     return p, sums
+
+
+@lru_cache
+def _exponentials(dtype: torch.dtype, block: int) -> Callable[..., None] | None:
+    def made() -> Callable[..., None]:
+        kernel: Callable[..., None] = _compiled().exponentials(block)
+        _exponentials_of(kernel, torch.zeros(1, block, dtype=dtype), 1.0, block)
+        return kernel
+
+    return _tried(made)
 
 
 _KNOWN = (torch.float32, torch.bfloat16)
@@ -115,6 +144,15 @@ def _compiled() -> Any:
     except (ImportError, RuntimeError):  # the latter where numba finds no folder to keep what it compiles in
         return None
     return compiled
+
+
+def _tried(make: Callable[[], _Made]) -> _Made | None:
+    """What is made, once it was compiled and has run."""
+    try:
+        return make()
+    except Exception as error:  # whatever stands in the way of compiling on this machine does not stand in the way of drawing
+        log.warning("Drawing is slower here: numba cannot compile its steps (%s: %s).", type(error).__name__, error)  # fmt: skip
+        return None
 
 
 def _bits(x: Tensor) -> Any:
