@@ -179,11 +179,11 @@ def at_random(seed: int) -> Rate:
 
 
 def rate_more(demo: Demo, db: Any, count: int, rate: Rate) -> None:
-    """Of the answers that were captured and not rated, what the inbox asks about."""
+    """What the inbox asks about: answers of both versions."""
     inbox = Inbox(demo.home)
     for _ in range(count):
         turn = inbox.next()[0].turn
-        feedback.rate(db, turn.id, rate(demo.prompts[turn.id], turn.response) or -1)
+        feedback.rate(db, turn.id, rate(demo.prompts[turn.prompt], turn.response) or -1)
 
 
 def decided(row: dict[str, Any]) -> dict[str, Any]:

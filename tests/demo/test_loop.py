@@ -13,6 +13,8 @@ from clawback.engine.embedded import corpus
 from clawback.errors import UsageError
 from clawback.jobs import inbox
 from clawback.paths import Home
+from clawback.records import GATE, Run, Turn, Version
+from clawback.release import human_eval
 from tests.engine import gguf_files
 from tests.engine.conftest import TEMPLATE, tokenizer
 
@@ -125,6 +127,21 @@ def test_a_person_may_pass_over_an_answer_and_stop_early(home: Home, small: None
     with store.connect(home.database) as db:
         newest = 8 * 4
         assert [(f.turn_id, f.value) for f in db.feedback()] == [(newest, 1.0), (newest - 2, -1.0)]
+
+
+def test_what_the_gate_waits_for_is_rated_first(home: Home, small: None) -> None:
+    demo = made(home)
+    demo.collect(1, demo.simulated)
+    with store.connect(home.database) as db:
+        messages = db.turns(limit=1)[0].messages
+        run = db.start_run(Run("embedded", "r", "auto", {}, 0, 0))
+        db.add_candidate(Version(0, "candidate", "embedded", parent=0, run_id=run.id))
+        db.set_report(1, {"again_at": 16})
+        asked = Turn(human_eval.session(1, 1, 0), messages, "- a list", agent=GATE, version=1)
+        asked = db.add_turn(asked, seen_at=0.0)
+    assert demo.collect(1, lambda *_: 1) == [1]
+    with store.connect(home.database) as db:
+        assert [f.value for f in db.feedback(turn_id=asked.id)] == [1.0]
 
 
 def test_no_tap_at_all_trains_nothing(home: Home, small: None) -> None:

@@ -101,8 +101,8 @@ class Demo:
         self.taste = self.world.people[taste] if taste is not None else None
         self.home, self.seed, self.noise = home, seed, noise
         self.person = random.Random(f"person {seed}")
-        self.prompts: dict[int, Prompt] = {}
-        """Of every captured turn: what a simulated person reads beside the answer."""
+        self.prompts: dict[str, Prompt] = {}
+        """By its text: what a simulated person reads beside the answer."""
         self.rounds: list[Round] = []
         self.latest: Look | None = None
 
@@ -189,13 +189,13 @@ class Demo:
                         response_ids=completion.ids,
                         response_logprobs=completion.logprobs,
                     )
-                    self.prompts[db.add_turn(turn).id] = prompt
+                    self.prompts[db.add_turn(turn).prompt] = prompt
             inbox = Inbox(self.home)
             shown: set[int] = set()
             while len(given) < ratings and (best := inbox.next(1, shown)):
                 turn = best[0].turn
                 shown.add(turn.id)
-                value = rate(self.prompts[turn.id], turn.response)
+                value = rate(self.prompts[turn.prompt], turn.response)
                 if value is None:
                     break
                 if value:
