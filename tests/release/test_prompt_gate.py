@@ -13,8 +13,9 @@ import pytest
 from clawback import feedback, release, store
 from clawback.demo import cloud
 from clawback.errors import UsageError
+from clawback.jobs.inbox import Inbox
 from clawback.paths import Home
-from clawback.records import Message, Turn
+from clawback.records import GATE, Message, Turn
 from clawback.release import Report, prompt_gate, prompted
 from clawback.store import Store
 
@@ -72,6 +73,26 @@ def test_a_better_prompt_goes_live_and_a_worse_one_does_not(rated: Home) -> None
         assert prompted.file(rated).read_text() == GOOD + "\n"
         assert release.rollback(db, rated).number == 0
         assert prompted.file(rated).read_text() == ""
+
+
+def test_what_it_cannot_decide_it_asks_about(rated: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers under both prompts wait in the inbox, as texts: the model is elsewhere. They are no prompts to judge by."""
+    monkeypatch.setattr("clawback.release.rule.HOPELESS", 0.0)
+    with store.connect(rated.database) as db:
+        version = prompted.propose(db, "- Use metric units.", origin={"author": "search"})
+        report = prompt_gate.gate(db, rated, version.number, cloud.answer)
+        assert report.verdict == "waits"
+        asked = [one.turn for one in Inbox(rated).next(100) if one.turn.agent == GATE]
+        assert {turn.version for turn in asked} == {0, version.number}
+        assert len(asked) == 16
+        assert {turn.response_ids for turn in asked} == {None}
+        found = prompt_gate.prompts(db, [], db.version(version.number), db.live())
+        assert len(found) == len({str(messages) for messages in found})
+        for turn in asked:
+            feedback.rate(db, turn.id, 1)
+        again = prompt_gate.gate(db, rated, version.number, cloud.answer)
+        assert sum(again.evidence.compared.candidate) == 10
+        assert sum(again.evidence.compared.live) == 6
 
 
 def test_a_prompt_that_changes_nothing_is_not_accepted(rated: Home) -> None:

@@ -73,11 +73,12 @@ class Inbox:
         since = (now or time.time()) - config.load(home.config).capture.fade_days * DAY
         self._heard: tuple[object, list[_Said]] | None = None
         with store.connect(home.database) as db:
-            turns, undecided = db.turns(limit=LOOKED_AT, rated=False, kind="main"), db.waiting()
+            turns = db.turns(limit=LOOKED_AT, rated=False, kind="main")
+            undecided = [one[0] for one in (db.waiting(), db.waiting(prompts=True)) if one]
         groups = answers([turn for turn in turns if turn.created_at >= since])
         self.turns = [turn for turn, _ in groups]
-        self.gate = {t.id for t in self.turns if undecided and human_eval.asks_about(t, undecided[0])}
-        """Turns that the gate put there, to decide about a version."""
+        self.gate = {t.id for t in self.turns if any(human_eval.asks_about(t, one) for one in undecided)}
+        """Turns that a gate put there, to decide about a version."""
         self.steps = {turn.id: steps for turn, steps in groups}
         keys = [(turn.id, turn.response) for turn in self.turns]
         self._place = {

@@ -47,7 +47,7 @@ def put(
 
     Args:
         look: how often the candidate has been judged; later looks take other prompts.
-        ours, theirs: the candidate's and the live version's answers to ``asked``.
+        ours, theirs: the candidate's and the live version's answers to ``asked``, without tokens where the model is elsewhere.
     """
     distinct = list({question(messages): i for i, messages in enumerate(asked)}.values())
     start = (look - 1) * count % max(len(distinct), 1)
@@ -65,8 +65,8 @@ def put(
                 agent=GATE,
                 version=version.number,
                 event_id=name,
-                response_ids=made[i].ids,
-                response_logprobs=made[i].logprobs,
+                response_ids=made[i].ids or None,
+                response_logprobs=made[i].logprobs or None,
                 thinking=made[i].thinking,
             )
             # Nobody has seen it yet: what is said of "the last answer" is not about it.

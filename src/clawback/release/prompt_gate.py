@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback
 from clawback.errors import UsageError
 from clawback.paths import Home
-from clawback.records import Message, Sample, Turn, Version, text_of
-from clawback.release import prompted, registry, screening, trial
+from clawback.records import GATE, Message, Sample, Turn, Version, text_of
+from clawback.release import human_eval, prompted, registry, screening, trial
 from clawback.release.evidence import compare, read
 from clawback.release.fresh import question
 from clawback.release.gating import Opinion, Report, witness
@@ -95,7 +96,8 @@ def gate(
         drawn.append(made)
     tell({"phase": "gate", "step": done, "steps": done})
     before, neutral, ours = drawn[0], drawn[-2], drawn[-1]
-    evidence = measure(samples, rounds, ours, before, neutral)
+    compared, _ = human_eval.compared(store, samples, version, live)
+    evidence = replace(measure(samples, rounds, ours, before, neutral), compared=compared)
     opinions: list[Opinion] = []
     if look := witness(home, opinions):
         look(rounds, completions(Vocabulary(), ours), completions(Vocabulary(), before))
@@ -109,6 +111,9 @@ def gate(
     )
     if begs > 0.05:
         accepted, reasons = False, (f"{begs:.0%} more of its answers ask for praise or a rating", *reasons)
+    asks = 0 if accepted or begs > 0.05 else decision.asks
+    if asks:
+        human_eval.put(store, version, live, looks, asks, rounds, said(ours), said(before))
     return _kept(
         store,
         Report(
@@ -120,7 +125,7 @@ def gate(
             evidence,
             opinions[0] if opinions else None,
             looks,
-            fresh + decision.asks if decision.asks and not accepted and begs <= 0.05 else 0,
+            fresh + asks if asks else 0,
         ),
     )
 
@@ -175,7 +180,8 @@ def prompts(
             learned |= set(store.run(one.run_id).train_ids)
     trained = {t for f in store.feedback(active=False, ids=learned) for t in (f.turn_id, f.other_turn_id)}
     kept = {s.turn_id for s in samples} - trained
-    turns = [t for t in store.turns(limit=256) if t.kind == "main" and t.messages and t.prompt]
+    every = store.turns(limit=256)
+    turns = [t for t in every if t.kind == "main" and t.messages and t.prompt and t.agent != GATE]
     order = sorted(turns, key=lambda t: (t.id in trained, t.id not in kept))
     different: dict[str, Turn] = {}
     for turn in order:
@@ -245,6 +251,13 @@ def completions(words: Vocabulary, texts: Sequence[str]) -> list[Completion]:
     from clawback.engine.types import Completion
 
     return [Completion(text, words(text), (), bool(text.strip())) for text in texts]
+
+
+def said(texts: Sequence[str]) -> list[Completion]:
+    """Without tokens: the model is elsewhere."""
+    from clawback.engine.types import Completion
+
+    return [Completion(text, (), (), True) for text in texts]
 
 
 def sampled(questions: Sequence[str], made: Sequence[Completion]) -> Sampled:

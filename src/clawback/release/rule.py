@@ -27,8 +27,8 @@ Its drift may be as large as the prompt's own.
 
 **Or more ratings are asked for.** 32 ratings cannot tell a taste that is hard to detect from coin tosses; 16 more can, since the candidate has learned from none
 of them. So a candidate that is neither good enough nor hopeless waits, and is judged again after 16 and after 32 more. They are of its own answers and the live version's
-(``human_eval``), so they also say directly which are better: whatever the probability was, its odds are multiplied by the Bayes factor of the two shares of good
-ratings (``proportions``). Nothing has to be read out of them for that, so a taste that no feature can express is heard as well. The reward model is fitted on them, too.
+(``human_eval``), so they also say directly which are better: nothing has to be read out of them, and a taste that no feature can express is heard as well. The reward
+model is fitted on them, and the odds are multiplied by the square root of the Bayes factor of the two shares of good ratings (``proportions``).
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ HOPELESS = 0.4
 BEFORE = 0.25
 """Of a rating that counts of one of the live version's answers that was given as it came, not beside the candidate's: some people rate mostly what annoys them
 (a power prior; Ibrahim and Chen 2000)."""
+TWICE = 0.5
+"""Power of the Bayes factor of the two shares: the reward model has been fitted on these ratings, too."""
 MOST_LOOKS = 3
 """How often a candidate is judged in all. More would let chance through in the end: one look in twenty at nothing looks good."""
 
@@ -199,7 +201,7 @@ def with_own(probability: float, evidence: Evidence) -> tuple[float, tuple[str, 
     theirs = (live[0] + BEFORE * before[0], live[1] + BEFORE * before[1])
     # Never quite sure: what comes after could not change it otherwise.
     probability = min(max(probability, 1e-6), 1 - 1e-6)
-    odds = probability / (1 - probability) * larger(ours, theirs)
+    odds = probability / (1 - probability) * larger(ours, theirs) ** TWICE
     beside = f", of the live version's {live[0]:g} of {sum(live):g}" if sum(live) else ""
     beside += f" ({before[0]:g} of {sum(before):g} before)" if sum(before) else ""
     return odds / (1 + odds), (
