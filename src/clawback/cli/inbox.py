@@ -49,6 +49,8 @@ def inbox(limit: int, rating: bool, pairs: bool, as_json: bool) -> None:
 
 
 def _list(found: Inbox, limit: int, as_json: bool) -> None:
+    from clawback.jobs.inbox import FOR_THE_GATE
+
     turns = found.next(limit)
     data = [
         {
@@ -63,7 +65,9 @@ def _list(found: Inbox, limit: int, as_json: bool) -> None:
         for w in turns
     ]
     lines = [columns(f"{w.turn.id:>6}", w.turn.prompt, w.turn.response) for w in turns]
-    hint = ["", "Rate with `clawback good --turn N`, or all of them with `clawback inbox --rate`."]
+    gate = sum(w.why == FOR_THE_GATE for w in turns)
+    hint = ["", f"The first {gate} decide about a new version: some are its answers."] if gate else [""]
+    hint += ["Rate with `clawback good --turn N`, or all of them with `clawback inbox --rate`."]
     emit(data, "\n".join(lines + hint) if turns else "Nothing is waiting for a rating.", as_json)
 
 
@@ -111,7 +115,7 @@ def _rate(found: Inbox, limit: int) -> None:
                 break
             shown.add(turn.id)
             click.echo(
-                f"\n[{place}/{limit}] {turn.prompt}\n{steps_line(found.steps[turn.id])}\n{turn.response}\n"
+                f"\n[{place}/{limit}]{' (for the gate)' if turn.id in found.gate else ''} {turn.prompt}\n{steps_line(found.steps[turn.id])}\n{turn.response}\n"
             )
             if not rate_by_key(store, turn):
                 return
