@@ -177,7 +177,11 @@ def test_on_a_narrow_terminal_no_count_and_no_clock_is_cut_off(monkeypatch: pyte
     [
         ("live", True, "Version 3 is live. `clawback rollback` goes back."),
         ("rejected", False, "Version 3 was rejected; version 1 stays live."),
-        ("candidate", False, "Version 3 waits for more ratings; version 1 stays live."),
+        (
+            "candidate",
+            False,
+            "Version 3 waits for more ratings (`clawback inbox --rate` asks for them); version 1 stays live.",
+        ),
         ("candidate", True, "Version 3 is on trial (`clawback trial`); version 1 stays live."),
     ],
 )
