@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from clawback.config import Gate
-from clawback.release.rule import WITH_A_TASTE, Evidence, Sampled, decide, mid_ranks, rank_test
+from clawback.release.proportions import larger
+from clawback.release.rule import WITH_A_TASTE, Compared, Evidence, Sampled, decide, mid_ranks, rank_test
 
 FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=30.0, logprob=-1.5, relevance=0.8)
 CLEAR = Evidence(
@@ -210,6 +211,32 @@ def test_what_it_says_is_a_probability() -> None:
 def test_more_ratings_of_a_kind_make_it_surer() -> None:
     weak = replace(CLEAR, read_p=0.2, liked=(), disliked=())
     assert decide(weak, GATE).probability < decide(replace(weak, read_p=0.02), GATE).probability
+
+
+def test_ratings_of_its_own_answers_count_in_both_directions() -> None:
+    """By hand, from the sentence in the reasons: the odds times the root of the Bayes factor."""
+    unsure = replace(CLEAR, read_p=0.3, liked=(), disliked=())
+    before = decide(unsure, GATE).probability
+    for ours, live, earlier in (
+        ((9, 1), (1, 5), (8, 24)),
+        ((2, 8), (5, 1), (8, 24)),
+        ((5, 5), (3, 3), (0, 0)),
+    ):
+        after = decide(replace(unsure, compared=Compared(ours, live, earlier)), GATE)
+        factor = larger(ours, (live[0] + earlier[0] / 4, live[1] + earlier[1] / 4))
+        assert after.probability / (1 - after.probability) == pytest.approx(
+            before / (1 - before) * factor**0.5
+        )
+        assert any("rated beside each other" in reason for reason in after.reasons)
+    accepted = decide(replace(unsure, compared=Compared((10, 0), (0, 6), (8, 24))), GATE)
+    assert accepted.accepted
+    assert not decide(unsure, GATE).accepted
+
+
+def test_what_was_folded_into_the_weights_is_not_to_be_better_than_the_prompt() -> None:
+    compared = Compared((5, 5), (3, 3), (8, 24))
+    folded = replace(CLEAR, folded=True)
+    assert decide(replace(folded, compared=compared), GATE) == decide(folded, GATE)
 
 
 def test_what_was_folded_into_the_weights_may_drift_as_far_as_the_prompt_did() -> None:
