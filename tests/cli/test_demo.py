@@ -52,7 +52,8 @@ def test_one_object_of_json_with_what_was_promised(run: Run, small: None, tmp_pa
     assert data["gate"]["version"] == 1
     assert [r["version"] for r in data["rounds"]] == [1]
     with store.connect(tmp_path / "kept" / "clawback.db") as db:
-        assert db.count_turns() == 8 * 4
+        own = [turn for turn in db.turns(limit=1000) if turn.agent == "demo"]
+        assert len(own) == 8 * 4, "the others are what the gate asks about"
     assert not paths.home().database.exists(), "the person's own home is not touched"
 
 
