@@ -15,7 +15,7 @@ from clawback.feedback import training_due
 from clawback.jobs import inbox, inputs, training, worker
 from clawback.paths import Home
 from clawback.records import GATE, Run, Turn, Version
-from clawback.release import Report
+from clawback.release import Report, human_eval
 from clawback.release.evidence import Witness
 from clawback.release.gating import prompts
 from clawback.release.rule import Compared, Evidence, Sampled, decide
@@ -226,6 +226,14 @@ def test_as_many_good_ones_on_both_sides_do_not_help(home: Home, waiting: Verdic
     assert report.probability < unsure
     assert not report.accepted
     assert len([one for one in inbox.waiting(home, 100) if one.turn.agent == GATE]) == 16, "the next ones"
+
+
+def test_an_edit_is_no_answer_of_the_version_that_it_mends(home: Home, waiting: Verdict) -> None:
+    with store.connect(home.database) as db:
+        turn = next(one.turn for one in inbox.waiting(home, 100) if one.turn.version == 1)
+        feedback.edit(db, turn.id, "What it should have said.")
+        found, own = human_eval.compared(db, feedback.samples(db), db.version(1), db.live())
+    assert (found.candidate, own) == ((0, 1), {turn.id})
 
 
 def test_nobody_is_told_whose_answer_it_is_before_it_is_rated(home: Home, waiting: Verdict) -> None:

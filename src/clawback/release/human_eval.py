@@ -85,6 +85,9 @@ def compared(
         bad = sample.reward <= 0
         if version == candidate.number:
             own.add(sample.turn_id)
+        if any(part.kind == "edit" and part.value > 0 for part in sample.parts):
+            continue  # what somebody wrote in its place is no answer of any version
+        if version == candidate.number:
             counts["candidate"][bad] += 1
         elif version == live.number:
             counts["live" if agent == GATE else "before"][bad] += 1
