@@ -12,6 +12,7 @@ every answer to the other 250 is graded: the AUC says how often a liked one is p
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import statistics
@@ -45,6 +46,8 @@ NOISE, RIDGE, SHARES = 0.1, 0.8, (0.5, 0.3, 0.2)
 STATE_TOKENS = 192
 """Tokens of an answer that hidden states are read of: reading all would cost twice as much."""
 TOSSERS, GOOD = 2_000, 0.35
+EARLIER = 64
+"""Ratings before a change of mind."""
 
 
 @dataclass(frozen=True)
@@ -127,12 +130,14 @@ def read_states(folder: str, pairs: list[tuple[str, str]]) -> dict[str, Floats]:
     return made
 
 
-def taps(taste: str, fits: NDArray[np.bool_], count: int, draw: int) -> tuple[NDArray[np.int64], Floats]:
+def taps(
+    taste: str, fits: NDArray[np.bool_], count: int, draw: int, wrong: float = NOISE
+) -> tuple[NDArray[np.int64], Floats]:
     """Places of the rated answers, and their ratings."""
     rng = random.Random(f"{taste} {draw} {count}")
     places = np.array([EACH * p + rng.randrange(EACH) for p in rng.sample(range(RATED), count)])
-    said = [(1 if fits[i] else -1) * (-1 if rng.random() < NOISE else 1) for i in places]
-    return places, np.array(said, dtype=np.float64)
+    ratings = [(1 if fits[i] else -1) * (-1 if rng.random() < wrong else 1) for i in places]
+    return places, np.array(ratings, dtype=np.float64)
 
 
 Reader = Callable[[NDArray[np.int64], Floats], Grades]
@@ -217,8 +222,10 @@ def auc(grades: Grades, liked: NDArray[np.bool_]) -> float:
     return float(found) / (int(liked.sum()) * int((~liked).sum()))
 
 
-def run(here: Pool, which: str, counts: list[int], draws: int, only: str) -> dict[str, Any]:
-    """AUC by way, taste and number of ratings."""
+def run(
+    here: Pool, which: str, counts: list[int], draws: int, only: str, wrong: float = NOISE
+) -> dict[str, Any]:
+    """AUC by way, taste and number of ratings, of which a share ``wrong`` says the opposite."""
     ways = {name: way for name, way in readers(here)[0].items() if only in name}
     rows = []
     for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
@@ -228,7 +235,7 @@ def run(here: Pool, which: str, counts: list[int], draws: int, only: str) -> dic
             for count in counts:
                 found: dict[str, list[float]] = {name: [] for name in ways}
                 for draw in range(draws):
-                    places, said = taps(taste.name, fits, count, draw)
+                    places, said = taps(taste.name, fits, count, draw, wrong)
                     if np.ptp(said) == 0:
                         continue
                     for name, way in ways.items():
@@ -239,23 +246,74 @@ def run(here: Pool, which: str, counts: list[int], draws: int, only: str) -> dic
     return {"tastes": which, "rows": rows, "ways": list(ways)}
 
 
-def trusted(here: Pool, draws: int) -> dict[str, Any]:
-    """Shares that are trusted at 32 ratings: of people who toss a coin, and of tastes."""
+def trusted(
+    here: Pool, draws: int, count: int = 32, wrong: float = NOISE, people: int = TOSSERS
+) -> dict[str, Any]:
+    """Shares that are trusted at ``count`` ratings: of people who toss a coin, and of tastes."""
     trust = readers(here)[1]
     rng, tossers = np.random.default_rng(7), 0
-    for _ in range(TOSSERS):
-        places = EACH * rng.choice(RATED, 32, replace=False) + rng.integers(EACH, size=32)
-        tossers += trust(places, np.where(rng.random(32) < GOOD, 1.0, -1.0)).trusted
+    for _ in range(people):
+        places = EACH * rng.choice(RATED, count, replace=False) + rng.integers(EACH, size=count)
+        tossers += trust(places, np.where(rng.random(count) < GOOD, 1.0, -1.0)).trusted
     power: dict[str, dict[str, float]] = {}
     for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
         for which, tastes in sets.items():
-            power[f"{group}, {which}"] = {t.name: _power(here, t, trust, draws) for t in tastes}
-    return {"coin-tossers": tossers / TOSSERS, "tastes": power}
+            power[f"{group}, {which}"] = {t.name: _power(here, t, trust, draws, count, wrong) for t in tastes}
+    return {"coin-tossers": tossers / people, "people": people, "tastes": power}
 
 
-def _power(here: Pool, taste: Taste, trust: Callable[..., Any], draws: int) -> float:
+def _power(
+    here: Pool, taste: Taste, trust: Callable[..., Any], draws: int, count: int, wrong: float
+) -> float:
     fits = np.array(taste.fits(here.prompts, here.texts))
-    return statistics.mean(trust(*taps(taste.name, fits, 32, draw)).trusted for draw in range(draws))
+    return statistics.mean(
+        trust(*taps(taste.name, fits, count, draw, wrong)).trusted for draw in range(draws)
+    )
+
+
+def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) -> dict[str, Any]:
+    """After ``EARLIER`` ratings by one taste, ``later`` ones by its opposite, or by the same taste: how often a change is found, and
+    the AUC for the taste of now."""
+    from clawback.rewards.reward_ensemble import RULES, learn
+
+    every, base = here.answers, _rows(here.answers, range(here.rated))
+    rest = _rows(every, range(here.rated, len(here.texts)))
+    rows = []
+    for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
+        for taste in sets[which]:
+            fits = np.array(taste.fits(here.prompts, here.texts))
+            for count, changed, draw in itertools.product(later, (True, False), range(draws)):
+                places, ratings = taps(taste.name, fits, EARLIER + count, draw, wrong)
+                if changed:
+                    ratings[EARLIER:] *= -1
+                current = fits[here.rated :] != changed
+                row: dict[str, Any] = {
+                    "taste": taste.name,
+                    "group": group,
+                    "later": count,
+                    "changed": changed,
+                }
+                for name, order in (("equal", ()), ("change-point", range(len(places)))):
+                    made = learn(base, _rows(every, places), ratings, ridge=RIDGE, shares=SHARES, order=order)
+                    row[name] = auc(made.reward(rest, RULES, 0.0), current)
+                    row["found"] = made.outdated
+                rows.append(row)
+            print(taste.name, [(r["later"], r["changed"], r["found"], round(r["equal"], 2), round(r["change-point"], 2)) for r in rows if r["taste"] == taste.name], file=sys.stderr)  # fmt: skip
+    return {"tastes": which, "wrong": wrong, "rows": rows}
+
+
+def changes_table(found: Mapping[str, Any]) -> str:
+    lines = [
+        "| tastes | ratings after | changed | found | AUC, all ratings | AUC, since the change |",
+        "|" + " --- |" * 6,
+    ]
+    cells = sorted({(r["group"], r["later"], r["changed"]) for r in found["rows"]})
+    for cell in cells:
+        rows = [r for r in found["rows"] if (r["group"], r["later"], r["changed"]) == cell]
+        means = (statistics.mean(r[name] for r in rows) for name in ("equal", "change-point"))
+        shown = " | ".join(f"{mean:.2f}" for mean in means)
+        lines.append(f"| {cell[0]} | {cell[1]} | {cell[2]} | {sum(r['found'] > 0 for r in rows)} of {len(rows)} | {shown} |")  # fmt: skip
+    return "\n".join(lines)
 
 
 def table(found: Mapping[str, Any], counts: list[int]) -> str:
@@ -285,9 +343,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tastes", choices=("test", "development"), default="test")
     parser.add_argument("--ratings", default="32,128")
     parser.add_argument("--draws", type=int, default=4, help="draws of the ratings for each taste")
+    parser.add_argument("--wrong", type=float, default=NOISE, help="share of taps that are wrong")
     parser.add_argument("--states", help="folder of a causal model whose hidden states are read as well")
     parser.add_argument("--only", default="", help="ways whose name holds this")
     parser.add_argument("--trust", action="store_true", help="who is trusted, in place of AUC")
+    parser.add_argument("--change", action="store_true", help="whether a change of mind is found")
+    parser.add_argument("--tossers", type=int, default=TOSSERS, help="people who toss a coin, with --trust")
     options = parser.parse_args(argv)
     if not options.data.is_file():
         print(f"Skipped: there is no {options.data}. Name the answers with --data.", file=sys.stderr)
@@ -296,14 +357,20 @@ def main(argv: list[str] | None = None) -> int:
     results = ROOT / "bench-results"
     results.mkdir(exist_ok=True)
     if options.trust:
-        shown = trusted(here, options.draws)
+        counts = [int(count) for count in options.ratings.split(",")]
+        shown = trusted(here, options.draws, counts[0], options.wrong, options.tossers)
         (results / "reading-trust.json").write_text(json.dumps(shown, indent=2))
-        print(f"coin-tossers trusted: {shown['coin-tossers']:.1%} of {TOSSERS}")
+        print(f"coin-tossers trusted: {shown['coin-tossers']:.1%} of {options.tossers}")
         for group, by in shown["tastes"].items():
             print(f"{group}: {statistics.mean(by.values()):.0%} trusted; " + ", ".join(f"{n} {v:.0%}" for n, v in by.items()))  # fmt: skip
         return 0
     counts = [int(count) for count in options.ratings.split(",")]
-    found = run(here, options.tastes, counts, options.draws, options.only)
+    if options.change:
+        found = changes(here, options.tastes, options.draws, counts, options.wrong)
+        (results / "reading-change.json").write_text(json.dumps(found, indent=2))
+        print(changes_table(found))
+        return 0
+    found = run(here, options.tastes, counts, options.draws, options.only, options.wrong)
     (results / "reading.json").write_text(json.dumps(found, indent=2))
     print(table(found, counts))
     return 0

@@ -150,6 +150,11 @@ class Sample:
         return next((2 * term.value - 1 for term in self.terms if term.name == "feedback"), self.reward)
 
     @property
+    def newest(self) -> int:
+        """Id of the newest feedback that made the reward: ids grow with the time of a rating."""
+        return max((part.feedback_id for part in self.parts), default=0)
+
+    @property
     def rated(self) -> bool:
         """False where words are all there is: the reward is then no opinion."""
         return bool(self.parts) or not self.hints

@@ -108,12 +108,14 @@ def weigh(
     if folded:
         theirs = halfway(theirs, seen(asked, base, ground[: len(both)]))
     contrast = compare(ensemble, seen(asked, ours, both), theirs, paired=not folded)
+    current = {s.turn_id for s in sorted(samples, key=lambda s: s.newest)[ensemble.outdated :]}
+    shifts = [(d, s.reward) for d, s in zip(fresh.shifts, held, strict=True) if s.turn_id in current]
     tokens = sum(len(c.ids) for c in base.completions)
     return Evidence(
         good=sum(s.reward > 0 for s in samples),
         bad=sum(s.reward < 0 for s in samples),
-        liked=tuple(d for d, s in zip(fresh.shifts, held, strict=True) if s.reward > 0),
-        disliked=tuple(d for d, s in zip(fresh.shifts, held, strict=True) if s.reward < 0),
+        liked=tuple(shift for shift, reward in shifts if reward > 0),
+        disliked=tuple(shift for shift, reward in shifts if reward < 0),
         read_p=ensemble.trust.p,
         gain=contrast.gain,
         gain_sd=contrast.sd,
@@ -193,7 +195,8 @@ def read(
         if not hint.startswith(BETTER)
     ]
     rewards = np.array([s.reward for s in samples])
-    return learn(base, rated, rewards, remarks, ridge=RIDGE, shares=SHARES, seed=seed)
+    order = [s.newest for s in samples]
+    return learn(base, rated, rewards, remarks, ridge=RIDGE, shares=SHARES, seed=seed, order=order)
 
 
 def compare(

@@ -111,7 +111,14 @@ def learn(samples: Sequence[Sample], seen: Sequence[tuple[str, str]] = (), seed:
         if not hint.startswith(BETTER)
     ]
     made = fit(
-        ground, answers(vocabulary, pairs), rewards, remarks, ridge=RIDGE, shares=SHARES, seed=seed
-    )  # fmt: skip
+        ground,
+        answers(vocabulary, pairs),
+        rewards,
+        remarks,
+        ridge=RIDGE,
+        shares=SHARES,
+        seed=seed,
+        order=[s.newest for s in rated],
+    )
     raw = made.reward(ground, RULES, 0.0)
     return TextReward(made, vocabulary, float(raw.mean()), max(float(raw.std()), 0.05))

@@ -67,4 +67,4 @@ class Acquisition:
         """What is expected of the answers at these places."""
         rated = list(ratings)
         taste = rule_posterior.fit(self.space, self.signs[rated], [ratings[place] for place in rated])
-        return information.Belief(*taste.joint(self.signs[list(places)]), rule_posterior.NOISE)
+        return information.Belief(*taste.joint(self.signs[list(places)]), taste.noise)

@@ -8,20 +8,22 @@ learned from them at all (docs/studies/0004-reading-real-answers.md).
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
 
 from clawback.rewards import rule_posterior
+from clawback.rewards.change_point import LogEvidence, last_change
 from clawback.rewards.features import Floats
 from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.remarks import SAYS, Wish, wishes
 from clawback.rewards.resemblance import NEAR, near_to, resembling
 from clawback.rewards.reward_head import Trust, permutation_test
-from clawback.rewards.rule_posterior import WRONG_REMARK, RulePosterior, Space
+from clawback.rewards.rule_posterior import WRONG_REMARK, Bools, RulePosterior, Space
 from clawback.rewards.views import NAMED, Answers, Viewed, Views
 
 __all__ = ["Answers", "Contrast", "RewardEnsemble", "fit", "learn"]
@@ -70,6 +72,8 @@ class RewardEnsemble:
     heard: int
     rules_bayes: float
     trust: Trust
+    outdated: int = 0
+    """Older ratings that were left out, because the person has changed their mind since."""
 
     def reward(self, answers: Answers, share: float, pessimism: float) -> Floats:
         """``[n]`` expected reward of the answers, in units of a rating.
@@ -130,10 +134,14 @@ def learn(
     ridge: float,
     shares: tuple[float, float, float],
     seed: int = 0,
+    order: Sequence[int] = (),
 ) -> RewardEnsemble:
     """From answers of the base, which show how answers vary, rated ones with their ``rewards [n]``, and what was said in words.
 
     Answers are looked at with their prompts and further states where ``base`` has them; then ``rated``, and whatever is graded, must have them too.
+
+    Args:
+        order: ``[n]`` numbers that grow with the time of each rating. With them, ratings from before the last change of mind are left out.
     """
     wished = [
         (tuple(ids), text, wish | near_to(said)) for ids, text, said in remarks for wish in wishes(said)
@@ -147,8 +155,19 @@ def learn(
     views = Views.ground(base, phrases, shares, named)
     odds, near = _resembled(views, remarks)
     space = Space.of(views.signs(base), views.layout).expecting(odds)
+    seen = views.view(rated)
+    current, outdated = np.arange(len(rewards)), 0
+    if len(order):
+        oldest_first = np.argsort(order, kind="stable")
+        outdated = last_change(
+            _evidence(views, space, seen[oldest_first], rewards[oldest_first], ridge), len(rewards)
+        )
+        current = np.sort(oldest_first[outdated:])
     said, heard = _said(space, views, wished)
-    return fit(views, space, views.view(rated), rewards, (said, heard + near), ridge=ridge, seed=seed)
+    ensemble = fit(
+        views, space, seen[current], rewards[current], (said, heard + near), ridge=ridge, seed=seed
+    )
+    return replace(ensemble, outdated=outdated)
 
 
 def fit(
@@ -164,14 +183,10 @@ def fit(
     """The same where it is known already how answers vary. ``remarks``: log-likelihoods ``[h]`` of the rules, and how many say something."""
     said, heard = remarks
     signs = rated.signs
-    spectra = Spectra.of(views.kernels, rated.views, ridge, {NAMED: np.log(SAID_IN_WORDS)})
+    spectra = _spectra(views, rated, ridge)
 
     def explained(ratings: Floats) -> Floats:
-        """[n, b] → [b] log Bayes factor of both together."""
-        kernels = spectra.evidence(ratings)
-        one = np.logaddexp.reduce(kernels.reshape(-1, ratings.shape[1])) - np.log(kernels[..., 0].size)
-        both: Floats = np.logaddexp(one, rule_posterior.evidences(space, signs, ratings)) - np.log(2.0)
-        return both
+        return _explained(spectra, space, signs, ratings)
 
     return RewardEnsemble(
         views,
@@ -181,6 +196,31 @@ def fit(
         rule_posterior.evidence(space, signs, rewards, said),
         permutation_test(rewards, explained, seed),
     )
+
+
+def _spectra(views: Views, rated: Viewed, ridge: float) -> Spectra:
+    return Spectra.of(views.kernels, rated.views, ridge, {NAMED: np.log(SAID_IN_WORDS)})
+
+
+def _explained(spectra: Spectra, space: Space, signs: Bools, ratings: Floats) -> Floats:
+    """``[b]`` log Bayes factor of both kinds of models together against noise, of ``ratings [n, b]``."""
+    kernels = spectra.evidence(ratings)
+    mean = np.logaddexp.reduce(kernels.reshape(-1, ratings.shape[1])) - np.log(kernels[..., 0].size)
+    both: Floats = np.logaddexp(mean, rule_posterior.evidences(space, signs, ratings)) - np.log(2.0)
+    return both
+
+
+def _evidence(views: Views, space: Space, rated: Viewed, rewards: Floats, ridge: float) -> LogEvidence:
+    """Log Bayes factor of a part of the ratings against noise; −∞ where all of them are equal, which no taste is read from."""
+
+    @functools.cache
+    def evidence(start: int, end: int) -> float:
+        part, ratings = rated[start:end], rewards[start:end]
+        if np.ptp(ratings) == 0:
+            return -np.inf
+        return float(_explained(_spectra(views, part, ridge), space, part.signs, ratings[:, None])[0])
+
+    return evidence
 
 
 def _resembled(views: Views, remarks: Sequence[Remark]) -> tuple[dict[tuple[int, bool], float], int]:

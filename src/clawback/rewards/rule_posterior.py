@@ -5,7 +5,12 @@ apology rates everything else bad. So every conjunction h of one to three litera
 
     P(h | ratings) ∝ P(h) Π_i P(r_i | h),     P(h) = Π over its literals of 1/20 (of style) or 1/120 (a token)
 
-where a rating agrees with h with probability 1 − ε, and a rating between −1 and 1 counts in parts for each side. Remarks are evidence on the same
+where a rating agrees with h with probability 1 − ε, and a rating between −1 and 1 counts in parts for each side. The share ε of wrong taps is
+not known: it is integrated over, uniform between 0 and ½. With the agreement ``a`` of n ratings (the number of those that agree),
+
+    P(ratings | h) = 2 ∫₀^½ (1 − ε)^a ε^(n − a) dε
+
+An ε that is fixed speaks against a true rule once more taps are wrong than it says, the more so the more ratings there are. Remarks are evidence on the same
 hypotheses: one that names a sign of h which the answer lacks has probability 1 − δ, any other δ. The expected rating of an answer is
 then 2 Σ_h P(h | …) h(x) − 1: all of it sums over a table of at most some ten thousand rows, nothing is fitted.
 
@@ -30,8 +35,6 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-WRONG_TAP = 0.12
-"""ε: share of ratings that say the opposite of what their person likes."""
 WRONG_REMARK = 0.05
 """δ: probability of a remark about something that is not part of the taste, or not missing."""
 LITERAL = 20.0
@@ -42,8 +45,8 @@ STATISTIC = 8.0
 """Further odds against a statistic."""
 OTHER = 10.0
 """Further odds against a rule that is no conjunction."""
-NOISE = 4 * WRONG_TAP * (1 - WRONG_TAP)
-"""Variance of one rating about its person's taste."""
+MOST_WRONG = 0.5
+"""Largest ε: beyond it the opposite rule would be the better one."""
 RARE = 0.02
 """A conjunction that holds for fewer of the base's answers than this, or misses fewer, is no hypothesis: nothing could be said of it."""
 VARIES = 0.08
@@ -53,6 +56,10 @@ MOST_TOKENS = 150
 KEPT = 2000
 """Hypotheses that predictions are made with, the likeliest."""
 _ROWS = 20_000
+_NODES = 256
+"""Gauss-Legendre nodes of the integral over ε."""
+_STEPS = 8
+"""Entries of the table of that integral for each rating; agreements between them are interpolated."""
 
 MANNER, TOKEN_SIGN, STATISTIC_SIGN, ASKED_SIGN = range(4)
 """What a sign is of: how an answer is put, a token that occurs, a statistic above a cut, the question."""
@@ -163,6 +170,13 @@ class RulePosterior:
     literals: Ints  # [kept, 3]
     weights: Floats  # [kept], sum 1
     rules: Ints  # [kept]
+    wrong: float
+    """Expected share ε of wrong taps."""
+
+    @property
+    def noise(self) -> float:
+        """Variance of one rating about its person's taste."""
+        return 4 * self.wrong * (1 - self.wrong)
 
     def met(self, signs: ArrayLike) -> Bools:
         """``[n, h]`` which of the hypotheses each answer meets."""
@@ -198,12 +212,17 @@ class RulePosterior:
 
 def fit(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> RulePosterior:
     """What ratings in [-1, 1] of answers with ``signs [n, m]``, and ``remarks [h]`` (log-likelihoods), say of each hypothesis."""
-    log = space.prior + _likelihoods(space, signs, np.asarray(ratings, dtype=np.float64))
+    values = np.asarray(ratings, dtype=np.float64)
+    agreements = _agreements(space, signs, values)
+    share = WrongTaps(len(values))
+    log = space.prior + share.likelihoods(agreements)
     if remarks is not None:
         log = log + remarks
     order = np.argsort(-log, kind="stable")[:KEPT]
     weights = np.exp(log[order] - log[order[:1]])
-    return RulePosterior(space, space.literals[order], weights / weights.sum(), space.rules[order])
+    weights /= weights.sum()
+    wrong = float(weights @ share.means(agreements[order])) if len(order) else MOST_WRONG / 2
+    return RulePosterior(space, space.literals[order], weights, space.rules[order], wrong)
 
 
 def evidence(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> float:
@@ -224,31 +243,53 @@ def evidences(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Float
     prior = prior - np.logaddexp.reduce(prior)
     there = space.literals_of(signs)
     good = (1 + dealt) / 2  # [n, b]
-    agree, oppose = np.log(1 - WRONG_TAP), np.log(WRONG_TAP)
-    apart = ((2 * good - 1) * (agree - oppose)).astype(np.float32)
-    elsewhere = (good * oppose + (1 - good) * agree).sum(axis=0)
+    apart = (2 * good - 1).astype(np.float32)
+    elsewhere = (1 - good).sum(axis=0).astype(np.float32)
+    share = WrongTaps(len(good))
     wanted = np.full(dealt.shape[1], -np.inf)
     for start in range(0, len(prior), _ROWS):
         part = slice(start, start + _ROWS)
         holds = _holds(there, space.literals[part], space.rules[part])
-        log = holds.T.astype(np.float32) @ apart + prior[part, None].astype(np.float32)  # [rows, b]
+        agreements = holds.T.astype(np.float32) @ apart + elsewhere  # [rows, b]
+        log = share.likelihoods(agreements) + prior[part, None]
         most = log.max(axis=0)
         wanted = np.logaddexp(wanted, most + np.log(np.exp(log - most).sum(axis=0)))
     coin = [
         math.lgamma(g + 1) + math.lgamma(len(good) - g + 1) - math.lgamma(len(good) + 2)
         for g in good.sum(axis=0)
     ]
-    return np.asarray(wanted + elsewhere - np.array(coin))
+    return np.asarray(wanted - np.array(coin))
 
 
-def _likelihoods(space: Space, signs: ArrayLike, ratings: Floats) -> Floats:
-    """[h] log P(ratings | h)"""
-    good = (1 + ratings) / 2
-    agree, oppose = np.log(1 - WRONG_TAP), np.log(WRONG_TAP)
-    where, elsewhere = good * agree + (1 - good) * oppose, good * oppose + (1 - good) * agree
+class WrongTaps:
+    """The unknown share ε of wrong taps among ``count`` ratings: what an agreement with them is worth, ε integrated over."""
+
+    def __init__(self, count: int) -> None:
+        nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+        wrong = MOST_WRONG * (nodes + 1) / 2  # [nodes] in (0, MOST_WRONG)
+        self.agreements = np.linspace(0.0, count, _STEPS * count + 1)
+        table = (
+            self.agreements[:, None] * np.log1p(-wrong)
+            + (count - self.agreements[:, None]) * np.log(wrong)
+            + np.log(weights / 2)
+        )  # [_STEPS · count + 1, nodes]
+        self.logs = np.logaddexp.reduce(table, axis=1)
+        self.expected = np.exp(table - self.logs[:, None]) @ wrong
+
+    def likelihoods(self, agreements: ArrayLike) -> Floats:
+        """log P(ratings | h), of the same shape as the ``agreements`` in [0, count] of each h."""
+        return np.interp(np.asarray(agreements), self.agreements, self.logs)
+
+    def means(self, agreements: ArrayLike) -> Floats:
+        """Expected ε after these agreements."""
+        return np.interp(np.asarray(agreements), self.agreements, self.expected)
+
+
+def _agreements(space: Space, signs: ArrayLike, ratings: Floats) -> Floats:
+    """``[h]`` number of the ``ratings [n]`` in [-1, 1] that agree with each rule; one between −1 and 1 agrees in parts."""
     holds = _holds(space.literals_of(signs), space.literals, space.rules)
-    made: Floats = holds.T @ (where - elsewhere) + elsewhere.sum()
-    return made
+    agreements: Floats = holds.T @ ratings + (1 - ratings).sum() / 2
+    return agreements
 
 
 def _literals(signs: Bools) -> Bools:

@@ -138,8 +138,12 @@ class Grading:
         rated: Sequence[Encoded],
         rewards: Floats,
         remarks: Sequence[tuple[Encoded, str]] = (),
+        order: Sequence[int] = (),
     ) -> RewardEnsemble:
-        """See how the base answers, then fit the ensemble on the rated answers and on what was said about any."""
+        """See how the base answers, then fit the ensemble on the rated answers and on what was said about any.
+
+        ``order`` ``[n]`` grows with the time of each rating: those from before a change of mind are left out.
+        """
         shape = self._draw_base(asked)
         liked = [len(one.response) for one, reward in zip(rated, rewards, strict=True) if reward > 0]
         usual = [len(one.response) for one in self.base]
@@ -152,6 +156,7 @@ class Grading:
             ridge=self.settings.ridge,
             shares=self.settings.shares,
             seed=self.seed,
+            order=order,
         )
         self._measure(shape)
         return self.ensemble

@@ -97,12 +97,15 @@ def plan(run: TrainingRun) -> Plan:
     )
     run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})
     if grader is None:
-        ensemble = grading.learn(list(asked), rated, rewards, remarks)
+        order = [sample.newest for sample in samples]
+        ensemble = grading.learn(list(asked), rated, rewards, remarks, order)
         trust = ensemble.trust
         if not ensemble.heard and (alike or (not trust.trusted and recipe.algorithm == "auto")):
             return _fall_back(run, samples, fallback, alike or trust.reason)
         note = f"graded by a reward ensemble: {trust.reason}"
         note += f"; remarks recognised: {ensemble.heard}" if ensemble.heard else ""
+        if ensemble.outdated:
+            note += f"; {ensemble.outdated} older ratings left out, which ask for something else than the newer ones"
     else:
         grading.ground(list(asked))
         note = f"graded by {grader.name}"

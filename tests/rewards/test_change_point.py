@@ -1,0 +1,80 @@
+"""Where a person changed their mind, by the evidence of their ratings."""
+
+import math
+
+import numpy as np
+import pytest
+
+from clawback.rewards.change_point import FEWEST, STEP, last_change
+from clawback.rewards.features import SHARES
+from clawback.rewards.reward_ensemble import Answers, learn
+
+
+def of_one_share(ratings):
+    """Log marginal likelihood of ratings whose share of good ones is unknown: the simplest model of a taste."""
+
+    def evidence(start, end):
+        good, count = int((ratings[start:end] > 0).sum()), end - start
+        return math.lgamma(good + 1) + math.lgamma(count - good + 1) - math.lgamma(count + 2)
+
+    return evidence
+
+
+@pytest.mark.parametrize("later", [16, 32, 64])
+def test_a_change_is_found_within_a_step_of_where_it_was(later):
+    rng = np.random.default_rng(later)
+    ratings = np.where(rng.random(64 + later) < np.repeat([0.05, 0.95], [64, later]), 1, -1)
+    assert abs(last_change(of_one_share(ratings), len(ratings)) - 64) <= STEP
+
+
+def test_of_two_changes_the_last_one_counts():
+    rng = np.random.default_rng(0)
+    ratings = np.where(rng.random(192) < np.repeat([0.05, 0.95, 0.05], 64), 1, -1)
+    assert abs(last_change(of_one_share(ratings), len(ratings)) - 128) <= STEP
+
+
+def test_of_a_hundred_steady_people_nobody_changed():
+    alarms = 0
+    for person in range(100):
+        ratings = np.where(np.random.default_rng(person).random(128) < 0.4, 1, -1)
+        alarms += last_change(of_one_share(ratings), len(ratings)) > 0
+    assert alarms <= 3
+
+
+def test_few_ratings_show_no_change():
+    assert last_change(of_one_share(np.repeat([-1, 1], FEWEST - 1)), 2 * FEWEST - 2) == 0
+
+
+def answers(count, seed):
+    """Half of them lists."""
+    rng = np.random.default_rng(seed)
+    words = [f"word{chr(97 + i)}" for i in range(12)]
+    texts = [
+        ("- {}\n- {}" if rng.random() < 0.5 else "{} and {}.").format(
+            *(" ".join(w for w in words if rng.random() < 0.5) for _ in range(2))
+        )
+        for _ in range(count)
+    ]
+    return Answers([[i % 7] for i in range(count)], texts, np.zeros((count, 0)))
+
+
+def lists(answers):
+    return np.array([text.startswith("-") for text in answers.texts])
+
+
+def test_who_liked_lists_and_now_does_not_is_understood_after_as_many_ratings_as_a_run_takes():
+    base, rated, asked = answers(200, 0), answers(96, 1), answers(100, 2)
+    rewards = np.where(lists(rated), 1.0, -1.0)
+    rewards[64:] *= -1
+    backwards = list(range(96))[::-1]
+    reward = {}
+    for name, order in {"all": (), "newest": range(96), "given backwards": backwards}.items():
+        # The ratings themselves may come in any order: it is the time of each that says which are the newest.
+        rows = backwards if name == "given backwards" else list(range(96))
+        seen = Answers([rated.ids[i] for i in rows], [rated.texts[i] for i in rows], np.zeros((96, 0)))
+        made = learn(base, seen, rewards[rows], ridge=0.8, shares=SHARES, order=order)
+        reward[name] = made.reward(asked, 0.5, 0.0)
+    like = lists(asked)
+    assert reward["all"][like].mean() > reward["all"][~like].mean(), "the older taste still rules"
+    for name in ("newest", "given backwards"):
+        assert reward[name][like].max() < reward[name][~like].min(), name
