@@ -278,11 +278,13 @@ class WrongTaps:
 
     def likelihoods(self, agreements: ArrayLike) -> Floats:
         """log P(ratings | h), of the same shape as the ``agreements`` in [0, count] of each h."""
-        return np.interp(np.asarray(agreements), self.agreements, self.logs)
+        logs: Floats = np.interp(np.asarray(agreements), self.agreements, self.logs)
+        return logs
 
     def means(self, agreements: ArrayLike) -> Floats:
         """Expected ε after these agreements."""
-        return np.interp(np.asarray(agreements), self.agreements, self.expected)
+        shares: Floats = np.interp(np.asarray(agreements), self.agreements, self.expected)
+        return shares
 
 
 def _agreements(space: Space, signs: ArrayLike, ratings: Floats) -> Floats:
