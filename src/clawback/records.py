@@ -384,6 +384,8 @@ _MARKS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"), ("<|begin_of_thought|>", "<|end_of_thought|>"),
 )  # fmt: skip
 """What reasoning models put around a thought before an answer: Qwen 3 and DeepSeek R1, Magistral, and others."""
+_MOST_MARKS = 16
+"""Closing marks without an opening one that are looked at."""
 _CHANNEL = "<|channel|>analysis<|message|>"
 _FINAL = r"(?:<\|end\|>)?\s*(?:<\|start\|>assistant)?<\|channel\|>final\b[^<]{0,40}(?:<\|constrain\|>\w{1,40})?<\|message\|>"
 """gpt-oss: a channel of thoughts, then one of the answer."""
@@ -416,8 +418,12 @@ def split_thinking(text: str) -> tuple[str, str]:
         return thought.strip().removeprefix(_CHANNEL).strip().removesuffix("<|end|>"), answer.lstrip()
     for opening, closing in _MARKS:
         place = text.find(closing)
-        if place >= 0 and opening not in text[:place] and _closes(text, place, closing):
-            return text[:place].strip(), text[place + len(closing) :].lstrip()
+        for _ in range(_MOST_MARKS):
+            if place < 0 or opening in text[:place]:
+                break
+            if _closes(text, place, closing):
+                return text[:place].strip(), text[place + len(closing) :].lstrip()
+            place = text.find(closing, place + 1)
     return "", text
 
 

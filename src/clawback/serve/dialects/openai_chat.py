@@ -82,7 +82,8 @@ def _add(answer: AnswerAssembler, choice: Json) -> None:
         answer.message(change)
     if choice.get("finish_reason") == "stop" and shapes.text(choice.get("stop_reason")):
         answer.end("stop_sequence")  # vLLM says which stop string it was
-    answer.end(choice.get("finish_reason"))
+    else:
+        answer.end(choice.get("finish_reason"))
     if isinstance(complete, dict):
         answer.close()
 
