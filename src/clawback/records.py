@@ -18,7 +18,9 @@ Ending = Literal[
 """Why an answer ended. "": not known, and treated as ``done``. ``done``: the model ended it. ``stop``: a stop string did, so that the
 text is complete and has no end token. The others were cut: at a limit of length, by a filter, by a provider's refusal, at a pause that a
 further request goes on from, by an error, because the connection broke, or because the person or their client stopped it."""
-CUT: frozenset[Ending] = frozenset(("length", "filter", "refusal", "pause", "error", "incomplete", "interrupted"))
+CUT: frozenset[Ending] = frozenset(
+    ("length", "filter", "refusal", "pause", "error", "incomplete", "interrupted")
+)
 """Endings of answers that are not complete: they can be rated, and are never learned as complete ones."""
 UNLEARNED: frozenset[Ending] = frozenset(("filter", "refusal", "error", "incomplete"))
 """Endings of answers that are not learned from at all: something else than the model or the person broke them off."""
@@ -433,7 +435,12 @@ def _closes(text: str, place: int, closing: str) -> bool:
     if earlier.count("```") % 2:
         return False
     line_ends = not later.strip(" \t") or later.lstrip(" \t").startswith(("\n", "\r"))
-    return line_ends or not earlier or earlier[-1] == "\n" or not earlier.endswith((" ", "\t", "`", '"', "'", "(", "“"))
+    return (
+        line_ends
+        or not earlier
+        or earlier[-1] == "\n"
+        or not earlier.endswith((" ", "\t", "`", '"', "'", "(", "“"))
+    )
 
 
 def text_of(content: Any) -> str:

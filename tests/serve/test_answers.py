@@ -51,8 +51,13 @@ def calls(*deltas: list[dict[str, Any]]) -> tuple[str, bytes]:
     return streamed(*({"tool_calls": delta} for delta in deltas), reason="tool_calls")
 
 
-def blocks(*items: tuple[dict[str, Any], Iterable[dict[str, Any]]], stop: str = "end_turn") -> tuple[str, bytes]:
-    made: list[dict[str, Any]] = [{"type": "message_start", "message": {"model": "c", "content": []}}, {"type": "ping"}]
+def blocks(
+    *items: tuple[dict[str, Any], Iterable[dict[str, Any]]], stop: str = "end_turn"
+) -> tuple[str, bytes]:
+    made: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {"model": "c", "content": []}},
+        {"type": "ping"},
+    ]
     for i, (block, deltas) in enumerate(items):
         made.append({"type": "content_block_start", "index": i, "content_block": block})
         made += [{"type": "content_block_delta", "index": i, "delta": delta} for delta in deltas]
@@ -65,14 +70,21 @@ def words(text: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {"type": "text", "text": ""}, [{"type": "text_delta", "text": text}]
 
 
-def response(*items: dict[str, Any], status: str = "completed", reason: str = "", before: Any = ()) -> tuple[str, bytes]:
+def response(
+    *items: dict[str, Any], status: str = "completed", reason: str = "", before: Any = ()
+) -> tuple[str, bytes]:
     body = {"object": "response", "model": "m", "status": status, "output": list(items)}
     body["incomplete_details"] = {"reason": reason} if reason else None
     return SSE, events(*before, {"type": f"response.{status}", "response": body}, done=False)
 
 
 def spoken(text: str, **more: Any) -> dict[str, Any]:
-    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}], **more}
+    return {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": text}],
+        **more,
+    }
 
 
 def listed(*items: dict[str, Any]) -> tuple[str, bytes]:
@@ -266,7 +278,9 @@ def test_what_providers_send_passes_unchanged_and_is_recorded_as_what_it_is(
     assert any("nothing that can be recorded" in text for text in said)
 
 
-def test_an_answer_that_the_upstream_packs_is_recorded(proxy: Running, upstream: Upstream, home: Home) -> None:
+def test_an_answer_that_the_upstream_packs_is_recorded(
+    proxy: Running, upstream: Upstream, home: Home
+) -> None:
     upstream.says(gzip.compress(whole({"content": OTTER})[1]))
     upstream.headers.append((b"content-encoding", b"gzip"))
     answer = httpx.post(proxy.url + CHAT, json=request(CHAT, "packed"))
@@ -274,11 +288,18 @@ def test_an_answer_that_the_upstream_packs_is_recorded(proxy: Running, upstream:
     assert recorded(home)["packed"] == (OTTER, "", (), "done")
 
 
-def test_a_conversation_goes_on_after_every_kind_of_item(proxy: Running, upstream: Upstream, home: Home) -> None:
+def test_a_conversation_goes_on_after_every_kind_of_item(
+    proxy: Running, upstream: Upstream, home: Home
+) -> None:
     """What was answered comes back as items of the next request: it is the same conversation, and nothing of it is lost."""
     items = [
         {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"},
-        {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"type": "search", "query": "otter"}},
+        {
+            "type": "web_search_call",
+            "id": "ws",
+            "status": "completed",
+            "action": {"type": "search", "query": "otter"},
+        },
         spoken("I will change it."),
         {"type": "custom_tool_call", "call_id": "1", "name": "apply_patch", "input": "*** Begin Patch"},
     ]
@@ -339,7 +360,10 @@ def test_how_an_answer_is_cut_into_pieces_makes_no_difference(
     deltas += [{"tool_calls": [called("b", arguments, "2", **other)]}]
     said = openai_chat.hear(streamed(*deltas, reason="tool_calls")[1])
     assert (said.text, said.thinking, said.ending) == (text, text, "done")
-    assert [(c["id"], c["name"], c["arguments"]) for c in said.calls] == [("1", "a", arguments), ("2", "b", arguments)]
+    assert [(c["id"], c["name"], c["arguments"]) for c in said.calls] == [
+        ("1", "a", arguments),
+        ("2", "b", arguments),
+    ]
 
 
 def pieces(text: str, cuts: list[int]) -> list[str]:

@@ -77,7 +77,9 @@ def _run(store: Store, words: list[str], turn: int | None, place: str, source: s
         return Reply(f"{sentence}, for the answer that is still to come.")
     store.add_feedback(replace(given, turn_id=turn))
     cut = notice(store.turn(turn).ending)
-    return Reply(" ".join(filter(None, [f"{sentence} (turn {turn}).", cut, balance(store).warning])), rated=True)
+    return Reply(
+        " ".join(filter(None, [f"{sentence} (turn {turn}).", cut, balance(store).warning])), rated=True
+    )
 
 
 def understood(what: str, rest: str) -> tuple[Feedback, str]:

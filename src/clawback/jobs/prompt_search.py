@@ -232,7 +232,11 @@ class Search:
                 )
         rated = {s.turn_id for s in (*self.train, *self.held)}
         held = {text_reading.question(s) for s in self.held}
-        others = [t for t in self.db.turns(limit=256) if t.trainable and t.prompt and not t.cut and t.id not in rated]
+        others = [
+            t
+            for t in self.db.turns(limit=256)
+            if t.trainable and t.prompt and not t.cut and t.id not in rated
+        ]
         room = min(UNRATED, MOST_EXAMPLES - len(found))
         for turn in others:
             if room > 0 and turn.prompt not in found and turn.prompt not in held:

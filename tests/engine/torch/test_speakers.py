@@ -78,7 +78,9 @@ def test_replies_of_an_episode_end_there_too(bases: Any, lean: bool, monkeypatch
     policy = engine.load(str(bases("one token")), device="cpu")
     turns = [conversations.Turn(i, policy.chat.prompt(ASK), i, 30) for i in range(2)]
     drawn = conversations.Conversations(policy, sampling=policy.sampling).draw(turns)
-    assert [(policy.chat.text(turns[0].ids, one.ids)[1], one.finished) for one in drawn] == [(ANSWER, True)] * 2
+    assert [(policy.chat.text(turns[0].ids, one.ids)[1], one.finished) for one in drawn] == [
+        (ANSWER, True)
+    ] * 2
     assert all(len(one.ids) == len(one.logprobs) < 5 for one in drawn)
 
 
@@ -124,7 +126,9 @@ def test_served_whole_and_streamed_it_is_one_answer_and_so_it_is_stored(
 # ------------------------------------------------------------------------------------------------------ the label
 
 DIALOGUE = st.lists(
-    st.sampled_from(["\n", " ", "User", "Us", "er", ":", "**", "a", "Assistant", ": ", "The otter", ".", "System", "#"]),
+    st.sampled_from(
+        ["\n", " ", "User", "Us", "er", ":", "**", "a", "Assistant", ": ", "The otter", ".", "System", "#"]
+    ),
     max_size=14,
 ).map("".join)
 
@@ -136,7 +140,9 @@ def test_what_was_shown_is_never_taken_back(text: str) -> None:
     answer = text[: speaker.place(text)].rstrip()
     for length in range(len(text) + 1):
         seen = text[:length]
-        certain = seen[: speaker.place(seen)] if speaker.place(seen) is not None else seen[: speaker.certain(seen)]
+        certain = (
+            seen[: speaker.place(seen)] if speaker.place(seen) is not None else seen[: speaker.certain(seen)]
+        )
         assert answer.startswith(certain), (seen, certain)
 
 

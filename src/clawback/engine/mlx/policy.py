@@ -72,7 +72,9 @@ class MlxPolicy(Policy):
             seed=seed,
             rows=rows,
         )
-        return [until_speaker(self.chat.speaker if stop is None or len(stop) else None, group) for group in groups]
+        return [
+            until_speaker(self.chat.speaker if stop is None or len(stop) else None, group) for group in groups
+        ]
 
     def embedding(self, ids: Sequence[int]) -> list[float]:
         row = np.array([list(ids)], dtype=np.int32)

@@ -15,7 +15,15 @@ from clawback.records import CUT, Ending
 from clawback.serve.dialects import shapes
 from clawback.serve.dialects.shapes import Json, Said
 
-_THOUGHTS = ("thinking", "reasoning", "thought", "reasoning.text", "reasoning.summary", "reasoning_text", "summary_text")
+_THOUGHTS = (
+    "thinking",
+    "reasoning",
+    "thought",
+    "reasoning.text",
+    "reasoning.summary",
+    "reasoning_text",
+    "summary_text",
+)
 """Types of a part that is a thought."""
 _WORDS = ("text", "thinking", "reasoning", "content", "summary", "refusal")
 """Fields in which a part has its words."""
@@ -85,7 +93,13 @@ class AnswerAssembler:
         self.set_ending("refusal")
 
     def call(
-        self, name: Any, arguments: Any, identifier: Any = None, index: int | None = None, *, complete: bool = False
+        self,
+        name: Any,
+        arguments: Any,
+        identifier: Any = None,
+        index: int | None = None,
+        *,
+        complete: bool = False,
     ) -> None:
         """A tool call, or a piece of one. ``index``: its place, which several providers leave out. ``complete``: no piece follows."""
         name, identifier = shapes.text(name), shapes.text(identifier)

@@ -57,11 +57,15 @@ def _add(messages: list[Json], item: Json) -> None:
             messages.append({"role": role, "content": said})
     elif kind.endswith("_output"):
         content = _output(item.get("output"))
-        messages.append({"role": "tool", "tool_call_id": shapes.text(item.get("call_id")), "content": content})
+        messages.append(
+            {"role": "tool", "tool_call_id": shapes.text(item.get("call_id")), "content": content}
+        )
     elif call := _call(item):
         answer = _answer(messages)
         function = {"name": call["name"], "arguments": call["arguments"]}
-        answer.setdefault("tool_calls", []).append({"id": call["id"], "type": "function", "function": function})
+        answer.setdefault("tool_calls", []).append(
+            {"id": call["id"], "type": "function", "function": function}
+        )
     elif kind.endswith(("compaction", "compaction_summary")) and (said := words_of(item)):
         messages.append({"role": "user", "content": said})  # what is left of the conversation before
 
@@ -143,7 +147,9 @@ def hear(raw: bytes) -> Said:
         elif kind == "response.output_text.delta":
             answer.text(data.get("delta"), (place, shapes.whole(data.get("content_index")) or 0))
         elif kind == "response.refusal.delta":
-            answer.refusal(shapes.text(data.get("delta")), (place, shapes.whole(data.get("content_index")) or 0))
+            answer.refusal(
+                shapes.text(data.get("delta")), (place, shapes.whole(data.get("content_index")) or 0)
+            )
         elif kind.startswith("response.reasoning") and kind.endswith(".delta"):
             answer.thought(data.get("delta"), place)
         elif kind in ("error", "response.error") or (not kind and data.get("error")):
