@@ -35,7 +35,7 @@ def user(text: str) -> object:
 def deltas(text: str) -> object:
     event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x" * 50}}
     raw = f"data: {json.dumps(event)}\n\n".encode() * (len(text) // 40)
-    return anthropic.hear(raw, True)
+    return anthropic.hear(raw)
 
 
 def fences(text: str) -> object:

@@ -136,7 +136,9 @@ class Generation(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
     top_k: Count | None = None
     """Sample from this many of the likeliest tokens; 0: from all."""
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Longest answer. Not set: the model's own limit, else the rest of its context; in training and the gate by the length of rated answers."""
+    """Longest answer, in tokens. Not set: the model's own limit, else 2048, or less where the context has no room for that beside `max_prompt`. A request
+    to the server that names none may fill the context, except with a model without a chat template; in training and the gate the length of
+    rated answers decides."""
     max_prompt: Annotated[int, msgspec.Meta(ge=32)] | None = None
     """Tokens of a conversation that are read, for an answer and in training; the oldest messages beyond are left out. Not set: 4096. At most three quarters of the
     model's context. Time and memory of a run grow with it."""

@@ -12,6 +12,18 @@ Message = Mapping[str, Any]
 
 TurnKind = Literal["main", "side"]
 FeedbackKind = Literal["rating", "preference", "edit", "critique", "implicit", "judge", "reward"]
+Ending = Literal[
+    "", "done", "stop", "length", "filter", "refusal", "pause", "error", "incomplete", "interrupted"
+]
+"""Why an answer ended. "": not known, and treated as ``done``. ``done``: the model ended it. ``stop``: a stop string did, so that the
+text is complete and has no end token. The others were cut: at a limit of length, by a filter, by a provider's refusal, at a pause that a
+further request goes on from, by an error, because the connection broke, or because the person or their client stopped it."""
+CUT: frozenset[Ending] = frozenset(
+    ("length", "filter", "refusal", "pause", "error", "incomplete", "interrupted")
+)
+"""Endings of answers that are not complete: they can be rated, and are never learned as complete ones."""
+UNLEARNED: frozenset[Ending] = frozenset(("filter", "refusal", "error", "incomplete"))
+"""Endings of answers that are not learned from at all: something else than the model or the person broke them off."""
 VersionStatus = Literal["candidate", "live", "retired", "rejected"]
 RunStatus = Literal["running", "done", "failed", "stopped"]
 GATE = "gate"
@@ -55,6 +67,13 @@ class Turn:
     thinking: str = ""
     """What the model thought before it answered, as text. It is no part of ``response``; the tokens of it, if we sampled them, are the first
     of ``response_ids``."""
+    ending: Ending = ""
+    """Why the response ended."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether the response is not complete."""
+        return self.ending in CUT
 
     @property
     def trainable(self) -> bool:
@@ -143,6 +162,18 @@ class Sample:
     """Which of ``response_ids`` the policy wrote itself. The others (what a tool put in between) are read, not learned."""
     terms: tuple[Term, ...] = ()
     """Where the reward adds up from more than feedback: from what (``rewards/terms.py``)."""
+    ending: Ending = ""
+    """Why the response ended."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether the response is not complete. Then it is no example of how long an answer is, or of how it ends."""
+        return self.ending in CUT
+
+    @property
+    def ends(self) -> bool:
+        """Whether the end token belongs after the response."""
+        return self.ending in ("", "done")
 
     @property
     def said(self) -> float:
@@ -354,30 +385,67 @@ def _without_steering(text: str) -> str:
     return "\n".join(part.strip() for part in kept if part.strip())
 
 
-_THOUGHTS = (
-    r"\s*(?:<think>(?P<a>.*?)(?:</think>|\Z)|\[THINK\](?P<b>.*?)(?:\[/THINK\]|\Z)"
-    r"|<\|channel\|>analysis<\|message\|>(?P<c>.*?)(?:<\|end\|>)?"
-    r"(?:(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|\Z))\s*"
-)
-"""What reasoning models put before an answer: Qwen 3 and DeepSeek R1, Magistral, gpt-oss."""
+_MARKS = (
+    ("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"), ("<seed:think>", "</seed:think>"), ("◁think▷", "◁/think▷"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"), ("<|begin_of_thought|>", "<|end_of_thought|>"),
+)  # fmt: skip
+"""What reasoning models put around a thought before an answer: Qwen 3 and DeepSeek R1, Magistral, and others."""
+_MOST_MARKS = 16
+"""Closing marks without an opening one that are looked at."""
+_CHANNEL = "<|channel|>analysis<|message|>"
+_FINAL = r"(?:<\|end\|>)?\s*(?:<\|start\|>assistant)?<\|channel\|>final\b[^<]{0,40}(?:<\|constrain\|>\w{1,40})?<\|message\|>"
+"""gpt-oss: a channel of thoughts, then one of the answer."""
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """What a model thought, and what it answered. Text that begins with no such mark is all answer; where the end mark is
-    missing all of it is thought.
+    """What a model thought, and what it answered.
+
+    A thought begins the text with its opening mark; where the closing mark is missing all of the text is thought. Or the opening
+    mark stood in the prompt, and the text has the closing mark alone: what precedes it is thought. A mark that is spoken of, within
+    a line or in code, closes nothing.
 
     >>> split_thinking("<think>Easy.</think>\\n\\nFour.")
+    ('Easy.', 'Four.')
+    >>> split_thinking("Easy.\\n</think>\\n\\nFour.")
     ('Easy.', 'Four.')
     >>> split_thinking("Say </think> aloud.")
     ('', 'Say </think> aloud.')
     """
-    if not text.lstrip()[:16].startswith(("<think>", "[THINK]", "<|channel|>")):
-        return "", text
-    found = re.match(_THOUGHTS, text, re.DOTALL)
-    if found is None:
-        return "", text
-    thought = next((part for part in found.groups() if part is not None), "")
-    return thought.strip(), text[found.end() :]
+    begun = text.lstrip()
+    for opening, closing in _MARKS:
+        if begun.startswith(opening):
+            thought, closed, answer = begun[len(opening) :].partition(closing)
+            return thought.strip(), answer.lstrip() if closed else ""
+    if "<|channel|>" in text:
+        final = re.search(_FINAL, text)
+        if final is None and not begun.startswith(_CHANNEL):
+            return "", text
+        thought, answer = (text[: final.start()], text[final.end() :]) if final else (text, "")
+        return thought.strip().removeprefix(_CHANNEL).strip().removesuffix("<|end|>"), answer.lstrip()
+    for opening, closing in _MARKS:
+        place = text.find(closing)
+        for _ in range(_MOST_MARKS):
+            if place < 0 or opening in text[:place]:
+                break
+            if _closes(text, place, closing):
+                return text[:place].strip(), text[place + len(closing) :].lstrip()
+            place = text.find(closing, place + 1)
+    return "", text
+
+
+def _closes(text: str, place: int, closing: str) -> bool:
+    """Whether a closing mark without an opening one ends a thought: not in code, and not as a word in the middle of a line."""
+    earlier, later = text[:place], text[place + len(closing) :]
+    if earlier.count("```") % 2:
+        return False
+    line_ends = not later.strip(" \t") or later.lstrip(" \t").startswith(("\n", "\r"))
+    return (
+        line_ends
+        or not earlier
+        or earlier[-1] == "\n"
+        or not earlier.endswith((" ", "\t", "`", '"', "'", "(", "“"))
+    )
 
 
 def text_of(content: Any) -> str:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawback import config, store
+from clawback import config, feedback, store
 from clawback.paths import Home
 from clawback.serve import app as serving
 
@@ -73,7 +73,11 @@ def test_the_first_token_waits_for_nothing_and_the_end_for_the_disk(
 def test_what_broke_off_is_kept_but_never_trained_on(proxy: Running, upstream: Upstream, home: Home) -> None:
     upstream.says(sse(chunk("Half an ans")), kind="text/event-stream")
     httpx.post(f"{proxy.url}/v1/chat/completions", json=ASKED | {"stream": True})
-    assert [(t.response, t.kind) for t in turns(home)] == [("Half an ans", "side")]
+    [turn] = turns(home)
+    assert (turn.response, turn.kind, turn.ending) == ("Half an ans", "main", "incomplete")
+    with store.connect(home.database) as db:
+        feedback.rate(db, turn.id, 1.0)
+        assert feedback.samples(db) == []
 
 
 def test_what_was_heard_is_kept_at_once_when_a_client_leaves_a_silent_upstream(
@@ -86,7 +90,7 @@ def test_what_was_heard_is_kept_at_once_when_a_client_leaves_a_silent_upstream(
     deadline = time.monotonic() + 20
     while not turns(home) and time.monotonic() < deadline:
         time.sleep(0.02)  # the server sees that the client has gone
-    assert [(t.response, t.kind) for t in turns(home)] == [("Half an ans", "side")]
+    assert [(t.response, t.ending) for t in turns(home)] == [("Half an ans", "interrupted")]
     never.set()
 
 

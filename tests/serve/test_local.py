@@ -316,7 +316,7 @@ def test_a_session_stays_with_its_side_of_a_trial(server: Running, trained: Home
 def test_an_answer_whose_reader_has_left_is_not_made_to_its_end(
     server: Running, chat: openai.OpenAI, trained: Home
 ) -> None:
-    """What it had come to is kept, as nobody's turn; and the room that it took is free again."""
+    """What it had come to is kept, and marked; and the room that it took is free again."""
     whole = chat.chat.completions.create(model="clawback", messages=ASK, seed=3)  # type: ignore[arg-type]
     with httpx.stream(
         "POST",
@@ -326,11 +326,11 @@ def test_an_answer_whose_reader_has_left_is_not_made_to_its_end(
         for _ in zip(response.iter_lines(), range(4), strict=False):
             pass
     for _ in range(200):
-        if newest(trained).kind == "side":
+        if newest(trained).ending == "interrupted":
             break
         threading.Event().wait(0.05)
     turn = newest(trained)
-    assert turn.kind == "side"
+    assert (turn.kind, turn.ending) == ("main", "interrupted")
     assert len(turn.response_ids) < whole.usage.completion_tokens  # type: ignore[union-attr]
 
 

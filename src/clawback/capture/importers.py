@@ -12,12 +12,13 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from clawback import pictures
 from clawback.capture.transcripts import Exchange, claude_code
+from clawback.endings import ending_of
 from clawback.errors import ClawbackError, NotFound, UsageError
-from clawback.records import Feedback, Message, Turn
+from clawback.records import Ending, Feedback, Message, Turn
 from clawback.redact import redact, redact_all
 from clawback.store.pictures import put_back, taken_out
 
@@ -150,6 +151,7 @@ def _add_line(
         created_at=_number(data.get("created_at"), "created_at") if "created_at" in data else 0.0,
         consent=consent,
         licence=licence,
+        ending=_ending(data),
     )
     stored, new = _add(store, turn)
     report.turns += new
@@ -227,6 +229,12 @@ def _text(data: Mapping[str, Any], name: str) -> str:
     return value
 
 
+def _ending(data: Mapping[str, Any]) -> Ending:
+    """Why the answer ended, by our word or a provider's."""
+    word = _text(data, "ending") or _text(data, "finish_reason") or _text(data, "stop_reason")
+    return cast("Ending", word) if word in get_args(Ending) else ending_of(word) or ""
+
+
 def _hash(messages: tuple[Message, ...], response: str, extra: str) -> str:
     whole = json.dumps([messages, response, extra], sort_keys=True, ensure_ascii=True, default=str)
     return hashlib.sha256(whole.encode()).hexdigest()[:32]
@@ -289,6 +297,8 @@ def _as_line(turn: Turn, said: list[Feedback]) -> dict[str, Any]:
         "event_id": turn.event_id or f"turn:{turn.id}",
         "created_at": turn.created_at,
     }
+    if turn.ending:
+        line["ending"] = turn.ending
     if turn.consent:
         line["consent"] = turn.consent == "yes"
     if turn.licence:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback import config
+from clawback import config, endings
 from clawback.cli.common import current_home, emit, fold, json_option, open_store
 from clawback.errors import UsageError
 from clawback.records import Message, Turn
@@ -64,6 +64,7 @@ def record(
             response_ids=completion.ids,
             response_logprobs=completion.logprobs,
             thinking=completion.thinking,
+            ending=completion.ending,
         )
     )
 
@@ -101,7 +102,9 @@ def ask(text: str, shown: tuple[Path, ...], seed: int | None, as_json: bool) -> 
             seed=fresh_seed() if seed is None else seed,
         )
         turn = record(store, f"ask:{uuid.uuid4().hex}", messages, completion, version.number)
-    data = {"turn": turn.id, "version": version.number, "response": completion.text}
+        if (cut := endings.notice(turn.ending)) and not as_json:
+            click.echo(fold(cut), err=True)
+    data = {"turn": turn.id, "version": version.number, "response": completion.text, "ending": turn.ending}
     emit(data, completion.text, as_json)
 
 
@@ -153,6 +156,8 @@ def converse(store: Store, session: str, seed: int) -> None:
         seed += 1
         turn = record(store, session, messages, completion, version.number)
         say(completion.text)
+        if cut := endings.notice(turn.ending):
+            click.echo(fold(cut))
         messages = [*messages, {"role": "assistant", "content": completion.text}]
         if not rate_by_key(store, turn):
             break

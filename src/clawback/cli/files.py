@@ -53,7 +53,7 @@ def import_(
     """Import turns from a file. Importing the same file twice adds nothing.
 
     Each line is {"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit",
-    "consent" (true/false), "licence"}.
+    "ending" (done, length, filter …), "consent" (true/false), "licence"}.
 
     \b
     clawback import rated.jsonl

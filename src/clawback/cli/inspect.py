@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback import config
+from clawback import config, endings
 from clawback.cli.common import columns, current_home, emit, fold, json_option, open_store
 from clawback.progress import describe
 
@@ -118,7 +118,7 @@ def turns(
     data = [as_data(turn, said[turn.id]) for turn in found]
     lines = [
         columns(
-            f"{t.id:>6}  {when(t.created_at)}  {marks(said[t.id]):<4}{'' if t.kind == 'main' else ' (side)'}",
+            f"{t.id:>6}  {when(t.created_at)}  {marks(said[t.id]):<4}{'' if t.kind == 'main' else ' (side)'}{' (cut)' if t.cut else ''}",
             t.prompt,
             t.response,
         )
@@ -182,6 +182,8 @@ def show(turn: int, as_json: bool) -> None:
     who = f"version {found.version}" if found.version is not None else (found.model or "unknown model")
     lines = [f"Turn {found.id} · {found.agent} · {who} · {when(found.created_at)} · {found.kind}", ""]
     lines += ["> " + line for line in found.prompt.splitlines()] + ["", found.response, ""]
+    if cut := endings.notice(found.ending):
+        lines += [cut, ""]
     lines += [f"  {_in_words(f)} ({f.source}, {when(f.created_at)})" for f in said]
     if sample:
         made = ", ".join(f"{p.kind} {p.value:+.2g} × {p.weight:g}" for p in sample.parts)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clawback import endings
 from clawback.cli.common import F, current_home, emit, fold, json_option, open_store, shorten, width
 from clawback.errors import NotFound
 
@@ -62,12 +63,12 @@ def done(store: Store, given: Feedback, sentence: str, as_json: bool) -> None:
     from clawback import feedback
 
     turn = store.turn(given.turn_id)
-    warning = feedback.balance(store).warning
+    warning, cut = feedback.balance(store).warning, endings.notice(turn.ending)
     started = start_training_if_due(store)
-    data: dict[str, Any] = asdict(given) | {"warning": warning, "training_started": started}
+    data: dict[str, Any] = asdict(given) | {"warning": warning, "notice": cut, "training_started": started}
     about = f"{sentence} (turn {turn.id}: "
     lines = [f'{about}"{shorten(turn.response, max(width() - len(about) - 3, 20))}")']
-    lines += [warning] if warning else []
+    lines += [text for text in (cut, warning) if text]
     lines += [training_prepared()] if started else []
     emit(data, "\n".join(lines), as_json)
 

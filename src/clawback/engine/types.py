@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from clawback.errors import UsageError
+from clawback.records import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +97,13 @@ class Completion:
     """What was thought before the answer; no part of ``text``."""
     thought: int = 0
     """How many of ``ids`` that are."""
+    stopped: bool = False
+    """True when the next speaker's label ended it: complete, and without an end token."""
+
+    @property
+    def ending(self) -> Ending:
+        """Why it ended."""
+        return "length" if not self.finished else "stop" if self.stopped else "done"
 
     @property
     def answer_ids(self) -> tuple[int, ...]:

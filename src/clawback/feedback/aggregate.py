@@ -15,6 +15,9 @@ The reward is the weighted mean of the parts. A part's weight says how directly 
 - Where there is only feedback from judges and implicit signs the reward is ``Σ w v / max(1, Σ w)``: each is worth no more than its weight, what the person
   would say of such a turn on average. A judge of weight 0 makes no sample at all.
 
+**Answers that were cut** (``records.CUT``) are learned as far as they go, without an end; such as something else than the model or the
+person broke off (``records.UNLEARNED``) not at all. An edit of either is a complete answer.
+
 **Late ratings.** With a ``credit`` c, a turn without feedback gets c times the reward of the next turn of its session, c² that of
 the one after, up to the first turn with feedback: a rating at the end is also about the turns that led to it. Conversations of
 fewer than ``min_turns`` main turns are left as they are.
@@ -28,7 +31,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from clawback.feedback.calibrate import PRIOR_WEIGHT, Reliability, agreed, reliability
-from clawback.records import BETTER, Feedback, Part, Sample, Turn
+from clawback.records import BETTER, UNLEARNED, Feedback, Part, Sample, Turn
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -148,10 +151,13 @@ def samples(
 def evidence(samples: Iterable[Sample]) -> list[Sample]:
     """The samples as people and the environment speak of them: what was not said outright taken out, and samples that had no other.
 
-    What decides whether a version goes live must not come from a model.
+    What decides whether a version goes live must not come from a model. Nor from answers that were cut: a rating of one is no
+    word about how long an answer is, or how it ends.
     """
     made = []
     for sample in samples:
+        if sample.cut:
+            continue
         parts = tuple(p for p in sample.parts if p.kind not in UNSAID)
         if len(parts) == len(sample.parts):
             made.append(sample)
@@ -217,7 +223,7 @@ def _samples_of(
     value, parts = reward(turn.id, said, judges, raters)
     read = hints(said)
     made = []
-    if parts or (words and read):
+    if (parts or (words and read)) and turn.ending not in UNLEARNED:
         made.append(
             Sample(
                 turn.id,
@@ -228,6 +234,7 @@ def _samples_of(
                 turn.response_ids,
                 turn.response_logprobs,
                 read,
+                ending=turn.ending,
             )
         )
     edits = [f for f in said if f.kind == "edit"]
@@ -258,7 +265,8 @@ def _credited(store: Store, made: list[Sample], credit: float, min_turns: int, u
                 ahead, distance = own[turn.id], 0
                 continue
             distance += 1
-            if ahead is not None and ahead.rated and turn.response:
+            learned = turn.response and turn.ending not in UNLEARNED
+            if ahead is not None and ahead.rated and learned:
                 share = credit**distance
                 parts = tuple(Part(p.feedback_id, p.kind, p.value * share, p.weight) for p in ahead.parts)
                 found.append(
@@ -270,6 +278,7 @@ def _credited(store: Store, made: list[Sample], credit: float, min_turns: int, u
                         parts,
                         turn.response_ids,
                         turn.response_logprobs,
+                        ending=turn.ending,
                     )
                 )
     return found

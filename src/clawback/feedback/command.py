@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from clawback.endings import notice
 from clawback.errors import ClawbackError, UsageError
 from clawback.records import Feedback
 
@@ -75,7 +76,10 @@ def _run(store: Store, words: list[str], turn: int | None, place: str, source: s
         store.put_early(place, given)
         return Reply(f"{sentence}, for the answer that is still to come.")
     store.add_feedback(replace(given, turn_id=turn))
-    return Reply(" ".join(filter(None, [f"{sentence} (turn {turn}).", balance(store).warning])), rated=True)
+    cut = notice(store.turn(turn).ending)
+    return Reply(
+        " ".join(filter(None, [f"{sentence} (turn {turn}).", cut, balance(store).warning])), rated=True
+    )
 
 
 def understood(what: str, rest: str) -> tuple[Feedback, str]:

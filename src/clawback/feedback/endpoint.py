@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from clawback.endings import ending_of
 from clawback.errors import JudgeError
+from clawback.records import CUT, text_of
 
 TRIES = 3
 LONGEST_PAUSE = 30.0
@@ -198,13 +200,16 @@ class Endpoint:
         if self.api == "anthropic":
             text = "".join(b["text"] for b in reply["content"] if b.get("type") == "text")
             counted = usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
-            whole = reply.get("stop_reason") != "max_tokens"
+            whole = ending_of(reply.get("stop_reason")) not in CUT
         else:
             choice = reply["choices"][0]
-            text, counted = choice["message"].get("content") or "", usage.get("total_tokens", 0)
-            whole = choice.get("finish_reason") != "length"
-        if not isinstance(text, str) or not isinstance(counted, int):
-            raise ValueError("not a text")
+            content, counted = choice["message"].get("content"), usage.get("total_tokens", 0)
+            text = text_of(content)
+            if content and not text:
+                raise ValueError("not a text")
+            whole = ending_of(choice.get("finish_reason")) not in CUT
+        if not isinstance(counted, int):
+            raise ValueError("not a count")
         return Answer(text, counted if counted > 0 else guess(asked + text), whole)
 
 

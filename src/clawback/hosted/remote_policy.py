@@ -75,6 +75,7 @@ class RemotePolicy:
             max_prompt=self.max_prompt,
             max_response=self.max_response,
             thinking=self.trains_thinking,
+            ends=sample.ends,
         )
 
 

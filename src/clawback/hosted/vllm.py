@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback.engine.torch.sampling.conversations import Turn
-from clawback.engine.torch.sampling.generate import Sampled, stop_ids
+from clawback.engine.torch.sampling.generate import Sampled, stop_ids, until_speaker
 from clawback.hosted import wire
 from clawback.hosted.types import Forgotten, HostedError
 from clawback.hosted.wire import Wire
@@ -94,7 +94,8 @@ class VllmConversations:
             )
         name = self._lease()
         try:
-            return list(self._pool.map(lambda turn: self._one(name, turn), turns))
+            drawn = self._pool.map(lambda turn: self._one(name, turn), turns)
+            return until_speaker(self.policy.chat.speaker, list(drawn))
         finally:
             self._release(name)
 

@@ -12,7 +12,7 @@ from clawback import config, feedback, store
 from clawback.capture import conversations
 from clawback.feedback import information
 from clawback.paths import Home
-from clawback.records import PICTURE, Turn
+from clawback.records import PICTURE, UNLEARNED, Turn
 from clawback.release import human_eval
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def answers(turns: Sequence[Turn]) -> list[tuple[Turn, tuple[Turn, ...]]]:
         request = (turn.session, turn.prompt)
         if is_step(turn):
             waiting.setdefault(request, []).append(turn)
-        elif turn.response.strip():
+        elif turn.response.strip() and turn.ending not in UNLEARNED:
             steps[turn.id] = tuple(waiting.pop(request, ()))
     return [(turn, steps[turn.id]) for turn in turns if turn.id in steps]
 

@@ -109,7 +109,8 @@ class Search:
         said = newest(self.db, self.settings)
         kept = self._kept({f.id for f in said})
         ids = kept["feedback"] if kept else [f.id for f in said]
-        samples = feedback.samples(self.db, ids, raters=self.settings.training.raters, words=True)
+        found = feedback.samples(self.db, ids, raters=self.settings.training.raters, words=True)
+        samples = [sample for sample in found if not sample.cut]
         checks.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
         self.train, self.held = feedback.split(samples, self.settings.gate.held_out, before=before)
@@ -205,7 +206,7 @@ class Search:
     # --------------------------------------------------------------------------------------------- what goes in
 
     def _reader(self) -> text_reading.TextReward:
-        turns = [t for t in self.db.turns(limit=256) if t.trainable and t.response]
+        turns = [t for t in self.db.turns(limit=256) if t.trainable and t.response and not t.cut]
         made = text_reading.learn(self.train, [(t.prompt, t.response) for t in turns], self.seed)
         if not made.trusted:
             raise TrainingError(
@@ -231,7 +232,11 @@ class Search:
                 )
         rated = {s.turn_id for s in (*self.train, *self.held)}
         held = {text_reading.question(s) for s in self.held}
-        others = [t for t in self.db.turns(limit=256) if t.trainable and t.prompt and t.id not in rated]
+        others = [
+            t
+            for t in self.db.turns(limit=256)
+            if t.trainable and t.prompt and not t.cut and t.id not in rated
+        ]
         room = min(UNRATED, MOST_EXAMPLES - len(found))
         for turn in others:
             if room > 0 and turn.prompt not in found and turn.prompt not in held:
@@ -252,7 +257,7 @@ class Search:
 
         from clawback.rewards.instructions import candidates
 
-        turns = [t for t in self.db.turns(limit=256) if t.trainable and t.response]
+        turns = [t for t in self.db.turns(limit=256) if t.trainable and t.response and not t.cut]
         pairs = [(text_reading.question(s), s.response) for s in self.train if s.rated]
         pairs += [(t.prompt, t.response) for t in turns]
         scores = np.array(self.reader(pairs))

@@ -19,10 +19,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+from clawback.endings import ending_of
 from clawback.errors import ClawbackError, UsageError
 from clawback.feedback.endpoint import AGAIN, TRIES, asked_to_wait, guess, send, words
 from clawback.prompts.prompt import Prompt
-from clawback.records import Message, text_of
+from clawback.records import CUT, Message, text_of
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -264,7 +265,7 @@ class OpenAIBackend(HttpBackend):
 
     def read(self, reply: Any) -> LLMResponse:
         usage, choice = reply.get("usage") or {}, reply["choices"][0]
-        return _made(choice["message"].get("content") or "", usage.get("prompt_tokens"), usage.get("completion_tokens"), choice.get("finish_reason") != "length")  # fmt: skip
+        return _made(text_of(choice["message"].get("content")), usage.get("prompt_tokens"), usage.get("completion_tokens"), ending_of(choice.get("finish_reason")) not in CUT)  # fmt: skip
 
 
 class LocalLLMBackend(OpenAIBackend):
@@ -312,7 +313,7 @@ class AnthropicBackend(HttpBackend):
     def read(self, reply: Any) -> LLMResponse:
         usage = reply.get("usage") or {}
         text = "".join(block["text"] for block in reply["content"] if block.get("type") == "text")
-        return _made(text, usage.get("input_tokens"), usage.get("output_tokens"), reply.get("stop_reason") != "max_tokens")  # fmt: skip
+        return _made(text, usage.get("input_tokens"), usage.get("output_tokens"), ending_of(reply.get("stop_reason")) not in CUT)  # fmt: skip
 
 
 class VersionBackend(LLMBackend):

@@ -68,6 +68,7 @@ def put(
                 response_ids=made[i].ids or None,
                 response_logprobs=made[i].logprobs or None,
                 thinking=made[i].thinking,
+                ending=made[i].ending,
             )
             # Nobody has seen it yet: what is said of "the last answer" is not about it.
             store.add_turn(turn, seen_at=0.0)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 from clawback import feedback, store
+from clawback.endings import notice
 from clawback.errors import UsageError
 from clawback.serve.bodies import Done, Given, Preferred
 from clawback.serve.endpoints import writing
@@ -35,7 +36,7 @@ def give(server: Server, request: Request, body: Given) -> Any:
     marks = {"source": source, "event_id": _event(whom, body.event_id)}
     with store.connect(server.home.database) as db:
         asked(db, whom, number)
-        db.turn(number)
+        cut = notice(db.turn(number).ending) if body.kind != "undo" else ""
         match body.kind:
             case "good" | "bad":
                 value = 1.0 if body.kind == "good" else -1.0
@@ -51,7 +52,9 @@ def give(server: Server, request: Request, body: Given) -> Any:
             case _:
                 raise UsageError("kind is good, bad, rate, edit, critique or undo.")
     started = server.settings.training.background and server.maybe_train()
-    return said(made) if whom.blind else asdict(made) | {"training_started": started}
+    if whom.blind:
+        return said(made)
+    return asdict(made) | {"training_started": started, "notice": cut}
 
 
 def prefer(server: Server, request: Request, body: Preferred) -> Any:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from clawback.redact import redact
 from clawback.serve import wire
 from clawback.serve.dialects import Reading, of
+from clawback.serve.dialects.shapes import is_events
 from clawback.serve.prompting import Prompted, Prompts
 from clawback.serve.recorder import Exchange, Recorder
 
@@ -65,10 +66,11 @@ CONNECT_SECONDS = 10.0
 
 
 class Forward:
-    """An ASGI app that sends requests to ``upstream``, such as ``http://127.0.0.1:11434`` (with or without ``/v1``)."""
+    """An ASGI app that sends requests to ``upstream``: ``http://127.0.0.1:11434``, with or without ``/v1``, or with the path of the
+    provider's API, such as ``https://api.z.ai/api/paas/v4`` (``place``)."""
 
     def __init__(self, upstream: str, recorder: Recorder, prompts: Prompts) -> None:
-        self.upstream = upstream.rstrip("/").removesuffix("/v1")
+        self.upstream = upstream.rstrip("/")
         self.recorder, self.prompts = recorder, prompts
         self.client: Any = None
 
@@ -140,7 +142,8 @@ class Forward:
 
         path = scope.get("raw_path") or scope["path"].encode()
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
-        return URL(self.upstream + (path.split(b"?")[0] + query).decode("latin-1"), encoded=True)
+        asked = path.split(b"?")[0].decode("latin-1")
+        return URL(place(self.upstream, asked) + query.decode("latin-1"), encoded=True)
 
     def _headers(self, scope: Any, sent: Prompted) -> list[tuple[str, str]]:
         kept = [
@@ -161,8 +164,9 @@ class Forward:
         sent: Prompted,
     ) -> None:
         kind = answer.headers.get("content-type", "")
-        stream = "event-stream" in kind or "ndjson" in kind
-        reads = dialect is not None and answer.status == 200 and "content-encoding" not in answer.headers
+        packed = answer.headers.get("content-encoding", "").strip().lower()
+        stream = not packed and ("event-stream" in kind or "ndjson" in kind)
+        reads = dialect is not None and 200 <= answer.status < 300
         headers = [
             (k.lower().encode("latin-1"), v.encode("latin-1", "replace"))
             for k, v in answer.headers.items()
@@ -186,21 +190,24 @@ class Forward:
                         reads = False
                         heard.clear()
                         log.warning("a response is too large to be recorded")
-                    elif stream and last < 0:
+                    stream = stream or (not packed and is_events(bytes(heard[:64])))
+                    if reads and stream and last < 0:
                         found = _LAST.search(heard, max(0, len(heard) - len(chunk) - _OVERLAP))
                         last = found.end() if found else -1
                     whole = last >= 0 and _ended(heard, max(last, len(heard) - len(chunk) - 4), kind)
                     if reads and (whole or (length is not None and len(heard) >= int(length))):
                         recorded = True
-                        await self._record(scope, dialect, body, bytes(heard), stream, sent)
+                        await self._record(scope, dialect, body, bytes(heard), answer, sent)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             if reads and not recorded and heard:
                 recorded = True
-                await self._record(scope, dialect, body, bytes(heard), stream, sent)
+                left = gone.done()
+                await self._record(scope, dialect, body, bytes(heard), answer, sent, left)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             if reads and not recorded and heard:  # broke off: what was heard is kept
-                await asyncio.shield(self._record(scope, dialect, body, bytes(heard), stream, sent))
+                left = gone.done()
+                await asyncio.shield(self._record(scope, dialect, body, bytes(heard), answer, sent, left))
 
     async def _record(
         self,
@@ -208,8 +215,9 @@ class Forward:
         dialect: Reading | None,
         body: bytes,
         raw: bytes,
-        stream: bool,
+        answer: Any,
         sent: Prompted,
+        left: bool = False,
     ) -> None:
         """What the agent asked, without the learned prompt, and which version's prompt it was answered under."""
         assert dialect
@@ -219,12 +227,41 @@ class Forward:
                 body,
                 wire.headers(scope),
                 raw,
-                stream,
+                answer.headers.get("content-encoding", "").strip().lower(),
+                answer.charset or "",
+                left,
                 session=sent.session,
                 vouched=bool(scope.get("clawback.vouched")),
                 version=sent.version,
             )
         )
+
+
+_VERSION = re.compile(r"v\d+(?:(?:alpha|beta)\d*)?")
+
+
+def place(upstream: str, path: str) -> str:
+    """The address of a client's path at an upstream.
+
+    A base address that names a version, wherever in its path, stands for ``/v1``, as OpenAI's own clients have it
+    (``…/api/paas/v4``, ``…/v1beta/openai``). Anthropic's clients always add ``/v1/messages``, except after a version.
+
+    >>> place("https://api.z.ai/api/paas/v4", "/v1/chat/completions")
+    'https://api.z.ai/api/paas/v4/chat/completions'
+    >>> place("http://127.0.0.1:11434/v1", "/api/chat")
+    'http://127.0.0.1:11434/api/chat'
+    """
+    segments = urlsplit(upstream).path.strip("/").split("/")
+    versions = [segment for segment in segments if _VERSION.fullmatch(segment)]
+    last = segments[-1] if _VERSION.fullmatch(segments[-1]) else ""
+    first, _, rest = path.lstrip("/").partition("/")
+    if last == first:
+        return f"{upstream}/{rest}"
+    if first == "v1" and (last or (versions and not rest.startswith("messages"))):
+        return f"{upstream}/{rest}"
+    if last == "v1":  # the provider's other paths stand beside it
+        return upstream.removesuffix("/v1") + path
+    return upstream + path
 
 
 def _harmless(kind: str) -> str:

@@ -18,7 +18,7 @@ from clawback.environments.tools.calls import in_words
 from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.pictures import pictures
-from clawback.records import Version, text_of
+from clawback.records import Ending, Version, text_of
 from clawback.serve import tools
 from clawback.serve.dialects import Asked, Said
 from clawback.serve.dialects.shapes import Reply, dicts
@@ -64,6 +64,8 @@ class Answer:
     thinking: str = ""
     ended: str = ""
     stopped: str = ""
+    spoken: bool = False
+    """Whether the next speaker's label ended it, of a base model without a chat template."""
     calls: tuple[Mapping[str, Any], ...] = ()
     whole: bool = True
     """False where whoever asked left before the end."""
@@ -88,7 +90,16 @@ class Answer:
         )
 
     def said(self) -> Said:
-        return Said(self.text, self.calls, f"clawback-v{self.version}", self.whole, self.thinking)
+        return Said(self.text, self.calls, f"clawback-v{self.version}", self.ending, self.thinking)
+
+    @property
+    def ending(self) -> Ending:
+        """Why it ended."""
+        if not self.whole:
+            return "interrupted"
+        if self.ended == "length":
+            return "length"
+        return "stop" if self.stopped or self.spoken else "done"
 
 
 class Local:
@@ -162,7 +173,9 @@ class Local:
             await asyncio.to_thread(self.batcher.shelf.warm, Path(version.path))
         loop = asyncio.get_running_loop()
         inbox: asyncio.Queue[tuple[int, float] | str] = asyncio.Queue()
-        wanted = asked.max_tokens or self.settings.generation.max_tokens or room
+        # A base model without a template need not end by itself.
+        usual = self.policy.max_tokens if self.policy.chat.speaker else room
+        wanted = asked.max_tokens or self.settings.generation.max_tokens or usual
         if asked.field is not None and asked.field.most:
             wanted = min(wanted, asked.field.most)
         ask = Ask(
@@ -192,6 +205,7 @@ class Local:
         assert self.policy
         shown, whole = 0, ""
         stops = answer.asked.stop
+        speaker = self.policy.chat.speaker if answer.asked.raw is None else None
         held = max((len(s) for s in stops), default=1) - 1
         while True:
             got = await inbox.get()
@@ -204,11 +218,14 @@ class Local:
             answer.ids.append(got[0])
             answer.logprobs.append(got[1])
             answer.thinking, whole = self._said(answer)
-            if found := [(whole.index(s), s) for s in stops if s in whole]:
-                cut, answer.stopped = min(found)
+            found = [(whole.index(s), s) for s in stops if s in whole]
+            answer.spoken = not found and speaker is not None and speaker.spoke(answer.ids)
+            if found or answer.spoken:
+                cut, answer.stopped = min(found, default=(len(whole), ""))
                 whole, answer.ended, ask.cancelled = whole[:cut], "stop", True
+                self._drop_tokens(answer, whole)
                 break
-            certain = len(whole) - held
+            certain = (speaker.certain(whole) if speaker else len(whole)) - held
             if tools.OPENS in whole and answer.asked.form is None:
                 certain = min(certain, whole.index(tools.OPENS))
             if certain > shown and not whole.endswith("\ufffd") and answer.asked.field is None:
@@ -230,10 +247,16 @@ class Local:
             answer.text, answer.calls = tools.find(whole)
         yield answer.text[shown:]
 
+    def _drop_tokens(self, answer: Answer, text: str) -> None:
+        """Leave out the tokens of what ended the answer: they are no part of it, and nothing is learned from them."""
+        assert self.policy
+        count = self.policy.chat.tokens_of(answer.prompt, answer.ids, text)
+        del answer.ids[count:], answer.logprobs[count:]
+
     def _said(self, answer: Answer) -> tuple[str, str]:
         """What was thought so far, and what was answered: while it thinks that is nothing."""
         assert self.policy
-        return self.policy.chat.text(answer.prompt, answer.ids)
+        return self.policy.chat.text(answer.prompt, answer.ids, answer.asked.raw is None)
 
     async def constraint(self, asked: Asked) -> Constraint | None:
         """What the answer is held to, where it must keep to a schema. Raises ``UsageError`` for a schema that cannot be kept to."""

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from clawback import feedback, store
+from clawback.endings import mark
 from clawback.errors import NotFound
 from clawback.feedback.raters import disagreements, raters
 from clawback.serve.endpoints import endpoint
@@ -99,6 +100,7 @@ def _shown(db: Store, turn: Turn, whom: Person) -> dict[str, Any]:
         "before": max(len(turn.messages) - 1, 0),
         "response": turn.response,
         "calls": list(turn.calls),
+        "cut": mark(turn.ending),
         "feedback": [said(f) for f in own],
     }
 

@@ -21,7 +21,7 @@ from clawback import feedback, pictures
 from clawback.capture import conversations
 from clawback.config import Privacy
 from clawback.paths import Home
-from clawback.records import Message, Turn
+from clawback.records import Message, Turn, split_thinking
 from clawback.redact import redact
 from clawback.serve import wire
 from clawback.serve.dialects import Asked, Reading, Said
@@ -29,6 +29,8 @@ from clawback.serve.dialects import Asked, Reading, Said
 log = logging.getLogger("clawback.serve")
 MOST_TOGETHER = 256
 """Exchanges in one transaction."""
+MOST_LOGGED = 100
+"""Different sentences about answers that could not be read; each is logged once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,12 @@ class Exchange:
     """Read already, or as it came: then it is read by the recorder, for reading holds others up."""
     headers: Mapping[str, str]
     raw: bytes = b""
-    stream: bool = False
+    encoding: str = ""
+    """``Content-Encoding`` of ``raw``."""
+    charset: str = ""
+    """Of ``raw``, where its label names one."""
+    left: bool = False
+    """Whether the client left before the end."""
     said: Said | None = None
     session: str = ""
     """Where it is known already."""
@@ -62,6 +69,7 @@ class Recorder:
         )
         self.recorded = 0
         self.failed = 0
+        self._logged: set[str] = set()
         self.thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
     def start(self) -> None:
@@ -123,13 +131,8 @@ class Recorder:
             asked = exchange.dialect.read(body)
         except ValueError:  # nothing was asked
             return None
-        said = exchange.said or exchange.dialect.hear(exchange.raw, exchange.stream)
-        if exchange.said is None:
-            calls = tuple(wire.mended(dict(call)) for call in said.calls)
-            said = replace(
-                said, text=wire.mended(said.text), thinking=wire.mended(said.thinking), calls=calls
-            )
-        if not (said.text or said.calls):
+        said = exchange.said or self._heard(exchange)
+        if said is None or not said.says_something:
             return None
         messages, headers = asked.messages, exchange.headers
         session, before = placed(store, messages, headers, body)
@@ -140,7 +143,7 @@ class Recorder:
             response=said.text,
             thinking=said.thinking,
             agent=conversations.agent_of(headers),
-            kind=self._kind(asked, headers) if said.whole else "side",
+            kind=self._kind(asked, headers),
             model=(said.model or asked.model)[:200],
             version=exchange.version,
             created_at=exchange.began,
@@ -148,9 +151,12 @@ class Recorder:
             response_ids=exchange.response_ids,
             response_logprobs=exchange.response_logprobs,
             vouched=exchange.vouched,
+            ending=said.ending,
         )
         number: int = store.add_turn(turn).id
-        store.put_place(conversations.place_after(messages, said.text, said.calls), number)
+        # A client sends an answer back with the thoughts in it, or without.
+        for text in dict.fromkeys((split_thinking(said.text)[1], said.text)):
+            store.put_place(conversations.place_after(messages, text, said.calls), number)
         if before and turn.kind == "main":
             store.put_next_state(before[0], self._kept(before[1]))
             if store.turn(before[0]).vouched:  # else anybody could make guesses by asking twice
@@ -158,6 +164,34 @@ class Recorder:
         if headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"):
             store.finish_session(session)
         return number
+
+    def _heard(self, exchange: Exchange) -> Said | None:
+        """What was answered; None where that cannot be read, which is logged once for each kind of answer."""
+        name = exchange.dialect.name
+        try:
+            raw = wire.in_utf8(wire.unpacked(exchange.raw, exchange.encoding), exchange.charset)
+        except ValueError as error:
+            self._log_once(f"an answer ({name}) passed, and was not recorded: {error}")
+            return None
+        said = exchange.dialect.hear(raw)
+        calls = tuple(wire.mended(dict(call)) for call in said.calls)
+        said = replace(said, text=wire.mended(said.text), thinking=wire.mended(said.thinking), calls=calls)
+        if said.unknown:
+            self._log_once(
+                f"an answer ({name}) ended for a reason that is not known here ({said.unknown!r}): it counts as complete"
+            )
+        if exchange.left and said.ending == "incomplete":
+            said = replace(said, ending="interrupted")
+        if not said.says_something:
+            what = "only thoughts" if said.thinking else "nothing that can be recorded"
+            self._log_once(f"an answer ({name}, {said.ending or 'complete'}) passed with {what} in it")
+            return None
+        return said
+
+    def _log_once(self, sentence: str) -> None:
+        if sentence not in self._logged and len(self._logged) < MOST_LOGGED:
+            self._logged.add(sentence)
+            log.warning("%s", redact(sentence))
 
     def _kind(self, asked: Asked, headers: Mapping[str, str]) -> Any:
         return conversations.kind_of(

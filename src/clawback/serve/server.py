@@ -155,6 +155,7 @@ class Server:
             response_ids=tuple(answer.ids),
             response_logprobs=tuple(answer.logprobs),
             thinking=answer.thinking,
+            ending=answer.ending,
         )
         return self.db.add_turn(turn).id
 

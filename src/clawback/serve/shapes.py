@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from clawback import feedback, store
+from clawback.endings import mark
 from clawback.progress import describe
 from clawback.records import Feedback, Run, Turn, Version
 
@@ -40,6 +41,8 @@ def turn(found: Turn, said: list[Feedback]) -> dict[str, Any]:
         "before": max(len(found.messages) - 1, 0),
         "response": found.response,
         "calls": list(found.calls),
+        "ending": found.ending,
+        "cut": mark(found.ending),
         "feedback": [asdict(f) for f in said],
     }
 

@@ -55,6 +55,19 @@ def unpacked(raw: bytes, encoding: str) -> bytes:
     return made
 
 
+def in_utf8(raw: bytes, charset: str) -> bytes:
+    """A text in the character set that its label names, as UTF-8; unchanged where it names none that is known."""
+    import codecs
+
+    try:
+        name = codecs.lookup(charset).name if charset else "utf-8"
+    except LookupError:
+        return raw
+    if name in ("utf-8", "ascii", "utf-8-sig"):
+        return raw
+    return raw.decode(name, "replace").encode()
+
+
 MOST_MESSAGES = 10_000
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]")
 """An escape of half a character; of a whole one there are two in a row."""

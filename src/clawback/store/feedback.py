@@ -156,10 +156,14 @@ class FeedbackTable(Base):
         are trained on, but they start nothing: only what a person or the environment said does. ``prompts``: that no search for a
         prompt has used.
         """
+        from clawback.records import UNLEARNED  # hooks that count nothing need not load it
+
+        unlearned = ", ".join(f"'{ending}'" for ending in sorted(UNLEARNED))
         sql = f"""
             SELECT count(*) FROM (
                 SELECT DISTINCT f.turn_id FROM feedback f INDEXED BY feedback_said CROSS JOIN turns t ON t.id = f.turn_id
                 WHERE f.id > {_LAST_PROMPTED if prompts else _LAST_TRAINED} AND {_OUTRIGHT} AND f.kind != 'critique' AND t.kind = 'main' AND t.consent != 'no'
+                  AND (t.ending NOT IN ({unlearned}) OR f.kind = 'edit')
                 LIMIT ?
             )
         """

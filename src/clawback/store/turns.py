@@ -47,8 +47,8 @@ class Turns(Pictures):
                 (turn.session, turn.agent, turn.cwd, created),
             )
             number = db.execute(
-                "INSERT INTO turns (session_id, agent, kind, model, version, cwd, event_id, created_at, seen_at, vouched, consent, licence)"
-                " SELECT id, ?, ?, ?, ?, coalesce(nullif(?, ''), cwd), ?, ?, ?, ?, ?, ? FROM sessions WHERE name = ?",
+                "INSERT INTO turns (session_id, agent, kind, model, version, cwd, event_id, created_at, seen_at, vouched, consent, licence, ending)"
+                " SELECT id, ?, ?, ?, ?, coalesce(nullif(?, ''), cwd), ?, ?, ?, ?, ?, ?, ? FROM sessions WHERE name = ?",
                 (
                     turn.agent,
                     turn.kind,
@@ -61,6 +61,7 @@ class Turns(Pictures):
                     turn.vouched,
                     turn.consent,
                     self.clean(turn.licence),
+                    turn.ending,
                     turn.session,
                 ),
             ).lastrowid
@@ -328,4 +329,5 @@ def _turn(row: sqlite3.Row, pictures: Mapping[int, Mapping[str, Any]] | None = N
         consent=row["consent"],
         licence=row["licence"],
         thinking=row["thinking"],
+        ending=row["ending"],
     )

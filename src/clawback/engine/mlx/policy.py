@@ -13,7 +13,7 @@ from torch import nn
 from clawback.engine.mlx import scorer as scoring
 from clawback.engine.mlx.body import Body, take
 from clawback.engine.torch.models.policy import DTYPES, Policy
-from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids
+from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids, until_speaker
 from clawback.engine.torch.scoring.logprobs import Scorer
 from clawback.engine.types import ModelInfo, Sampling
 from clawback.errors import ModelError, UsageError
@@ -62,7 +62,7 @@ class MlxPolicy(Policy):
         from clawback.engine.mlx.sampling import sample
 
         self.body.use(scoring.arrays(self.model))
-        return sample(
+        groups = sample(
             self.body,
             prompts,
             samples=samples,
@@ -72,6 +72,9 @@ class MlxPolicy(Policy):
             seed=seed,
             rows=rows,
         )
+        return [
+            until_speaker(self.chat.speaker if stop is None or len(stop) else None, group) for group in groups
+        ]
 
     def embedding(self, ids: Sequence[int]) -> list[float]:
         row = np.array([list(ids)], dtype=np.int32)

@@ -8,6 +8,7 @@ from typing import Any
 
 from clawback.records import text_of
 from clawback.serve.dialects import shapes
+from clawback.serve.dialects.assembler import AnswerAssembler
 from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
 
 
@@ -102,48 +103,55 @@ def refuses(body: Mapping[str, Any]) -> str:
     return f"output_config.format: {wrong}" if wrong else ""
 
 
-def hear(raw: bytes, stream: bool) -> Said:
-    if not stream:
-        body = shapes.parse(raw)
-        return _said(shapes.dicts(body.get("content")), body.get("model"), body.get("type") == "message")
-    blocks: dict[int, Json] = {}
-    texts: dict[int, list[str]] = {}
-    thoughts: dict[int, list[str]] = {}
-    inputs: dict[int, list[str]] = {}
-    model, whole = "", False
-    for data in shapes.events(raw):
+def hear(raw: bytes) -> Said:
+    answer = AnswerAssembler()
+    calls: set[int] = set()
+    for data in shapes.bodies(raw):
         kind, place = data.get("type"), shapes.whole(data.get("index")) or 0
-        if kind == "message_start" and isinstance(data.get("message"), dict):
-            model = shapes.text(data["message"].get("model"))
+        change = data.get("delta")
+        change = change if isinstance(change, dict) else {}
+        if kind == "message" or (kind is None and isinstance(data.get("content"), list)):
+            _whole(answer, data)
+        elif kind == "message_start" and isinstance(data.get("message"), dict):
+            answer.model = shapes.text(data["message"].get("model"))
         elif kind == "content_block_start" and isinstance(data.get("content_block"), dict):
-            blocks[place] = dict(data["content_block"])
-        elif kind == "content_block_delta" and isinstance(data.get("delta"), dict):
-            blocks.setdefault(place, {"type": "text"})
-            texts.setdefault(place, []).append(shapes.text(data["delta"].get("text")))
-            thoughts.setdefault(place, []).append(shapes.text(data["delta"].get("thinking")))
-            inputs.setdefault(place, []).append(shapes.text(data["delta"].get("partial_json")))
-        elif kind == "message_delta" and isinstance(data.get("delta"), dict):
-            whole = whole or bool(data["delta"].get("stop_reason"))  # a client may leave before message_stop
+            _begin(answer, data["content_block"], place)
+            calls |= {place} if data["content_block"].get("type") == "tool_use" else set()
+        elif kind == "content_block_delta":
+            answer.text(change.get("text"), place)
+            answer.thought(change.get("thinking"), place)
+            if place in calls:
+                answer.call(None, change.get("partial_json"), None, place)
+        elif kind == "message_delta":
+            answer.end(change.get("stop_reason"))  # a client may leave before message_stop
         elif kind == "message_stop":
-            whole = True
-    for place, block in blocks.items():
-        block["text"] = shapes.text(block.get("text")) + "".join(texts.get(place, []))
-        block["thinking"] = shapes.text(block.get("thinking")) + "".join(thoughts.get(place, []))
-        block["json"] = "".join(inputs.get(place, []))
-    return _said([blocks[i] for i in sorted(blocks)], model, whole)
+            answer.close()
+        elif kind == "error" or (kind is None and data.get("error")):
+            answer.set_ending("error")
+    return answer.answer()
 
 
-def _said(blocks: list[Json], model: Any, whole: bool) -> Said:
-    texts = [shapes.text(b.get("text")) for b in blocks if b.get("type") == "text"]
-    calls = [
-        shapes.call(b.get("id"), b.get("name"), b.get("json") or b.get("input"))
-        for b in blocks
-        if b.get("type") == "tool_use"
-    ]
-    thoughts = [shapes.text(b.get("thinking")) for b in blocks if b.get("type") == "thinking"]
-    return Said(
-        "\n".join(t for t in texts if t), tuple(calls), shapes.text(model), whole, "\n".join(thoughts)
-    )
+def _whole(answer: AnswerAssembler, message: Json) -> None:
+    answer.model = shapes.text(message.get("model"))
+    content = message.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else shapes.dicts(content)
+    for place, block in enumerate(blocks):
+        _begin(answer, block, place)
+        if block.get("type") == "tool_use":
+            answer.call(None, block.get("input") or {}, None, place)
+    answer.end(message.get("stop_reason"))
+    answer.close()
+
+
+def _begin(answer: AnswerAssembler, block: Json, place: int) -> None:
+    """A block as a stream begins it, or a whole one. Tools that the provider runs itself are no calls of the model's."""
+    kind = block.get("type")
+    if kind == "text":
+        answer.text(block.get("text"), place)
+    elif kind == "thinking":
+        answer.thought(block.get("thinking"), place)
+    elif kind == "tool_use":
+        answer.call(block.get("name"), "", block.get("id"), place)
 
 
 def write(reply: Reply) -> Json:

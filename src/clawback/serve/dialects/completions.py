@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clawback.serve.dialects import openai_chat, shapes
+from clawback.serve.dialects.assembler import AnswerAssembler
 from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
 
 
@@ -36,15 +37,25 @@ def refuses(body: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
-def hear(raw: bytes, stream: bool) -> Said:
-    pieces: list[str] = []
-    model, whole = "", False
-    for data in shapes.events(raw) if stream else [shapes.parse(raw)]:
+def hear(raw: bytes) -> Said:
+    choices: dict[int, AnswerAssembler] = {}
+    model, failed, closed = "", False, False
+    for data in shapes.bodies(raw):
         model = model or shapes.text(data.get("model"))
-        for choice in shapes.dicts(data.get("choices"))[:1]:
-            pieces.append(shapes.text(choice.get("text")))
-            whole = whole or choice.get("finish_reason") is not None
-    return Said("".join(pieces), (), model, whole)
+        failed = failed or bool(data.get("error"))
+        closed = closed or data is shapes.DONE or bool(data.get("usage") and not shapes.is_events(raw))
+        for place, choice in enumerate(shapes.dicts(data.get("choices"))):
+            index = shapes.whole(choice.get("index"))
+            answer = choices.setdefault(place if index is None else index, AnswerAssembler())
+            answer.text(choice.get("text"))
+            answer.end(choice.get("finish_reason"))
+    first = choices[min(choices)] if choices else AnswerAssembler()
+    first.model = model
+    if failed:
+        first.set_ending("error")
+    if closed:
+        first.close()
+    return first.answer()
 
 
 def write(reply: Reply) -> Json:

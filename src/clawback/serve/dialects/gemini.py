@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clawback.serve.dialects import shapes
+from clawback.serve.dialects.assembler import AnswerAssembler
 from clawback.serve.dialects.shapes import Asked, Json, Reading, Said
 
 
@@ -69,26 +70,35 @@ def _tools(body: Mapping[str, Any]) -> Iterator[Json]:
             )
 
 
-def hear(raw: bytes, stream: bool) -> Said:
+def hear(raw: bytes) -> Said:
     """Server-sent events (``alt=sse``), or one JSON answer, or a list of them as it comes without ``alt``."""
-    answers = list(shapes.events(raw)) if stream else _listed(raw)
-    parts: list[Json] = []
-    model, whole = "", False
-    for answer in answers:
-        model = model or shapes.text(answer.get("modelVersion"))
-        for candidate in shapes.dicts(answer.get("candidates"))[:1]:
-            whole = whole or bool(candidate.get("finishReason"))
-            content = candidate.get("content")
-            parts += shapes.dicts(content.get("parts")) if isinstance(content, dict) else []
-    return Said(_text(parts), tuple(_calls(parts)), model, whole)
+    candidates: dict[int, AnswerAssembler] = {}
+    model, blocked, failed = "", None, False
+    for data in shapes.bodies(raw):
+        model = model or shapes.text(data.get("modelVersion"))
+        failed = failed or bool(data.get("error"))
+        if isinstance(feedback := data.get("promptFeedback"), dict):
+            blocked = blocked or feedback.get("blockReason")
+        for candidate in shapes.dicts(data.get("candidates")):
+            answer = candidates.setdefault(shapes.whole(candidate.get("index")) or 0, AnswerAssembler())
+            _add(answer, candidate)
+    first = candidates[min(candidates)] if candidates else AnswerAssembler()
+    first.model = model
+    if failed or blocked:
+        first.set_ending("error" if failed else "filter")
+    return first.answer()
 
 
-def _listed(raw: bytes) -> list[Json]:
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError):
-        return []
-    return shapes.dicts(value) if isinstance(value, list) else shapes.dicts([value])
+def _add(answer: AnswerAssembler, candidate: Json) -> None:
+    content = candidate.get("content")
+    for part in shapes.dicts(content.get("parts") if isinstance(content, dict) else None):
+        if part.get("thought"):
+            answer.thought(part.get("text"))
+        elif isinstance(call := part.get("functionCall"), dict):
+            answer.call(call.get("name"), call.get("args") or {}, call.get("id"), complete=True)
+        else:
+            answer.text(part.get("text"))
+    answer.end(candidate.get("finishReason"))
 
 
 def _text(parts: list[Json]) -> str:

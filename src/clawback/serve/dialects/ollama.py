@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from clawback.serve.dialects import shapes
+from clawback.serve.dialects.assembler import AnswerAssembler
 from clawback.serve.dialects.shapes import Asked, Json, Reading, Said
 
 
@@ -73,23 +74,23 @@ def _limit(count: int | None) -> int | None:
     return count if count is not None and count > 0 else None
 
 
-def hear(raw: bytes, _: bool) -> Said:
-    pieces: list[str] = []
-    calls: list[Json] = []
-    model, whole = "", False
-    for data in _pieces(raw):
-        model = model or shapes.text(data.get("model"))
-        whole = whole or data.get("done") is True
-        pieces.append(shapes.text(data.get("response")))
+def hear(raw: bytes) -> Said:
+    answer = AnswerAssembler()
+    for data in shapes.bodies(raw):
+        answer.model = answer.model or shapes.text(data.get("model"))
+        answer.text(data.get("response"))
+        answer.thought(data.get("thinking"))
         if isinstance(message := data.get("message"), dict):
-            pieces.append(shapes.text(message.get("content")))
-            calls += _calls(message)
-    return Said("".join(pieces), tuple(calls), model, whole)
-
-
-def _pieces(raw: bytes) -> Iterator[Json]:
-    one = shapes.parse(raw)
-    return iter([one]) if one else shapes.lines(raw)
+            answer.content(message.get("content"))
+            answer.thought(message.get("thinking"))
+            for call in _calls(message):
+                answer.call(call["name"], call["arguments"], call["id"], complete=True)
+        if data.get("error"):
+            answer.set_ending("error")
+        if data.get("done") is True:
+            answer.end(data.get("done_reason"))
+            answer.close()
+    return answer.answer()
 
 
 def _calls(message: Mapping[str, Any]) -> list[Json]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clawback.serve.dialects import shapes
+from clawback.serve.dialects.assembler import AnswerAssembler
 from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
 
 MOST_BESIDE = 20
@@ -51,56 +52,40 @@ def refuses(body: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
-def hear(raw: bytes, stream: bool) -> Said:
-    return _hear_stream(raw) if stream else _hear_whole(shapes.parse(raw))
-
-
-def _hear_whole(body: Json) -> Said:
-    choices = shapes.dicts(body.get("choices"))
-    message = choices[0].get("message") if choices else None
-    if not isinstance(message, dict):
-        return Said("", whole=False)
-    return Said(
-        shapes.text(message.get("content")),
-        _calls(message.get("tool_calls")),
-        shapes.text(body.get("model")),
-        thinking=_thought(message),
-    )
-
-
-def _thought(message: Json) -> str:
-    """As vLLM and llama.cpp name it, and as OpenRouter and Ollama do."""
-    return shapes.text(message.get("reasoning_content")) or shapes.text(message.get("reasoning"))
-
-
-def _hear_stream(raw: bytes) -> Said:
-    pieces: list[str] = []
-    thoughts: list[str] = []
-    calls: dict[int, Json] = {}
-    model, whole = "", False
-    for data in shapes.events(raw):
+def hear(raw: bytes) -> Said:
+    """The first choice: that with the least index, whichever comes first."""
+    choices: dict[int, AnswerAssembler] = {}
+    model, failed, closed = "", False, False
+    for data in shapes.bodies(raw):
         model = model or shapes.text(data.get("model"))
-        for choice in shapes.dicts(data.get("choices"))[:1]:
-            delta = choice.get("delta")
-            whole = whole or choice.get("finish_reason") is not None
-            if not isinstance(delta, dict):
-                continue
-            pieces.append(shapes.text(delta.get("content")))
-            thoughts.append(_thought(delta))
-            for part in shapes.dicts(delta.get("tool_calls")):
-                place = shapes.whole(part.get("index")) or 0
-                known = calls.setdefault(place, {"id": "", "name": "", "arguments": ""})
-                given = part.get("function")
-                known["id"] = known["id"] or shapes.text(part.get("id"))
-                if isinstance(given, dict):
-                    known["name"] += shapes.text(given.get("name"))
-                    known["arguments"] += shapes.text(given.get("arguments"))
-    return Said("".join(pieces), tuple(calls[i] for i in sorted(calls)), model, whole, "".join(thoughts))
+        failed = failed or (bool(data.get("error")) and not data.get("choices"))
+        closed = closed or data is shapes.DONE
+        for place, choice in enumerate(shapes.dicts(data.get("choices"))):
+            index = shapes.whole(choice.get("index"))
+            _add(choices.setdefault(place if index is None else index, AnswerAssembler()), choice)
+            if data.get("error"):
+                choices[place if index is None else index].set_ending("error")
+    first = choices[min(choices)] if choices else AnswerAssembler()
+    first.model = model
+    if failed:
+        first.set_ending("error")
+    if closed:
+        first.close()
+    return first.answer()
 
 
-def _calls(value: Any) -> tuple[Json, ...]:
-    found = [(c.get("id"), c["function"]) for c in shapes.dicts(value) if isinstance(c.get("function"), dict)]
-    return tuple(shapes.call(i, f.get("name"), f.get("arguments")) for i, f in found)
+def _add(answer: AnswerAssembler, choice: Json) -> None:
+    """A choice of a whole answer, or a piece of one."""
+    complete = choice.get("message")
+    change = complete if isinstance(complete, dict) else choice.get("delta")
+    if isinstance(change, dict):
+        answer.message(change)
+    if choice.get("finish_reason") == "stop" and shapes.text(choice.get("stop_reason")):
+        answer.end("stop_sequence")  # vLLM says which stop string it was
+    else:
+        answer.end(choice.get("finish_reason"))
+    if isinstance(complete, dict):
+        answer.close()
 
 
 def write(reply: Reply) -> Json:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clawback.serve.dialects import shapes
+from clawback.serve.dialects.assembler import AnswerAssembler, words_of
 from clawback.serve.dialects.shapes import Asked, Dialect, Json, Reply, Said, event
 
 _KINDS = {"input_text": "text", "output_text": "text", "text": "text"}
@@ -41,27 +43,66 @@ def read(body: Mapping[str, Any]) -> Asked:
 
 
 def _add(messages: list[Json], item: Json) -> None:
-    kind = item.get("type", "message")
-    if kind == "function_call":
-        one = shapes.call(item.get("call_id"), item.get("name"), item.get("arguments"))
-        made = {
-            "id": one["id"],
-            "type": "function",
-            "function": {"name": one["name"], "arguments": one["arguments"]},
-        }
-        if messages and messages[-1]["role"] == "assistant":
-            messages[-1].setdefault("tool_calls", []).append(made)
-        else:
-            messages.append({"role": "assistant", "content": "", "tool_calls": [made]})
-    elif kind == "function_call_output":
-        output = item.get("output")
-        said = output if isinstance(output, str) else _content(output)
-        messages.append({"role": "tool", "tool_call_id": shapes.text(item.get("call_id")), "content": said})
-    elif kind == "message":
+    """An item, as a message or a part of one: what the model said and called between two others is one message."""
+    kind = shapes.text(item.get("type")) or "message"
+    if kind == "message":
         role = shapes.text(item.get("role")) or "user"
         content = item.get("content")
         said = content if isinstance(content, str) else _content(content)
-        messages.append({"role": "system" if role == "developer" else role, "content": said})
+        role = "system" if role == "developer" else role
+        if role == "assistant" and isinstance(said, str):
+            answer = _answer(messages)
+            answer["content"] = "\n".join(filter(None, (answer["content"], said)))
+        else:
+            messages.append({"role": role, "content": said})
+    elif kind.endswith("_output"):
+        content = _output(item.get("output"))
+        messages.append(
+            {"role": "tool", "tool_call_id": shapes.text(item.get("call_id")), "content": content}
+        )
+    elif call := _call(item):
+        answer = _answer(messages)
+        function = {"name": call["name"], "arguments": call["arguments"]}
+        answer.setdefault("tool_calls", []).append(
+            {"id": call["id"], "type": "function", "function": function}
+        )
+    elif kind.endswith(("compaction", "compaction_summary")) and (said := words_of(item)):
+        messages.append({"role": "user", "content": said})  # what is left of the conversation before
+
+
+def _output(output: Any) -> Any:
+    """What a tool gave back: a text, blocks, what a tool saw of the screen, or whatever a built-in tool tells."""
+    if isinstance(output, dict) and "image_url" in output:
+        output = [{"type": "input_image", "image_url": output["image_url"]}]
+    content = output if isinstance(output, str) else _content(output)
+    return content or json.dumps(output, ensure_ascii=False, default=str)
+
+
+def _answer(messages: list[Json]) -> Json:
+    """The model's message that an item belongs to."""
+    if not (messages and messages[-1]["role"] == "assistant" and isinstance(messages[-1]["content"], str)):
+        messages.append({"role": "assistant", "content": ""})
+    return messages[-1]
+
+
+_NO_ARGUMENTS = ("type", "id", "call_id", "status", "name", "encrypted_content", "result")
+"""Fields of a call that say nothing of what it does. ``result`` is a picture that was drawn."""
+
+
+def _call(item: Json) -> Json | None:
+    """A call of any kind of tool, of those too that the provider runs itself; None for another item.
+
+    Freeform tools (``apply_patch``) take a text, which becomes the argument ``input``; built-in ones say what they do in fields of their own.
+    """
+    kind = shapes.text(item.get("type"))
+    if not kind.endswith("_call"):
+        return None
+    name = shapes.text(item.get("name")) or kind.removesuffix("_call")
+    if kind == "function_call":
+        arguments = item.get("arguments")
+    else:
+        arguments = {k: v for k, v in item.items() if k not in _NO_ARGUMENTS and v not in (None, "", [], {})}
+    return shapes.call(item.get("call_id") or item.get("id"), name, arguments)
 
 
 def _content(value: Any) -> Any:
@@ -90,43 +131,68 @@ def refuses(body: Mapping[str, Any]) -> str:
     return shapes.refused(body, background=False, top_logprobs=0, prompt=None)
 
 
-def hear(raw: bytes, stream: bool) -> Said:
-    if not stream:
-        return _said(shapes.parse(raw))
-    items: list[Json] = []
-    pieces: list[str] = []
-    for data in shapes.events(raw):
-        kind = data.get("type")
-        if kind in ("response.completed", "response.incomplete") and isinstance(data.get("response"), dict):
-            said = _said(data["response"])
-            if said.text or said.calls:
-                return said
-            return _of(items, pieces, said.model, True)
-        if kind == "response.output_item.done" and isinstance(data.get("item"), dict):
-            items.append(data["item"])
+def hear(raw: bytes) -> Said:
+    answer, items = AnswerAssembler(), 0
+    for data in shapes.bodies(raw):
+        kind = shapes.text(data.get("type"))
+        index = shapes.whole(data.get("output_index"))
+        place = items if index is None else index
+        if data.get("object") == "response":
+            answer = _whole(data, "", answer)
+        elif kind in _LAST and isinstance(data.get("response"), dict):
+            answer = _whole(data["response"], kind.removeprefix("response."), answer)
+        elif kind == "response.output_item.done" and isinstance(data.get("item"), dict):
+            _item(answer, data["item"], place)
+            items += 1
         elif kind == "response.output_text.delta":
-            pieces.append(shapes.text(data.get("delta")))
-    return _of(items, pieces, "", False)
+            answer.text(data.get("delta"), (place, shapes.whole(data.get("content_index")) or 0))
+        elif kind == "response.refusal.delta":
+            answer.refusal(
+                shapes.text(data.get("delta")), (place, shapes.whole(data.get("content_index")) or 0)
+            )
+        elif kind.startswith("response.reasoning") and kind.endswith(".delta"):
+            answer.thought(data.get("delta"), place)
+        elif kind in ("error", "response.error") or (not kind and data.get("error")):
+            answer.set_ending("error")
+    return answer.answer()
 
 
-def _said(body: Json) -> Said:
-    whole = body.get("object") == "response" and body.get("status") not in ("failed", "cancelled")
-    return _of(shapes.dicts(body.get("output")), [], shapes.text(body.get("model")), whole)
+_LAST = tuple(f"response.{word}" for word in ("completed", "incomplete", "failed", "cancelled", "done"))
 
 
-def _of(items: list[Json], pieces: list[str], model: str, whole: bool) -> Said:
-    texts = [
-        shapes.text(block.get("text"))
-        for item in items
-        if item.get("type") == "message"
-        for block in shapes.dicts(item.get("content"))
-    ]
-    calls = [
-        shapes.call(i.get("call_id"), i.get("name"), i.get("arguments"))
-        for i in items
-        if i.get("type") == "function_call"
-    ]
-    return Said("\n".join(t for t in texts if t) or "".join(pieces), tuple(calls), model, whole)
+def _whole(body: Json, status: str, pieces: AnswerAssembler) -> AnswerAssembler:
+    """A whole response; where it comes without what was said (as a proxy may send it), that of the pieces before it."""
+    answer = AnswerAssembler()
+    for place, item in enumerate(shapes.dicts(body.get("output"))):
+        _item(answer, item, place)
+    answer = answer if answer.answer().says_something else pieces
+    answer.model = shapes.text(body.get("model"))
+    details = body.get("incomplete_details")
+    status = shapes.text(body.get("status")) or status
+    if status == "incomplete" and isinstance(details, dict):
+        answer.end(details.get("reason"))
+    answer.end(status)
+    if status not in ("in_progress", "queued"):
+        answer.close()
+    return answer
+
+
+def _item(answer: AnswerAssembler, item: Json, place: int) -> None:
+    """An item as a whole: what came of it in pieces is the same."""
+    kind = item.get("type")
+    if kind == "message":
+        content = item.get("content")
+        parts = [{"text": content}] if isinstance(content, str) else shapes.dicts(content)
+        for part, block in enumerate(parts):
+            answer.replace_text(words_of(block), (place, part))
+            if block.get("type") == "refusal":
+                answer.set_ending("refusal")
+    elif kind == "reasoning":
+        parts = shapes.dicts(item.get("summary")) + shapes.dicts(item.get("content"))
+        if words := "\n".join(filter(None, map(words_of, parts))):
+            answer.replace_thought(words, place)
+    elif call := _call(item):
+        answer.replace_call(call, place)
 
 
 def write(reply: Reply) -> Json:

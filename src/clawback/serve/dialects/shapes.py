@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clawback.records import Message
+from clawback.records import Ending, Message
 
 Json = dict[str, Any]
 ANY_OBJECT: Json = {"type": "object"}
@@ -69,10 +70,17 @@ class Said:
     calls: tuple[Message, ...] = ()
     """Tools that it calls: ``{"id", "name", "arguments"}``, arguments as JSON text."""
     model: str = ""
-    whole: bool = True
-    """False when it broke off or reports an error."""
+    ending: Ending = ""
+    """Why it ended."""
     thinking: str = ""
     """What was thought before it, where the dialect tells that apart."""
+    unknown: str = ""
+    """The provider's word for why it ended, where nobody knows that word."""
+
+    @property
+    def says_something(self) -> bool:
+        """Whether there is anything to keep: a text, or a tool that is called."""
+        return bool(self.text.strip() or self.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +113,8 @@ class Reading:
     name: str
     read: Callable[[Mapping[str, Any]], Asked]
     """The body of a request → what it asks. Raises ``ValueError`` for one that nobody could answer."""
-    hear: Callable[[bytes, bool], Said]
-    """The bytes of a response, and whether they are a stream of events → what it said."""
+    hear: Callable[[bytes], Said]
+    """The bytes of a response → what it said. Whether they are events, lines or one answer is seen from them: labels are often wrong."""
     error: Callable[[int, str], Json]
 
 
@@ -172,18 +180,59 @@ def formless(layout: Any, made: Asked) -> str:
     return ""
 
 
+_EVENT = re.compile(rb"(?:data|event|id|retry)?:")
+"""How a line of server-sent events begins; a comment begins with the colon."""
+DONE: Json = {"type": "[DONE]"}
+"""Stands for the last event of OpenAI's streams, which is no JSON."""
+
+
+def is_events(raw: bytes) -> bool:
+    """Whether bytes are server-sent events, whatever they are labelled as."""
+    return _EVENT.match(_bare(raw[:4096])) is not None
+
+
+def bodies(raw: bytes) -> Iterator[Json]:
+    """The JSON objects of a response: of server-sent events, of one answer, of a list of answers, or of lines."""
+    if is_events(raw):
+        yield from events(raw)
+    elif isinstance(value := _loaded(raw), (dict, list)):
+        yield from dicts([value] if isinstance(value, dict) else value)
+    else:
+        yield from lines(raw)
+
+
 def events(raw: bytes) -> Iterator[Json]:
-    """The JSON of each server-sent event; others (comments, ``[DONE]``, half of one) are skipped."""
-    for block in raw.replace(b"\r\n", b"\n").split(b"\n\n"):
-        data = b"\n".join(line[5:].lstrip() for line in block.split(b"\n") if line.startswith(b"data:"))
-        if not data or data == b"[DONE]":
-            continue
-        try:
-            event = json.loads(data)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict):
-            yield event
+    """The JSON of each server-sent event, and ``DONE``; others (comments, half of one) are skipped."""
+    for block in _bare(raw).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n"):
+        pieces = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
+        event = _event(b"\n".join(pieces))
+        # Several in one block: a provider that leaves out the empty lines between them.
+        found = [event] if event or len(pieces) < 2 else [_event(piece) for piece in pieces]
+        yield from (one for one in found if one)
+
+
+def _event(data: bytes) -> Json:
+    return DONE if data == b"[DONE]" else parse(data) if data else {}
+
+
+def _bare(raw: bytes) -> bytes:
+    """Without a mark of the byte order, and without what is empty at the beginning."""
+    return raw.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def _loaded(raw: bytes) -> Any:
+    """JSON; None for anything else. Text that is no UTF-8 is taken for what older servers write."""
+    raw = _bare(raw)
+    try:
+        return json.loads(raw)
+    except UnicodeDecodeError:
+        pass
+    except (ValueError, RecursionError):
+        return None
+    try:
+        return json.loads(raw.decode("cp1252", "replace"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def event(data: Json, name: str = "") -> bytes:
@@ -193,10 +242,7 @@ def event(data: Json, name: str = "") -> bytes:
 
 def parse(raw: bytes) -> Json:
     """A JSON object; {} for anything else."""
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError):
-        return {}
+    value = _loaded(raw)
     return value if isinstance(value, dict) else {}
 
 

@@ -76,9 +76,10 @@ export function conversationOf({ id, before: length }, path = "turns") {
   return fold;
 }
 
-export function answerCard(text, { title, calls = [], chosen = false } = {}) {
+/** `cut`: how the answer was cut, in words. */
+export function answerCard(text, { title, calls = [], chosen = false, cut = "" } = {}) {
   return el("article", { class: `card answer${chosen ? " chosen" : ""}` }, el("h2", title ? {} : { class: "unseen" }, title ?? "The answer"),
-    text ? markdown(text) : null, calls.map(call));
+    text ? markdown(text) : null, calls.map(call), cut ? el("p", { class: "quiet", role: "note" }, `This answer ${cut}.`) : null);
 }
 
 /** Good, bad, a score, an edit, a remark, undo: saved at once. `node` to show; `key(event)` does the same by keyboard. */
@@ -103,7 +104,7 @@ export function rater(turn, { after = () => {} } = {}) {
     said = body.kind === "undo" ? null : body.kind === "rate" ? body.value : body.kind;
     mark();
     more.replaceChildren();
-    if (saved) say(saved.training_started ? "Enough ratings have come together: a training run is being prepared." : body.kind === "undo" ? "Taken back." : `Saved: ${body.kind === "rate" ? `${body.value} of 10` : body.kind}.`);
+    if (saved) say(saved.training_started ? "Enough ratings have come together: a training run is being prepared." : body.kind === "undo" ? "Taken back." : `Saved: ${body.kind === "rate" ? `${body.value} of 10` : body.kind}.${saved.notice ? ` ${saved.notice}` : ""}`);
     after(body.kind);
   });
   const writing = (label, value, kind, withChanges) => {

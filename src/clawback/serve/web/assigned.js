@@ -32,7 +32,7 @@ export const assigned = {
       host.replaceChildren(
         status,
         promptCard(turn, "The question", "assigned"),
-        fold, answerCard(turn.response, { calls: turn.calls }),
+        fold, answerCard(turn.response, { calls: turn.calls, cut: turn.cut }),
         el("div", { class: "bar" }, control.node, el("div", { class: "row" },
           button("Back", () => move(-1), { key: "←", disabled: at === 0 }), button("Next", () => move(1), { key: "→", disabled: at === turns.length - 1 }))));
     }

@@ -51,7 +51,7 @@ async function answers(now) {
       promptCard(turn),
       fold,
       stepsOf(turn.steps),
-      answerCard(turn.response, { calls: turn.calls }),
+      answerCard(turn.response, { calls: turn.calls, cut: turn.cut }),
       again,
       el("div", { class: "bar" }, control.node,
         el("div", { class: "row" },

@@ -46,7 +46,7 @@ export const turns = {
         el("p", { class: "quiet" }, `${turn.agent} · ${author(turn)} · ${when(turn.created_at)} · session ${turn.session}${turn.kind === "side" ? " · a side turn of the agent" : ""}`),
         before.length ? el("details", { class: "fold" }, el("summary", {}, `${count(before.length, "message")} before`), el("div", { class: "messages" }, before.map((m) => message(m.role, m.content)))) : null,
         last ? message(last.role, last.content) : null,
-        answerCard(turn.response, { calls: turn.calls }),
+        answerCard(turn.response, { calls: turn.calls, cut: turn.cut }),
         turn.next_state.length ? el("details", { class: "fold" }, el("summary", {}, "What came next"), el("div", { class: "messages" }, turn.next_state.map((m) => message(m.role, m.content)))) : null,
         edits.map((f) => el("div", {}, el("h3", {}, `Edited ${when(f.created_at)}`), changes(turn.response, f.text))),
         remarks.map((f) => el("p", {}, el("strong", {}, "Remark: "), f.text)),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clawback.engine.torch.models import templates, vision
+from clawback.engine.torch.models.speakers import NextSpeaker
 from clawback.engine.torch.models.vision import Pixels, Vision
 from clawback.errors import ModelError
 from clawback.records import Message, split_thinking, text_of
@@ -78,6 +79,8 @@ class Chat:
         """Whether this model may think aloud before it answers."""
         self.end_id = _end_of_turn(tokenizer)
         """The token that ends an assistant's turn."""
+        self.speaker = None if template else NextSpeaker(tokenizer)
+        """Where answers end without a template: at the next speaker's label."""
         self.parts = eyes is not None and _wants_parts(tokenizer)
         """Whether the template reads a message's content as a list of parts alone, as those of models that see often do."""
 
@@ -90,17 +93,19 @@ class Chat:
         max_prompt: int = PROMPT_TOKENS,
         max_response: int = RESPONSE_TOKENS,
         thinking: bool = True,
+        ends: bool = True,
     ) -> Encoded:
         """The prompt, and the response by its recorded ids where there are any, else by its text.
 
-        Prompt and response are tokenized apart, as they are when the model answers. A response that is longer
-        than ``max_response`` is cut and then has no end token: the model should not learn to stop there.
+        Prompt and response are tokenized apart, as they are when the model answers. A response that was cut (``ends`` is False), or
+        is longer than ``max_response`` and cut here, has no end token: the model should not learn to stop there.
         """
         prompt, pixels = self.looked(messages, max_prompt)
         if response_ids is not None:
             found = self.encoded(prompt, [int(token) for token in response_ids], thinking=thinking)
             return dataclasses.replace(found, response=found.response[:max_response], pixels=pixels)
-        ids = [*self.tokenizer.encode(response, add_special_tokens=False), self.end_id]
+        ids = self.tokenizer.encode(response, add_special_tokens=False)
+        ids = [*ids, self.end_id] if ends or not ids else ids
         return Encoded(tuple(prompt), tuple(ids[:max_response]), pixels=pixels)
 
     def looked(
@@ -166,14 +171,24 @@ class Chat:
                 low = middle + 1
         return low
 
-    def text(self, prompt: Sequence[int], ids: Sequence[int]) -> tuple[str, str]:
-        """What was thought, and what was answered, as a person reads it."""
+    def text(self, prompt: Sequence[int], ids: Sequence[int], dialogue: bool = True) -> tuple[str, str]:
+        """What was thought, and what was answered, as a person reads it. ``dialogue``: False where the text is no turn of a conversation, so
+        that no speaker follows it."""
         thought = self.thought(prompt, ids)
         answer = str(self.tokenizer.decode(list(ids[thought:]), skip_special_tokens=True))
+        if self.speaker is not None and dialogue:
+            answer = answer[: self.speaker.place(answer)].rstrip()
         if not thought:
             return "", answer
         said = self._opened(prompt) + self.tokenizer.decode(list(ids[:thought]))
         return split_thinking(said)[0], answer
+
+    def tokens_of(self, prompt: Sequence[int], ids: Sequence[int], answer: str) -> int:
+        """How many of the tokens sampled after ``prompt`` say ``answer``, with which their text begins: at least one."""
+        count = len(ids)
+        while count > 1 and len(self.text(prompt, ids[: count - 1])[1]) >= len(answer):
+            count -= 1
+        return count
 
     def _opened(self, prompt: Sequence[int]) -> str:
         """The mark with which a prompt leaves the model thinking; "" where it does not."""

@@ -208,6 +208,7 @@ class Policy:
             max_prompt=self.max_prompt,
             max_response=self.max_response,
             thinking=self.trains_thinking,
+            ends=sample.ends,
         )
 
     def logprobs(
@@ -267,7 +268,7 @@ class Policy:
         stop: Sequence[int] | None = None,
         merge: bool = False,
     ) -> list[list[Sampled]]:
-        """``samples`` answers to each prompt of token ids; see ``generate.sample``. ``stop``: None: what ends an answer of this model. ``merge``: add the adapter into the weights meanwhile."""
+        """``samples`` answers to each prompt of token ids; see ``generate.sample``. ``stop``: None: what ends an answer of this model; empty: nothing does. ``merge``: add the adapter into the weights meanwhile."""
         from clawback.engine.torch.sampling.generate import sample, stop_ids
 
         with adapters.merged(self.model) if merge else nullcontext():
@@ -280,6 +281,7 @@ class Policy:
                 stop=stop_ids(self.model, self.chat.end_id) if stop is None else stop,
                 seed=seed,
                 rows=rows,
+                speaker=self.chat.speaker if stop is None or len(stop) else None,
             )
 
     def features(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.prefix_tree import by_family, common, read
 from clawback.engine.types import Sampling
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.speakers import NextSpeaker
 
 READ_TOKENS = 4096
 """Tokens of prompts that are read at once."""
@@ -59,6 +63,7 @@ class Draw:
         sampling: Sampling,
         stop: Sequence[int],
         rows: int,
+        speaker: NextSpeaker | None = None,
     ) -> None:
         """``chance``, ``again``: [answers, max_tokens]; answers to a prompt follow each other."""
         total, self.max_tokens = chance.shape
@@ -66,6 +71,7 @@ class Draw:
         self.decoder, self.sampling, self.most = decoder, sampling, min(rows, total)
         self.chance, self.again = chance.to(device), None if again is None else again.to(device)
         self.stop = torch.tensor(sorted(set(stop)), dtype=torch.long, device=device)
+        self.speaker = speaker
         self.tokens = torch.zeros(total, self.max_tokens, dtype=torch.long, device=device)
         self.logprobs = torch.zeros(total, self.max_tokens, device=device)
         self.lengths = [self.max_tokens] * total
@@ -139,6 +145,8 @@ class Draw:
         self.place[first:] += 1
         self.position[first:] += 1
         stopped = torch.isin(token, self.stop)
+        if self.speaker is not None:
+            stopped |= self._spoken(answer, place, token)
         over = (stopped | (place >= self.max_tokens)).tolist()  # ``place`` is a view: it has moved on
         if not any(over):
             return
@@ -156,3 +164,13 @@ class Draw:
         self.answer, self.place, self.position, self.last = (
             x[places] for x in (self.answer, self.place, self.position, self.last)
         )
+
+    def _spoken(self, answer: Tensor, place: Tensor, token: Tensor) -> Tensor:
+        """[rows] bool: in which of them the last token ends the next speaker's label."""
+        assert self.speaker is not None
+        rows = zip(answer.tolist(), place.tolist(), token.tolist(), strict=True)
+        spoken = [
+            last in self.speaker.last_tokens and self.speaker.spoke(self.tokens[row, :length].tolist())
+            for row, length, last in rows
+        ]
+        return torch.tensor(spoken, device=token.device)

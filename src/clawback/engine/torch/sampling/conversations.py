@@ -26,7 +26,7 @@ from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.continuous import READ_TOKENS
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
-from clawback.engine.torch.sampling.generate import Sampled, _rows, _sample_batch, stop_ids
+from clawback.engine.torch.sampling.generate import Sampled, _rows, _sample_batch, stop_ids, until_speaker
 from clawback.engine.torch.sampling.prefix_tree import common
 from clawback.engine.types import Sampling
 
@@ -66,6 +66,7 @@ class Conversations:
         """``keep``: False reads everything anew each turn, to measure what keeping is worth."""
         self.policy, self.sampling, self.keep = policy, sampling, keep
         self.stop = frozenset(stop_ids(policy.model, policy.chat.end_id))
+        self.speaker = policy.chat.speaker
         self.read, self.reused = 0, 0
         """Tokens that were read, and those that did not have to be."""
         self._decoder: Decoder | None = None
@@ -107,7 +108,8 @@ class Conversations:
 
         shown = [Sight(t.ids, t.pixels, _chance(t, self.sampling)) for t in turns if t.pixels]
         self.read += sum(len(one.ids) for one in shown)
-        saw = iter(see(self.policy.model, shown, sampling=self.sampling, stop=self.stop))
+        drawn = see(self.policy.model, shown, sampling=self.sampling, stop=self.stop)
+        saw = iter(until_speaker(self.speaker, drawn))
         read = iter(self.draw([turn for turn in turns if not turn.pixels]))
         return [next(saw if turn.pixels else read) for turn in turns]
 
@@ -124,7 +126,7 @@ class Conversations:
         logits = self._read(turns)
         while rows:
             logits, rows = self._write(logits, rows, chance, answers)
-        return [answer for answer in answers if answer is not None]
+        return until_speaker(self.speaker, [answer for answer in answers if answer is not None])
 
     def _place(self, turns: Sequence[Turn]) -> None:
         """Give the i-th of ``turns`` the i-th slot, moving what is held along."""
@@ -250,7 +252,7 @@ class Conversations:
         for i, (row, t, p) in enumerate(zip(rows, token.tolist(), logprob.tolist(), strict=True)):
             row.ids.append(t)
             row.logprobs.append(p)
-            over = t in self.stop
+            over = t in self.stop or (self.speaker is not None and self.speaker.spoke(row.ids))
             if over or len(row.ids) >= row.turn.max_tokens:
                 answers[row.place] = Sampled(tuple(row.ids), tuple(row.logprobs), over)
                 # The last token was drawn and not read.
@@ -302,6 +304,7 @@ class Conversations:
                 chance[:, 1] if self.sampling.truncates else None,
                 sampling=self.sampling,
                 stop=self.stop,
+                speaker=self.speaker,
             )
             for i, one in zip(some, got, strict=True):
                 answers[i] = one

@@ -30,6 +30,7 @@ from clawback.engine.types import Completion, Sampling
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.chat import Chat
+    from clawback.engine.torch.models.speakers import NextSpeaker
     from clawback.engine.torch.models.policy import Policy
 
 PLAIN = Sampling()
@@ -50,9 +51,20 @@ class Sampled:
 def completion(chat: Chat, prompt: Sequence[int], one: Sampled) -> Completion:
     """An answer as text and token by token."""
     thinking, text = chat.text(prompt, one.ids)
-    return Completion(
-        text, one.ids, one.logprobs, one.finished, thinking, chat.thought(prompt, one.ids) if thinking else 0
-    )
+    thought = chat.thought(prompt, one.ids) if thinking else 0
+    special = {chat.end_id, *chat.tokenizer.all_special_ids} if chat.speaker else set()
+    stopped = bool(chat.speaker and one.finished and not special & set(one.ids[-1:]))
+    return Completion(text, one.ids, one.logprobs, one.finished, thinking, thought, stopped)
+
+
+def until_speaker(speaker: NextSpeaker | None, answers: Sequence[Sampled]) -> list[Sampled]:
+    """The answers up to where the next speaker begins. What is left out was drawn, and belongs to no answer: nothing is learned from it."""
+    return [one if speaker is None else _until(speaker, one) for one in answers]
+
+
+def _until(speaker: NextSpeaker, one: Sampled) -> Sampled:
+    count = speaker.cut(one.ids)
+    return one if count is None else Sampled(one.ids[:count], one.logprobs[:count], True)
 
 
 def stop_ids(model: Any, end_id: int) -> tuple[int, ...]:
@@ -109,10 +121,11 @@ def sample(
     stop: Sequence[int] = (),
     seed: int | torch.Generator | Chance = 0,
     rows: int | None = None,
+    speaker: NextSpeaker | None = None,
 ) -> list[list[Sampled]]:
     """``samples`` answers to each of ``prompts`` (lists of token ids, none empty), in order.
 
-    ``stop``: token ids that end an answer. ``seed`` may be a CPU generator, whose state then moves on, or the random numbers themselves. ``rows``: how many answers are computed at once; None chooses. The model is left in the mode (train or eval) that it was in.
+    ``stop``: token ids that end an answer; ``speaker``: whose label ends it as well, and is left out. ``seed`` may be a CPU generator, whose state then moves on, or the random numbers themselves. ``rows``: how many answers are computed at once; None chooses. The model is left in the mode (train or eval) that it was in.
     """
     if not all(prompts):
         raise ValueError("a prompt needs at least one token")
@@ -137,9 +150,10 @@ def sample(
                 sampling=sampling,
                 stop=stop,
                 rows=rows,
+                speaker=speaker,
             )
             job.run()
-            flat = _finished(job.tokens, job.logprobs, job.lengths, job.ended)
+            flat = until_speaker(speaker, _finished(job.tokens, job.logprobs, job.lengths, job.ended))
             return [flat[i * samples : (i + 1) * samples] for i in range(len(prompts))]
         rows = rows or _rows(model, longest)
         for batch in _batches(prompts, max(1, rows // samples)):
@@ -150,6 +164,7 @@ def sample(
                 None if again is None else again[batch].flatten(0, 1),
                 sampling=sampling,
                 stop=frozenset(stop),
+                speaker=speaker,
             )
             for place, i in enumerate(batch):
                 answers[i] = flat[place * samples : (place + 1) * samples]
@@ -194,6 +209,7 @@ def _sample_batch(
     *,
     sampling: Sampling,
     stop: frozenset[int],
+    speaker: NextSpeaker | None = None,
 ) -> list[Sampled]:
     """``chance [prompts × samples, max_tokens]``: the random number that decides each token; ``again`` the one for a second try."""
     from clawback.engine.torch.sampling.cache import new_cache
@@ -226,6 +242,12 @@ def _sample_batch(
         tokens[alive, step] = token
         logprobs[alive, step] = log_p
         done = [t in stop for t in token.tolist()]
+        if speaker is not None:
+            drawn = zip(alive.tolist(), token.tolist(), done, strict=True)
+            done = [
+                over or (t in speaker.last_tokens and speaker.spoke(tokens[row, : step + 1].tolist()))
+                for row, t, over in drawn
+            ]
         if any(done):
             for row, over in zip(alive.tolist(), done, strict=True):
                 if over:
@@ -241,7 +263,7 @@ def _sample_batch(
             seen = seen[:, None, None, :].bool() if padded and seen is not None else None
         logits = _forward(model, token[:, None], seen, position, cache)
 
-    return _finished(tokens, logprobs, lengths, ended)
+    return until_speaker(speaker, _finished(tokens, logprobs, lengths, ended))
 
 
 def _finished(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from clawback.engine.torch.models.vision import Pixels, marks, read_as
 from clawback.engine.torch.sampling.choose import draw
-from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids
+from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids, until_speaker
 from clawback.engine.types import Sampling
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def answers_to(
     ]
     blind = [i for i, (_, pixels) in enumerate(looked) if not pixels]
     stop = frozenset(stop_ids(policy.model, policy.chat.end_id))
-    saw = iter(see(policy.model, sights, sampling=sampling, stop=stop))
+    saw = iter(until_speaker(policy.chat.speaker, see(policy.model, sights, sampling=sampling, stop=stop)))
     read = iter(
         policy.sample(
             [looked[i][0] for i in blind],

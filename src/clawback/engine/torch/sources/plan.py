@@ -74,11 +74,15 @@ def plan(run: TrainingRun) -> Plan:
     """
     policy, recipe, grader = run.policy, run.recipe, run.grader
     words = [(one, hint) for one in run.samples for hint in one.hints if not hint.startswith(BETTER)]
-    samples = [one for one in run.samples if one.rated]
-    if not samples:
+    every = [one for one in run.samples if one.rated]
+    if not every:
         raise TrainingError(
             "Fresh answers cannot be scored without ratings; remarks alone are only used by opd and combined."
         )
+    samples = [one for one in every if not one.cut]  # what grades complete answers has seen complete ones
+    if not samples:
+        fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
+        return _fall_back(run, every, fallback, "all rated answers were cut off")
     rated = [policy.encode(one) for one in samples]
     rewards = np.array([one.said for one in samples], dtype=np.float64)
     fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
@@ -87,11 +91,11 @@ def plan(run: TrainingRun) -> Plan:
     if np.ptp(rewards) == 0 and grader is None:
         alike = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
     if alike and not remarks:
-        return _fall_back(run, samples, fallback, alike)
+        return _fall_back(run, every, fallback, alike)
 
     asked = _asked(run, samples, rated)
     if not asked:
-        return _fall_back(run, samples, fallback, "fresh answers to pictures are not drawn yet")
+        return _fall_back(run, every, fallback, "fresh answers to pictures are not drawn yet")
     grading = Grading(
         run, GradingSettings.of(recipe), policy.room([one.response for one in rated]), _questions(asked)
     )
@@ -101,7 +105,7 @@ def plan(run: TrainingRun) -> Plan:
         ensemble = grading.learn(list(asked), rated, rewards, remarks, order)
         trust = ensemble.trust
         if not ensemble.heard and (alike or (not trust.trusted and recipe.algorithm == "auto")):
-            return _fall_back(run, samples, fallback, alike or trust.reason)
+            return _fall_back(run, every, fallback, alike or trust.reason)
         note = f"graded by a reward ensemble: {trust.reason}"
         note += f"; remarks recognised: {ensemble.heard}" if ensemble.heard else ""
         if ensemble.outdated:
@@ -124,7 +128,7 @@ def plan(run: TrainingRun) -> Plan:
         if recipe.algorithm == DISTIL:
             raise TrainingError(f"Nothing can be distilled: {few}. Use `rollouts`, or rate some more.")
         # Rounds of fresh answers would take a model of this size hours, and the run was sized for a sentence.
-        return _fall_back(run, samples, fallback, few)
+        return _fall_back(run, every, fallback, few)
     settings = RolloutSettings.of(recipe)
     algorithm = Grpo(
         kl=settings.exact_kl, clip_low=recipe.clip_low, clip_high=recipe.clip_high, scale_advantages=False
