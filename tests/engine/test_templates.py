@@ -10,7 +10,8 @@ import pytest
 from clawback import engine
 from clawback.config import Generation
 from clawback.engine.torch.models.chat import Chat
-from clawback.records import Sample, split_thinking
+from clawback.records import Sample
+from clawback.thinking import split_thinking
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -368,7 +369,7 @@ def test_how_an_answer_is_cut_into_pieces_makes_no_difference(
 
 def pieces(text: str, cuts: list[int]) -> list[str]:
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    return [text[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(places)]
 
 
 ANYTHING = st.recursive(

@@ -25,8 +25,9 @@ from urllib.parse import quote
 
 from clawback.capture.importers import BadLine, Consent, Report, _add, _hash, _lines, _parse
 from clawback.errors import NotFound, UsageError
-from clawback.records import Feedback, Message, Turn, split_thinking
+from clawback.records import Feedback, Message, Turn
 from clawback.redact import redact, redact_all
+from clawback.thinking import split_thinking
 
 if TYPE_CHECKING:
     from clawback.store import Store

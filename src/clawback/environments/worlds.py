@@ -54,7 +54,8 @@ def faults(of: str) -> Iterator[None]:
 
 def text(message: Mapping[str, Any]) -> str:
     """What a reply says, without thoughts."""
-    from clawback.records import split_thinking, text_of
+    from clawback.records import text_of
+    from clawback.thinking import split_thinking
 
     return split_thinking(text_of(message.get("content")))[1]
 

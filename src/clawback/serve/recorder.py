@@ -21,10 +21,11 @@ from clawback import feedback, pictures
 from clawback.capture import conversations
 from clawback.config import Privacy
 from clawback.paths import Home
-from clawback.records import Message, Turn, split_thinking
+from clawback.records import Message, Turn
 from clawback.redact import redact
 from clawback.serve import wire
 from clawback.serve.dialects import Asked, Reading, Said
+from clawback.thinking import split_thinking
 
 log = logging.getLogger("clawback.serve")
 MOST_TOGETHER = 256

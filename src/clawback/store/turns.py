@@ -88,7 +88,7 @@ class Turns(Pictures):
         them. And the pictures, which are stored apart."""
         from dataclasses import replace
 
-        from clawback.records import split_thinking
+        from clawback.thinking import split_thinking
 
         # Whoever brings a turn may hand on what its model thought as a part of what it said.
         inline, response = split_thinking(turn.response)

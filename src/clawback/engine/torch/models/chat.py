@@ -17,8 +17,9 @@ from clawback.engine.torch.models import templates, vision
 from clawback.engine.torch.models.speakers import NextSpeaker
 from clawback.engine.torch.models.vision import Pixels, Vision
 from clawback.errors import ModelError
-from clawback.records import Message, split_thinking, text_of
+from clawback.records import Message, text_of
 from clawback.system_prompt import under
+from clawback.thinking import split_thinking
 
 Plain = dict[str, str]
 

@@ -30,8 +30,8 @@ from clawback.engine.types import Completion, Sampling
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.chat import Chat
-    from clawback.engine.torch.models.speakers import NextSpeaker
     from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.models.speakers import NextSpeaker
 
 PLAIN = Sampling()
 MOST_ROWS = 128
