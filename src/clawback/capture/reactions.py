@@ -6,11 +6,8 @@ from clawback.capture.events import Reaction
 from clawback.capture.ingest import connect, of_message, train_if_due
 from clawback.paths import Home
 from clawback.records import Feedback
+from clawback.scales import SIGNS
 from clawback.store import Store
-
-SIGNS = {"👍": 1, "👎": -1, "❤": 1, "❤️": 1, "🎉": 1, "+1": 1, "-1": -1, "thumbsup": 1, "thumbsdown": -1}
-"""Reactions that rate, by sign or by name."""
-
 
 def take(here: Home, agent: str, event: Reaction) -> None:
     """The rating that it stands for: stored, changed, taken back, or kept until its message is known."""

@@ -22,6 +22,7 @@ from clawback.errors import ClawbackError
 from clawback.feedback import command
 from clawback.jobs.remote_commands import order
 from clawback.paths import Home, secret
+from clawback.records import OWNER
 
 if TYPE_CHECKING:
     from clawback.records import Message
@@ -76,6 +77,9 @@ class Desk:
         self.home, self.name, self.settings, self.limit = home, name, settings, limit
         self.owners = {str(one) for one in settings.owners}
         self.known = self.owners | {str(one) for one in settings.allowed}
+        if len(self.owners) == 1:  # of several nobody can say which is the person whose home this is
+            with ingest.connect(home) as store:
+                store.identify(f"{name}:{next(iter(self.owners))}", OWNER)
         self.strangers: set[str] = set()
         self.entry = asyncio.Lock()
         """What comes in enters the store in the order in which it came."""
