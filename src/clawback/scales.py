@@ -126,7 +126,7 @@ def of_column(scores: Sequence[float], signed: bool = False) -> str:
     low, high = min(scores), max(scores)
     whole = all(score == int(score) for score in scores)
     if low < 0:
-        return _only(["-1-1"] if low >= -1 and high <= 1 else [], scores)
+        return "-1-1" if low >= -1 and high <= 1 else _only([], scores)
     if signed and high <= 1 and not (whole and low == 0 and high == 1):
         return "-1-1"
     if high <= 1:
@@ -145,4 +145,4 @@ def _only(choices: Sequence[str], scores: Sequence[float]) -> str:
     low, high = min(scores), max(scores)
     given = f"go from {low:g} to {high:g}" if low < high else f"are all {low:g}"
     say = " or ".join(f"`--scale {one}`" for one in choices) or "`--scale LOW-HIGH`"
-    raise UsageError(f"The scores {given}, which does not say what scale they are on: give {say}. Nothing was imported.")
+    raise UsageError(f"the scores {given}, which does not say what scale they are on: give {say}")

@@ -23,7 +23,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from clawback.capture.importers import BadLine, Report, _add, _hash, _oldest_first
+from clawback.capture.importers import Report, _add, _hash, _oldest_first
+from clawback.capture.rated_lines import BadLine
 from clawback.errors import NotFound, UsageError
 from clawback.feedback.give import of_ten
 from clawback.files import replace

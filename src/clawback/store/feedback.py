@@ -161,6 +161,10 @@ class FeedbackTable(Base):
         """How much stands: what was not taken back."""
         return int(self._read("SELECT count(*) FROM feedback WHERE undone_at IS NULL")[0][0])
 
+    def count_all_feedback(self) -> int:
+        """How much was ever stored, taken back or not: the number only grows while nothing is deleted."""
+        return int(self._read("SELECT coalesce(max(id), 0) FROM feedback")[0][0])
+
     def last_feedback(self, turn_id: int | None = None, person: str | None = None) -> Feedback | None:
         """The newest that somebody gave and that was not taken back, of one turn and from one person where named.
 
