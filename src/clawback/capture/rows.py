@@ -71,10 +71,10 @@ def encoding_of(start: bytes) -> str:
     for mark, encoding in _MARKS.items():
         if start.startswith(mark):
             return encoding
-    even, odd = start[:64:2], start[1:64:2]
-    if len(odd) > 1 and all(even) and not any(odd):
+    # JSON begins with two signs of ASCII, and so do most other texts.
+    if len(start) > 3 and start[1] == start[3] == 0 and start[0] and start[2]:
         return "utf-16-le"
-    return "utf-16-be" if len(odd) > 1 and all(odd) and not any(even) else "utf-8"
+    return "utf-16-be" if len(start) > 3 and start[0] == start[2] == 0 and start[1] and start[3] else "utf-8"
 
 
 def _text(raw: IO[bytes], encoding: str) -> io.TextIOWrapper:

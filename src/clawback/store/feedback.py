@@ -25,7 +25,7 @@ read is as fresh as before to weights."""
 
 MINE = "f.person = 'owner'"
 """Said by the owner, wherever."""
-MOST_SCORES = 5_000
+MOST_SCORES = 1_000
 """Newest scores that are counted by what is usual for the person who gave them."""
 _OUTRIGHT = "(f.undone_at IS NULL AND f.kind NOT IN ('judge', 'implicit'))"
 _GUESSED = "(f.undone_at IS NULL AND f.kind IN ('judge', 'implicit'))"
