@@ -21,7 +21,24 @@ from clawback.paths import Home
 from clawback.records import Turn
 from clawback.store import Store
 
-GOOD = ["good", "Good!", "GOOD.", "up", "thumbs_up", "Thumbs Up", "thumbs-up", "👍", "👍🏽", "👍👍", "+1", "+", "yes", "liked", "❤️", "✅"]
+GOOD = [
+    "good",
+    "Good!",
+    "GOOD.",
+    "up",
+    "thumbs_up",
+    "Thumbs Up",
+    "thumbs-up",
+    "👍",
+    "👍🏽",
+    "👍👍",
+    "+1",
+    "+",
+    "yes",
+    "liked",
+    "❤️",
+    "✅",
+]
 BAD = ["bad", "bad!!", "down", "thumbs_down", "thumbs down", "👎", "👎🏿", "-1", "-", "no", "disliked", "❌"]
 
 
@@ -67,7 +84,9 @@ def test_one_language_for_every_surface(db: Store, typed: str, value: float, not
     assert (stored.value, stored.text) == (pytest.approx(value), note)
 
 
-@pytest.mark.parametrize("typed", ["/rl rate 11", "/rl rate", "/rl rate x", "/rl 0", "/rl rate 6/5", "/rl perhaps"])
+@pytest.mark.parametrize(
+    "typed", ["/rl rate 11", "/rl rate", "/rl rate x", "/rl 0", "/rl rate 6/5", "/rl perhaps"]
+)
 def test_what_is_no_rating_is_refused_in_a_sentence(db: Store, typed: str) -> None:
     words = command.parse(typed)
     assert words
@@ -95,7 +114,9 @@ def test_a_scale_is_read_from_the_whole_column(column: list[float], scale: str) 
     assert scales.of_column(column) == scale
 
 
-@pytest.mark.parametrize("column", [[4] * 6, [4, 3], [1, 1], [0, 3], [1, 4, 7, 6, 2, 3], [11, 15], [-5, 5], [400]])
+@pytest.mark.parametrize(
+    "column", [[4] * 6, [4, 3], [1, 1], [0, 3], [1, 4, 7, 6, 2, 3], [11, 15], [-5, 5], [400]]
+)
 def test_a_column_that_does_not_say_its_scale_asks_for_it(column: list[float]) -> None:
     with pytest.raises(UsageError, match="--scale"):
         scales.of_column(column)
@@ -158,8 +179,12 @@ def test_scores_are_centred_for_each_person_and_taps_are_not(db: Store) -> None:
 # ------------------------------------------------------------------------------------------------------- in files
 
 
-def imported(home: Home, path: Path, rows: Any, encoding: str = "utf-8", **options: Any) -> tuple[importers.Report, list[Any]]:
-    text = rows if isinstance(rows, str) else "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+def imported(
+    home: Home, path: Path, rows: Any, encoding: str = "utf-8", **options: Any
+) -> tuple[importers.Report, list[Any]]:
+    text = (
+        rows if isinstance(rows, str) else "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    )
     path.write_text(text, encoding)
     with store.connect(home.database) as db:
         return importers.import_file(db, path, **options), db.feedback()
@@ -210,7 +235,9 @@ def test_one_odd_number_does_not_change_what_the_others_mean(home: Home, tmp_pat
     assert "--scale" in report.notes[0]
 
 
-@pytest.mark.parametrize("name", ["helpfulness", "label", "thumbs", "weight", "stars", "score_chosen", "likes", "Quality"])
+@pytest.mark.parametrize(
+    "name", ["helpfulness", "label", "thumbs", "weight", "stars", "score_chosen", "likes", "Quality"]
+)
 def test_columns_that_look_like_ratings_are_named(home: Home, tmp_path: Path, name: str) -> None:
     rows = [{"prompt": "p", "response": "r", name: 1, "colour": "red"}]
     report, given = imported(home, tmp_path / "f", rows)
@@ -220,7 +247,9 @@ def test_columns_that_look_like_ratings_are_named(home: Home, tmp_path: Path, na
 
 
 def test_a_named_column_is_read(home: Home, tmp_path: Path) -> None:
-    report, given = imported(home, tmp_path / "f", lines(helpfulness=[0, 4, 2]), rating_field="helpfulness", scale="0-4")
+    report, given = imported(
+        home, tmp_path / "f", lines(helpfulness=[0, 4, 2]), rating_field="helpfulness", scale="0-4"
+    )
     assert [f.value for f in given] == [-1, 1, 0]
     assert not any("looks like" in note for note in report.notes)
 
@@ -229,7 +258,11 @@ def test_a_named_column_is_read(home: Home, tmp_path: Path) -> None:
 @pytest.mark.parametrize("as_list", [True, False])
 def test_no_line_is_lost_to_an_encoding(home: Home, tmp_path: Path, encoding: str, as_list: bool) -> None:
     rows = [{"prompt": f"ö{i}", "response": f"日本{i} 🦦", "rating": 1} for i in range(6)]
-    text = json.dumps(rows, ensure_ascii=False, indent=1) if as_list else "\r\n".join(json.dumps(r, ensure_ascii=False) for r in rows)
+    text = (
+        json.dumps(rows, ensure_ascii=False, indent=1)
+        if as_list
+        else "\r\n".join(json.dumps(r, ensure_ascii=False) for r in rows)
+    )
     report, given = imported(home, tmp_path / "f", text, encoding)
     assert (report.turns, report.problems, len(given)) == (6, [], 6)
     with store.connect(home.database) as db:
@@ -247,7 +280,9 @@ def test_bytes_that_are_no_text_are_named(home: Home, tmp_path: Path) -> None:
 
 def test_messages_may_include_the_answer(home: Home, tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-    report, _ = imported(home, tmp_path / "f", [{"messages": messages, "rating": 1}, {"messages": messages, "response": "a"}])
+    report, _ = imported(
+        home, tmp_path / "f", [{"messages": messages, "rating": 1}, {"messages": messages, "response": "a"}]
+    )
     assert (report.turns, report.known, report.problems) == (1, 1, [])
     with store.connect(home.database) as db:
         [turn] = db.turns(limit=9)

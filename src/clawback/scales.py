@@ -57,7 +57,9 @@ def ends(scale: str) -> tuple[float, float]:
     except ValueError:
         low = high = 0.0
     if cut < 1 or not low < high or not abs(low) + abs(high) < 1e9:
-        raise UsageError(f"{scale!r} is no scale: write its lowest and its highest score, such as 1-5 or 0-100.")
+        raise UsageError(
+            f"{scale!r} is no scale: write its lowest and its highest score, such as 1-5 or 0-100."
+        )
     return low, high
 
 
@@ -107,7 +109,9 @@ def middle(values: Sequence[float]) -> float:
 
 def centred(value: float, zero: float) -> float:
     """A score's value with ``zero`` at 0, and the ends of the scale where they were."""
-    if value == zero or not -1 < zero < 1:  # whoever gives one and the same end of the scale says it of every answer
+    if (
+        value == zero or not -1 < zero < 1
+    ):  # whoever gives one and the same end of the scale says it of every answer
         return 0.0 if value == zero and -1 < zero < 1 else value
     return (value - zero) / (1 - zero if value > zero else 1 + zero)
 

@@ -21,7 +21,9 @@ from clawback.store import Store
 TEXTS = st.sampled_from(["too long", "ñ 🦦", "a\nb", "x"])
 SOURCES = st.sampled_from(["cli", "claude-code", "mcp", "rater:anna", "slack:U1"])
 WORDS = st.one_of(
-    st.builds(lambda v, t: Feedback(0, "rating", v, t), st.sampled_from([1.0, -1.0, 0.25]), st.just("") | TEXTS),
+    st.builds(
+        lambda v, t: Feedback(0, "rating", v, t), st.sampled_from([1.0, -1.0, 0.25]), st.just("") | TEXTS
+    ),
     st.builds(scored, st.integers(1, 10)),
     st.builds(lambda s: scored(s, "0-100"), st.integers(0, 100)),
     st.builds(lambda t: Feedback(0, "edit", 0.0, t), TEXTS),
@@ -56,7 +58,9 @@ def test_a_home_comes_back_whole(tmp_path_factory: pytest.TempPathFactory, words
         importers.export_file(db, folder / "one.jsonl", everything=True)
         before, rewards = everything(db), [(s.response, s.reward) for s in feedback.samples(db)]
         again = importers.import_file(db, folder / "one.jsonl")
-        assert (again.turns, again.feedback, again.problems) == (0, 0, []), "the home that it is from knows it all"
+        assert (again.turns, again.feedback, again.problems) == (0, 0, []), (
+            "the home that it is from knows it all"
+        )
     with store.connect(folder / "two.db") as db:
         report = importers.import_file(db, folder / "one.jsonl")
         assert (report.turns, report.feedback, report.problems, report.notes) == (4, len(words), [], [])
@@ -66,7 +70,9 @@ def test_a_home_comes_back_whole(tmp_path_factory: pytest.TempPathFactory, words
     assert (folder / "two.jsonl").read_text("utf-8") == (folder / "one.jsonl").read_text("utf-8")
 
 
-def test_a_preference_from_the_command_line_comes_back(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preference_from_the_command_line_comes_back(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with store.connect(home.database) as db:
         for number in range(2):
             db.add_turn(Turn("s", ({"role": "user", "content": "q"},), f"r{number}"))
@@ -78,7 +84,11 @@ def test_a_preference_from_the_command_line_comes_back(home: Home, tmp_path: Pat
     with store.connect(tmp_path / "other" / "clawback.db") as db:
         [pair] = db.feedback()
         assert pair.other_turn_id is not None
-        assert (db.turn(pair.turn_id).response, db.turn(pair.other_turn_id).response, pair.text) == ("r1", "r0", "shorter")
+        assert (db.turn(pair.turn_id).response, db.turn(pair.other_turn_id).response, pair.text) == (
+            "r1",
+            "r0",
+            "shorter",
+        )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +111,11 @@ def test_a_pair_is_two_turns_and_a_preference(home: Home, tmp_path: Path, line: 
 
 
 def test_pairs_that_are_none_are_named(home: Home, tmp_path: Path) -> None:
-    lines = [{"prompt": "q", "chosen": "a", "rejected": "a"}, {"prompt": "q", "chosen": "a"}, {"chosen": "a", "rejected": "b"}]
+    lines = [
+        {"prompt": "q", "chosen": "a", "rejected": "a"},
+        {"prompt": "q", "chosen": "a"},
+        {"chosen": "a", "rejected": "b"},
+    ]
     (tmp_path / "f").write_text("".join(json.dumps(line) + "\n" for line in lines))
     with store.connect(home.database) as db:
         report = importers.import_file(db, tmp_path / "f")

@@ -100,7 +100,10 @@ def test_and_so_it_is_in_the_store_and_in_its_counts(memory: Store) -> None:
 
 def test_what_was_said_last_counts_and_not_what_was_stored_last(db: Store) -> None:
     """A tap in an agent waits for its answer, while the person rates it elsewhere."""
-    db.put_early("claude-code:prompt:s:1", Feedback(0, "rating", -1.0, source="claude-code", created_at=time.time() - 60))
+    db.put_early(
+        "claude-code:prompt:s:1",
+        Feedback(0, "rating", -1.0, source="claude-code", created_at=time.time() - 60),
+    )
     feedback.rate(db, 1, 1, source="cli")
     db.put_post("claude-code:prompt:s:1", 1)
     assert [s.reward for s in feedback.samples(db)] == [1.0]

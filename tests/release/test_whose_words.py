@@ -35,8 +35,18 @@ def by_rater(home: Home, db: Store, folder: Path, text: str) -> None:
 
 
 def by_file(home: Home, db: Store, folder: Path, text: str) -> None:
-    line = {"prompt": "q", "response": f"a{hash(text)}", "rating": 1, "note": text, "critique": text, "person": "owner"}
-    entries = [{"kind": kind, "value": 0.0, "text": text, "person": "owner", "source": "cli"} for kind in ("critique", "rating")]
+    line = {
+        "prompt": "q",
+        "response": f"a{hash(text)}",
+        "rating": 1,
+        "note": text,
+        "critique": text,
+        "person": "owner",
+    }
+    entries = [
+        {"kind": kind, "value": 0.0, "text": text, "person": "owner", "source": "cli"}
+        for kind in ("critique", "rating")
+    ]
     other = {"prompt": "q", "response": f"b{hash(text)}", "feedback": entries}
     (folder / "f.jsonl").write_text("\n".join(map(json.dumps, (line, other))))
     assert importers.import_file(db, folder / "f.jsonl").problems == []
@@ -72,7 +82,9 @@ def by_agent(home: Home, db: Store, folder: Path, text: str) -> None:
 def test_no_words_of_others_go_live_unseen(home: Home, db: Store, tmp_path: Path, enter: object) -> None:
     for text in INJECTIONS:
         enter(home, db, tmp_path, text)  # type: ignore[operator]
-    assert len({f.text for f in db.feedback()} & set(INJECTIONS)) == len(INJECTIONS), "all were taken in as remarks"
+    assert len({f.text for f in db.feedback()} & set(INJECTIONS)) == len(INJECTIONS), (
+        "all were taken in as remarks"
+    )
     known = screening.known(db)
     for text in INJECTIONS:
         for prompt in (text, f"Please note: {text}", f"Be brief.\n- {text}"):
@@ -80,7 +92,10 @@ def test_no_words_of_others_go_live_unseen(home: Home, db: Store, tmp_path: Path
 
 
 def test_the_owners_own_words_may(home: Home, db: Store, tmp_path: Path) -> None:
-    wishes = {source: f"Answer as {source} would." for source in ("cli", "web", "chat", "claude-code", "codex", "gemini-cli")}
+    wishes = {
+        source: f"Answer as {source} would."
+        for source in ("cli", "web", "chat", "claude-code", "codex", "gemini-cli")
+    }
     for source, text in wishes.items():
         feedback.critique(db, 1, text, source=source)
     feedback.critique(db, 1, "Say it in Spanish.", source="slack:U1")

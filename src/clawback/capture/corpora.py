@@ -126,7 +126,9 @@ def _entries(path: Path) -> Iterator[tuple[int, Any]]:
             try:
                 yield row.number, row.decoded()
             except ValueError as error:
-                raise UsageError(f"Line {row.number} of {path} is no object with `prompt`: {error}.") from None
+                raise UsageError(
+                    f"Line {row.number} of {path} is no object with `prompt`: {error}."
+                ) from None
         else:
             yield row.number, row.text
 

@@ -63,7 +63,9 @@ def import_file(
     """
     lines = path if path.is_file() else list(rows.read(path))  # a pipe is read once
     read = rated_lines.columns(_objects(_rows(lines)), scale, rating_field)
-    importing = _Import(store, read, Report(notes=read.notes), consent, licence, required, person, rating_field)
+    importing = _Import(
+        store, read, Report(notes=read.notes), consent, licence, required, person, rating_field
+    )
     for row in _rows(lines):
         try:
             with store.together():
@@ -142,7 +144,9 @@ class _Import:
             said = Feedback(0, "preference", 1.0, rated_lines.text(data, "note"), person=rated_lines.text(data, "person") or self.person)  # fmt: skip
             first, second = (self._turn(data, messages, answer, "") for answer in (better, worse))
             one, other = self._stored(first), self._stored(second)
-            self._keep(replace(said, turn_id=one.id, other_turn_id=other.id), f"{first.event_id}>{second.event_id}")
+            self._keep(
+                replace(said, turn_id=one.id, other_turn_id=other.id), f"{first.event_id}>{second.event_id}"
+            )
             return
         messages, response = rated_lines.conversation(data)
         given = list(rated_lines.feedback(data, self.read, self.person, self.rating_field))
@@ -160,11 +164,15 @@ class _Import:
         for over, better, said in self.waiting:
             worse = self.turns.get(over)
             if worse is None or worse == better:
-                self.report.problems.append(f"a preference: the turn {over!r}, which it is over, is not in the file")
+                self.report.problems.append(
+                    f"a preference: the turn {over!r}, which it is over, is not in the file"
+                )
                 continue
             self._keep(replace(said, turn_id=better, other_turn_id=worse), f"{better}>{worse}")
 
-    def _turn(self, data: Mapping[str, Any], messages: tuple[Message, ...], response: str, event: str) -> Turn:
+    def _turn(
+        self, data: Mapping[str, Any], messages: tuple[Message, ...], response: str, event: str
+    ) -> Turn:
         name = _hash(messages, response, str(data.get("session", "")))
         return Turn(
             session=str(data.get("session") or "import"),
@@ -188,7 +196,11 @@ class _Import:
     def _keep(self, given: Feedback, mark: str) -> None:
         """Store what is not there yet. What machines said keeps their name; all other words are of a file, whoever is named in it."""
         author = given.author if given.person else OWNER
-        machine = author.startswith(("judge:", "hint:", "teacher:")) or given.kind in ("judge", "implicit", "reward")
+        machine = author.startswith(("judge:", "hint:", "teacher:")) or given.kind in (
+            "judge",
+            "implicit",
+            "reward",
+        )
         there = self.store.feedback(turn_id=given.turn_id)
         if given.created_at and any(_same(given, author, one) for one in there):
             return
@@ -327,7 +339,8 @@ def _as_line(store: Store, number: int, feedback: list[Feedback]) -> dict[str, A
             line[given.kind] = given.text
     if own:
         line["feedback"] = [
-            rated_lines.entry(f, _event_id(store.turn(f.other_turn_id)) if f.other_turn_id else "") for f in own
+            rated_lines.entry(f, _event_id(store.turn(f.other_turn_id)) if f.other_turn_id else "")
+            for f in own
         ]
     return line
 

@@ -150,7 +150,7 @@ def _votes(path: Path, report: Report) -> dict[tuple[str, Any], list[_Vote]]:
             vote = _Vote(float(score), str(data.get("representative_eval") or "")[:MOST_TEXT])
             found.setdefault(key, []).append(vote)
         else:
-            report.problems.append(f"{path.name}, line {number}: no score of -1, 0 or 1")
+            report.problems.append(f"{path.name}, line {row.number}: no score of -1, 0 or 1")
     return found
 
 

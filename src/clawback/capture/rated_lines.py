@@ -23,8 +23,32 @@ from clawback.redact import redact, redact_all
 from clawback.store.pictures import put_back, taken_out
 
 READ = frozenset(
-    "prompt messages response rating score scale note edit critique person feedback session agent model event_id"
-    " created_at consent licence chosen rejected split source id prompt_id".split()
+    [
+        "prompt",
+        "messages",
+        "response",
+        "rating",
+        "score",
+        "scale",
+        "note",
+        "edit",
+        "critique",
+        "person",
+        "feedback",
+        "session",
+        "agent",
+        "model",
+        "event_id",
+        "created_at",
+        "consent",
+        "licence",
+        "chosen",
+        "rejected",
+        "split",
+        "source",
+        "id",
+        "prompt_id",
+    ]
 )
 """Fields that are read, and those that say nothing of an answer."""
 _RATES = re.compile(
@@ -58,7 +82,9 @@ def columns(rows: Iterable[Mapping[str, Any]], scale: str = "auto", rating_field
     numbers: dict[str, list[float]] = {}
     unread: Counter[str] = Counter()
     for row in rows:
-        unread.update(str(name) for name in row if name not in READ and name != rating_field and row[name] is not None)
+        unread.update(
+            str(name) for name in row if name not in READ and name != rating_field and row[name] is not None
+        )
         name, value = opinion(row, rating_field)
         if name and isinstance(row.get("feedback"), list):
             continue
@@ -92,7 +118,9 @@ def _read_scale(found: Columns, name: str, values: list[float], scale: str) -> N
     found.scale_of[name] = clear
     if not (signed and clear == "-1-1"):
         low, high = scales.ends(clear)
-        found.notes.append(f"`{name}` is read as a score from {low:g} to {high:g} (`--scale` says otherwise).")
+        found.notes.append(
+            f"`{name}` is read as a score from {low:g} to {high:g} (`--scale` says otherwise)."
+        )
 
 
 def _named(unread: Counter[str]) -> list[str]:
@@ -119,7 +147,12 @@ def _plain_number(value: Any) -> float | None:
     if isinstance(value, str):
         found = None if scales.sign_of(value) is not None else _typed(value)
         return found[0] if found and "/" not in value and "★" not in value and "⭐" not in value else None
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value and abs(value) < 1e9:
+    if (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and value == value
+        and abs(value) < 1e9
+    ):
         return float(value)
     return None
 
@@ -196,7 +229,9 @@ def pair(data: Mapping[str, Any]) -> tuple[tuple[Message, ...], str, str] | None
     return messages, better, worse
 
 
-def feedback(data: Mapping[str, Any], read: Columns, person: str = "", rating_field: str = "") -> Iterator[Feedback]:
+def feedback(
+    data: Mapping[str, Any], read: Columns, person: str = "", rating_field: str = ""
+) -> Iterator[Feedback]:
     """What a line says of its answer; ``turn_id`` is 0. Raises ``BadLine``.
 
     ``person``: whose opinion it is where the line names nobody.
@@ -230,7 +265,9 @@ def _rating(data: Mapping[str, Any], name: str, value: Any, read: Columns, note:
     else:
         scale = text(data, "scale") or read.scale_of.get(name, "")
         if not scale:
-            raise BadLine(f"`{name}` {score:g} is on a scale that is not clear: {read.unclear.get(name, 'give `--scale LOW-HIGH`')}")
+            raise BadLine(
+                f"`{name}` {score:g} is on a scale that is not clear: {read.unclear.get(name, 'give `--scale LOW-HIGH`')}"
+            )
     low, high = _ends(scale)
     if not low <= score <= high:
         raise BadLine(f"`{name}` {score:g} is not between {low:g} and {high:g}")
@@ -251,7 +288,12 @@ def _ends(scale: str) -> tuple[float, float]:
 
 def entry(given: Feedback, over: str = "") -> dict[str, Any]:
     """One piece of feedback as an export has it. ``over``: the event id of the worse turn, in a preference."""
-    made: dict[str, Any] = {"kind": given.kind, "value": given.value, "person": given.author, "created_at": given.created_at}
+    made: dict[str, Any] = {
+        "kind": given.kind,
+        "value": given.value,
+        "person": given.author,
+        "created_at": given.created_at,
+    }
     if given.text:
         made["text"] = given.text
     if given.score is not None:

@@ -6,8 +6,8 @@ from clawback.capture.events import Reaction
 from clawback.capture.ingest import connect, of_message, train_if_due
 from clawback.paths import Home
 from clawback.records import Feedback
-from clawback.scales import SIGNS
 from clawback.store import Store
+
 
 def take(here: Home, agent: str, event: Reaction) -> None:
     """The rating that it stands for: stored, changed, taken back, or kept until its message is known."""

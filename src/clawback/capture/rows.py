@@ -104,7 +104,9 @@ def _list_or_lines(path: Path, raw: IO[bytes], encoding: str) -> Iterator[Row]:
     """A JSON list, or lines of which the first begins like one."""
     data = raw.read(LARGEST_LIST + 1)
     if len(data) > LARGEST_LIST:
-        raise UsageError(f"{path} is a JSON list of more than {LARGEST_LIST // 10**6} MB: bring it as JSON lines.")
+        raise UsageError(
+            f"{path} is a JSON list of more than {LARGEST_LIST // 10**6} MB: bring it as JSON lines."
+        )
     text = data.decode(encoding, "replace" if "16" in encoding else "surrogateescape").removeprefix("\ufeff")
     try:
         entries = json.loads(text)

@@ -23,6 +23,7 @@ from clawback.feedback import command
 from clawback.jobs.remote_commands import order
 from clawback.paths import Home, secret
 from clawback.records import OWNER
+from clawback.scales import SIGNS
 
 if TYPE_CHECKING:
     from clawback.records import Message
@@ -315,7 +316,7 @@ def sign_of(reaction: str) -> int:
     plain = "".join(
         c for c in reaction.split("::")[0] if not "\U0001f3fb" <= c <= "\U0001f3ff" and c != "\ufe0f"
     )
-    return reactions.SIGNS.get(plain, 0)
+    return SIGNS.get(plain, 0)
 
 
 def cut(text: str, limit: int) -> list[str]:

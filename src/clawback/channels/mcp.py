@@ -152,7 +152,10 @@ class Tools:
         """One turn: what was asked and answered, and what was said about it."""
         with ingest.connect(self.home) as store:
             found, given = store.turn(turn), store.feedback(turn_id=turn)
-        rows = [{"kind": f.kind, "value": f.value, "text": f.text, "source": f.source, "person": f.author} for f in given]
+        rows = [
+            {"kind": f.kind, "value": f.value, "text": f.text, "source": f.source, "person": f.author}
+            for f in given
+        ]
         return _seen(found, SHOWN) | {"feedback": rows}
 
     def _named(self, store: Store, turn: int | None) -> int:

@@ -31,8 +31,15 @@ from clawback.errors import UsageError
     "--scale", default="auto", show_default=True, metavar="LOW-HIGH",
     help="The scale of the scores, such as 1-5 or 0-100; auto reads it from all of them, and asks where they do not say it.",
 )  # fmt: skip
-@click.option("--rating-field", default="", metavar="NAME", help="A field to read as the rating, such as `helpfulness`.")
-@click.option("--person", default="", metavar="NAME", help="Whose opinions these are where a line names nobody (default: yours).")
+@click.option(
+    "--rating-field", default="", metavar="NAME", help="A field to read as the rating, such as `helpfulness`."
+)
+@click.option(
+    "--person",
+    default="",
+    metavar="NAME",
+    help="Whose opinions these are where a line names nobody (default: yours).",
+)
 @click.option(
     "--consent", type=click.Choice(["yes", "no"]),
     help="Whether the author agreed to training; no: only to look at. A line's own `consent` overrides it.",

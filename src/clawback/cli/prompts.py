@@ -202,7 +202,12 @@ def show(version: str, as_json: bool) -> None:
         unseen = prompted.unseen(store, found) if found.status not in ("live", "retired") else []
         authors = screening.authors(store, unseen)
     stage = prompting.phase(here)
-    data = asdict(found) | {"unseen": unseen, "authors": authors, "phase": stage, "file": str(prompted.file(here))}
+    data = asdict(found) | {
+        "unseen": unseen,
+        "authors": authors,
+        "phase": stage,
+        "file": str(prompted.file(here)),
+    }
     if not found.prompt:
         text = f"{'No prompt is live' if found.status == 'live' else f'Version {found.number} has no prompt'}. `clawback prompts optimize` looks for one. ({stage})"
     else:
@@ -211,7 +216,9 @@ def show(version: str, as_json: bool) -> None:
         )
         text = f"{head}\n\n{prompted.source(found)}\n"
         if unseen:
-            text += "\nNobody has accepted these sentences yet:\n" + "\n".join(_new(one, authors) for one in unseen)
+            text += "\nNobody has accepted these sentences yet:\n" + "\n".join(
+                _new(one, authors) for one in unseen
+            )
     if waiting is not None:
         text += f"\nYour edit of {prompted.file(here)} is version {waiting.number}: `clawback prompts use {waiting.number}` puts it live."
     emit(data, fold(text, "  "), as_json)

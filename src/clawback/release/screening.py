@@ -247,7 +247,9 @@ def authors(store: Store, sentences_: Iterable[str]) -> dict[str, list[str]]:
     for given in _remarks(store):
         text = given.text.strip()
         for piece in dict.fromkeys((text, f"Please note: {text}", *sentences(text))):
-            if (one := wanted.get(literal(piece))) is not None and shown(given) not in found.setdefault(one, []):
+            if (one := wanted.get(literal(piece))) is not None and shown(given) not in found.setdefault(
+                one, []
+            ):
                 found[one].append(shown(given))
     return found
 
