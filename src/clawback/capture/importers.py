@@ -226,7 +226,7 @@ def _same(given: Feedback, author: str, there: Feedback) -> bool:
 
 def _exported_here(store: Store, turn: Turn) -> Turn | None:
     """The turn of this home that an export of it names by number, if it says the same."""
-    start, number, mark = (turn.event_id.split(":") + ["", ""])[:3]
+    start, number, mark = [*turn.event_id.split(":"), "", ""][:3]
     if start != "turn" or not number.isdecimal():
         return None
     try:

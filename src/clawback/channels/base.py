@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from clawback import config
-from clawback.capture import ingest, proof, reactions, script
+from clawback.capture import ingest, proof, script
 from clawback.capture.events import Answer, Prompt, Reaction, Shown
 from clawback.errors import ClawbackError
 from clawback.feedback import command
