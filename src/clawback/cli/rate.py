@@ -97,9 +97,7 @@ def typed_by() -> str:
     return of_terminal(os.environ)
 
 
-def _rate(
-    words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as_json: bool, example: str
-) -> None:
+def _rate(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
     """What was typed, in the words of every other surface (``feedback.command``); the rest of the line is the note."""
     from dataclasses import replace
 
@@ -110,8 +108,9 @@ def _rate(
     try:
         given, sentence = understood(words[0], " ".join(words[1:]))
     except UsageError as error:
-        detail = str(error) if "from" in str(error) else f"{' '.join(words[1:])!r} is no score."
-        raise UsageError(f"{detail} One is from 1 to 10: `{example}`.") from None
+        if words[0] != "rate" or str(error).startswith("A score"):
+            raise
+        raise UsageError(f"SCORE is a number from 1 to 10, not `{words[1]}`.") from None
     text = "; ".join(filter(None, (given.text, note)))
     with open_store() as store:
         number = newest(store, turn, anywhere)
@@ -133,7 +132,7 @@ def good(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as
     clawback good short and right
     clawback good --turn 12 --note "short and right"
     """
-    _rate(("good", *words), turn, anywhere, note, as_json, "clawback good")
+    _rate(("good", *words), turn, anywhere, note, as_json)
 
 
 @click.command()
@@ -150,7 +149,7 @@ def bad(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as_
     clawback bad too wordy
     clawback bad --note "do not apologise"
     """
-    _rate(("bad", *words), turn, anywhere, note, as_json, "clawback bad")
+    _rate(("bad", *words), turn, anywhere, note, as_json)
 
 
 @click.command()
@@ -169,7 +168,7 @@ def rate(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as
     clawback rate 7.5 nearly right
     clawback rate 4/5 --turn 12
     """
-    _rate(("rate", *words), turn, anywhere, note, as_json, "clawback rate 8")
+    _rate(("rate", *words), turn, anywhere, note, as_json)
 
 
 @click.command()
