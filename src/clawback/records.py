@@ -106,9 +106,31 @@ class Session:
     reward: float | None
 
 
+OWNER = "owner"
+"""The person whose home it is: everything that the owner says, in a terminal, on the page or in an agent, is one person's word."""
+MACHINE_KINDS = ("judge", "implicit", "reward")
+"""Kinds of feedback that no person gives."""
+
+
+def person_of(source: str, kind: str = "rating") -> str:
+    """The person behind a source where nobody has named one.
+
+    ``rater:anna`` and ``slack:U012`` name somebody, and so do machines (``judge:MODEL``). The terminal, the page, agents, MCP clients and files
+    are surfaces: what comes through them is the owner's opinion.
+
+    >>> person_of("claude-code"), person_of("rater:anna"), person_of("asked-again", "implicit")
+    ('owner', 'rater:anna', 'asked-again')
+    """
+    return source if ":" in source or kind in MACHINE_KINDS else OWNER
+
+
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """One observation about a turn. ``value`` is in [-1, 1]; text carries an edit, a critique or a note."""
+    """One observation about a turn. ``value`` is in [-1, 1]; text carries an edit, a critique or a note.
+
+    ``source`` is the surface through which it came; ``person`` is who gave it ("" until the store has it: see ``author``). ``score`` is what the
+    person wrote where they gave one on a ``scale`` ("1-10"); ``value`` is then the score with the middle of the scale at 0.
+    """
 
     turn_id: int
     kind: FeedbackKind
@@ -120,6 +142,19 @@ class Feedback:
     id: int = 0
     created_at: float = 0.0
     undone_at: float | None = None
+    person: str = ""
+    score: float | None = None
+    scale: str = ""
+
+    @property
+    def author(self) -> str:
+        """The person (or the machine) that it is from."""
+        return self.person or person_of(self.source, self.kind)
+
+    @property
+    def moment(self) -> tuple[float, int]:
+        """Orders what is said of a turn: by when it was said, not by when it was stored."""
+        return (self.created_at, self.id)
 
 
 BETTER = "A better answer would have been:"
@@ -158,6 +193,8 @@ class Sample:
     response_logprobs: tuple[float, ...] | None = None
     hints: tuple[str, ...] = ()
     """What would have made the response better, in words: critiques and edits."""
+    foreign_hints: tuple[str, ...] = ()
+    """Those of ``hints`` that are not the owner's own words: read to understand ratings, never made an instruction."""
     response_mask: tuple[bool, ...] | None = None
     """Which of ``response_ids`` the policy wrote itself. The others (what a tool put in between) are read, not learned."""
     terms: tuple[Term, ...] = ()

@@ -36,8 +36,8 @@ def fill(home: Home) -> None:
 
 def standing(home: Home) -> set[tuple[int, str, str, float, str]]:
     with store.connect(home.database) as db:
-        newest = {(f.turn_id, f.source, f.kind): f for f in db.feedback()}
-    return {(f.turn_id, f.source, f.kind, round(f.value, 6), f.text) for f in newest.values()}
+        newest = {(f.turn_id, f.author, f.kind): f for f in db.feedback()}
+    return {(f.turn_id, f.author, f.kind, round(f.value, 6), f.text) for f in newest.values()}
 
 
 @BOTH
@@ -65,7 +65,7 @@ def test_into_another_home_comes_what_stands_alone(home: Home, tmp_path: Path, t
         assert "conversation that this home does not have" in report.problems[0]
         [edit] = db.feedback()
     assert (edit.kind, edit.text) == ("edit", "This.")
-    assert edit.source.startswith(f"{tool}:")
+    assert edit.author.startswith(f"{tool}:")
 
 
 @BOTH
@@ -96,7 +96,7 @@ def test_what_is_annotated_in_label_studio_comes_in(home: Home, tmp_path: Path) 
     path.write_text(json.dumps(tasks))
     with store.connect(home.database) as db:
         report = tools.import_file(db, path, "label-studio")
-        said = {(f.source, f.kind, round(f.value, 2)) for f in db.feedback(turn_id=1) if f.source.startswith("label")}  # fmt: skip
+        said = {(f.author, f.kind, round(f.value, 2)) for f in db.feedback(turn_id=1) if f.author.startswith("label")}  # fmt: skip
     assert report.feedback == 3
     assert report.problems == ["task 2: the score 12 is not from 1 to 10"]
     assert said == {("label-studio:ben@example.org", "rating", -0.78), ("label-studio:ben@example.org", "critique", 0.0), ("label-studio:4", "rating", 0.78)}  # fmt: skip
@@ -108,12 +108,12 @@ def test_argillas_people_are_uuids(home: Home, tmp_path: Path) -> None:
     with store.connect(home.database) as db:
         tools.export(db, path, "argilla")
     records: list[dict[str, Any]] = json.loads(path.read_text())
-    assert {r["user_id"] for r in records[0]["responses"]["score"]} == {tools.user_id("rater:anna"), tools.user_id("cli")}  # fmt: skip
+    assert {r["user_id"] for r in records[0]["responses"]["score"]} == {tools.user_id("rater:anna"), tools.user_id("owner")}  # fmt: skip
     records[0]["responses"]["score"] = [{"value": 5, "user_id": stranger}, {"value": 1, "user_id": tools.user_id("rater:anna")}]  # fmt: skip
     path.write_text(json.dumps(records))
     with store.connect(home.database) as db:
         assert tools.import_file(db, path, "argilla").feedback == 2
-        newest = {f.source: f.value for f in db.feedback(turn_id=1) if f.kind == "rating"}
+        newest = {f.author: f.value for f in db.feedback(turn_id=1) if f.kind == "rating"}
     assert newest["rater:anna"] == -1.0
     assert newest[f"argilla:{stranger}"] == pytest.approx(-1 / 9)
 

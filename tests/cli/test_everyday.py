@@ -138,7 +138,7 @@ def test_status_as_data(capsys: pytest.CaptureFixture[str], turns: None) -> None
     ("arguments", "code", "sentence"),
     [
         (("good", "--turn", "99"), 2, "There is no turn 99"),
-        (("rate", "11"), 2, "SCORE is a whole number from 1 to 10, not `11`"),
+        (("rate", "11"), 2, "A score is from 1 to 10, not 11"),
         (("show", "99"), 2, "There is no turn 99"),
         (("undo",), 2, "no feedback to take back"),
         (("prefer", "1", "1"), 2, "cannot be better than itself"),

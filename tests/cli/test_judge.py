@@ -180,13 +180,13 @@ def test_the_table_of_raters(run: Run, here: Home) -> None:
     with store.connect(here.database) as db:
         for turn in range(1, 7):
             feedback.rate(db, turn, 1, source="web")
-            feedback.rate(db, turn, 1 if turn > 1 else -1)
+            feedback.rate(db, turn, 1 if turn > 1 else -1, source="rater:anna")
     code, out, _ = run("raters")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[1:]] == ["cli", "web", "Krippendorff's"]
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["owner", "rater:anna", "Krippendorff's"]
     data = json.loads(run("raters", "--json")[1])
     assert [r["count"] for r in data["raters"]] == [6, 6]
-    assert data["raters"][0]["good"] == pytest.approx(5 / 6)
+    assert data["raters"][1]["good"] == pytest.approx(5 / 6)
 
 
 def test_nobody_has_rated(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -142,14 +142,14 @@ def test_the_table_of_raters(db: Store) -> None:
     feedback.rate(db, copy.id, -1, source="cli")
     found = raters(db)
     by = {r.source: r for r in found.raters}
-    assert [r.source for r in found.raters] == ["cli", "slack:U1", "telegram:7", "judge:flatterer"]
-    assert (by["cli"].count, by["slack:U1"].count) == (41, 30)
+    assert [r.source for r in found.raters] == ["owner", "slack:U1", "telegram:7", "judge:flatterer"]
+    assert (by["owner"].count, by["slack:U1"].count) == (41, 30)
     assert by["slack:U1"].good == 14 / 30
     assert by["slack:U1"].weight > by["telegram:7"].weight
     assert by["slack:U1"].kappa is not None
     assert by["slack:U1"].kappa > (by["telegram:7"].kappa or 0) + 0.2
     assert (by["judge:flatterer"].weight, by["judge:flatterer"].good) == (0, 1)
-    assert by["cli"].contradictions == ((1, copy.id),)
+    assert by["owner"].contradictions == ((1, copy.id),)
     table = [
         [{f.turn_id: f.value for f in db.feedback() if f.source == s}.get(t) for t in range(1, 42)]
         for s in ("cli", "slack:U1", "telegram:7")

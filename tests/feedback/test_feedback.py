@@ -39,10 +39,10 @@ def test_a_changed_mind_counts_as_it_is_now(db: Store) -> None:
     assert len(sample.parts) == 1
 
 
-def test_sources_are_averaged_and_the_make_up_is_kept(db: Store) -> None:
+def test_persons_are_averaged_and_the_make_up_is_kept(db: Store) -> None:
     feedback.rate(db, 1, 1, source="cli")
-    feedback.rate(db, 1, -1, source="telegram")
-    feedback.rate(db, 1, 1, source="web")
+    feedback.rate(db, 1, -1, source="telegram:7")
+    feedback.rate(db, 1, 1, source="rater:anna")
     [sample] = feedback.samples(db)
     assert sample.reward == pytest.approx(1 / 3)
     assert (

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
 from clawback import feedback, store
-from clawback.feedback.calibrate import agreed, person
+from clawback.feedback.calibrate import agreed
 from clawback.paths import Home
-from clawback.records import Feedback, Turn
+from clawback.records import Feedback, Turn, person_of
 from clawback.store import Store
 
 TURNS = 40
@@ -39,8 +39,10 @@ def test_one_person_alone_counts_in_full_through_whatever_door(said: list[tuple[
 
 
 def test_who_is_who() -> None:
-    assert person("slack:U1") != person("slack:U2")
-    assert person("cli") == person("web") == person("openclaw")
+    assert person_of("slack:U1") != person_of("slack:U2")
+    assert person_of("cli") == person_of("web") == person_of("openclaw") == person_of("mcp") == "owner"
+    assert person_of("rater:anna") == "rater:anna"
+    assert person_of("asked-again", "implicit") == "asked-again"
 
 
 def several(db: Store) -> None:
@@ -56,13 +58,13 @@ def several(db: Store) -> None:
 def test_weights_are_kappa_with_the_others_drawn_towards_one(db: Store) -> None:
     several(db)
     weights = feedback.rater_weights(db)
-    said = {s: [f.value for f in db.feedback() if f.source == s] for s in weights}
+    said = {s: [f.value for f in db.feedback() if f.author == s] for s in weights}
     drawn = {}
     for source, own in said.items():
         others = [values for other, values in said.items() if other != source]
         drawn[source] = max(0, (10 + 80 * cohen_kappa_score(own * 2, others[0] + others[1])) / 90)
     assert weights == pytest.approx({s: w / max(drawn.values()) for s, w in drawn.items()})
-    assert weights["slack:dice"] < 0.6 < 0.8 < min(weights["cli"], weights["slack:U1"])
+    assert weights["slack:dice"] < 0.6 < 0.8 < min(weights["owner"], weights["slack:U1"])
 
 
 def test_of_two_nobody_can_say_who_is_the_odd_one_out(db: Store) -> None:
@@ -91,10 +93,10 @@ def test_the_dice_no_longer_draw_level_with_those_who_agree(db: Store) -> None:
     assert against
     for turn in against:
         assert abs(equal[turn].reward) == pytest.approx(1 / 3)
-        agree, dice = weights["cli"] + weights["slack:U1"], weights["slack:dice"]
+        agree, dice = weights["owner"] + weights["slack:U1"], weights["slack:dice"]
         assert 1 / 3 < abs(weighed[turn].reward) == pytest.approx((agree - dice) / (agree + dice))
         assert [p.weight for p in weighed[turn].parts] == [
-            weights[s] for s in ("cli", "slack:U1", "slack:dice")
+            weights[s] for s in ("owner", "slack:U1", "slack:dice")
         ]
 
 

@@ -192,7 +192,7 @@ def test_what_raters_see_differently_is_shown_with_what_training_takes_it_for(
     found = httpx.get(server.url + "/api/raters", headers=bearer(tokens["viewer"])).json()
     [one] = found["disagreements"]
     assert one["turn_id"] == 1
-    assert one["said"] == [["cli", 1.0, 1.0], ["rater:other", -1.0, 1.0]]
+    assert one["said"] == [["owner", 1.0, 1.0], ["rater:other", -1.0, 1.0]]
     assert one["reward"] == 0.0
     assert SECRET not in json.dumps(found)
 

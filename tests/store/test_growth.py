@@ -144,7 +144,7 @@ def test_a_run_learns_from_the_newest_and_votes_do_not_crowd_ratings_out(grown: 
 
 OPERATIONS = st.lists(
     st.one_of(
-        st.tuples(st.just("rate"), st.integers(1, 4), st.sampled_from(["cli", "web"]), st.sampled_from([-1.0, 0.0, 0.5, 1.0])),
+        st.tuples(st.just("rate"), st.integers(1, 4), st.sampled_from(["cli", "web", "rater:anna"]), st.sampled_from([-1.0, 0.0, 0.5, 1.0])),
         st.tuples(st.just("undo"), st.integers(1, 12)),
         st.tuples(st.just("forget"), st.integers(1, 12)),
         st.tuples(st.just("forget turn"), st.integers(1, 4)),
@@ -174,7 +174,7 @@ def test_the_counts_that_are_kept_are_those_of_a_count(operations: list[tuple[An
             elif name == "capture":
                 db.add_turn(Turn("s", (), "more", version=1))
         turns_now = db.turns(limit=-1)
-        newest = {(f.turn_id, f.source): f.value for f in db.feedback()}
+        newest = {(f.turn_id, f.author): f.value for f in sorted(db.feedback(), key=lambda f: f.moment)}
         standing = [(db.turn(turn).version, value) for (turn, _), value in newest.items()]
         assert db.count_turns() == len(turns_now)
         assert db.count_ratings() == (sum(v > 0 for _, v in standing), sum(v < 0 for _, v in standing))

@@ -6,9 +6,9 @@ results by control tag). There are three questions: ``score`` from 1 to 10, ``ed
 read), ``remark`` (what was wrong).
 
 **Sources.** Argilla identifies people by UUIDs: ours are derived from the source's name, so that they map
-back to it. A Label Studio result carries the source in its ``meta.text``; annotations made there lack it, and
+back to it. A Label Studio result carries the person in its ``meta.text``; annotations made there lack it, and
 their ``completed_by`` names the annotator. An annotator who is not known here becomes ``argilla:UUID`` or
-``label-studio:WHO``, a source of their own.
+``label-studio:WHO``, a person of their own. The source of all of it is the tool: words in a file are not what the owner typed here.
 
 **Annotators are blind**, as raters are here: the export names neither the version that answered nor who said
 what. A score has ten steps, so a rating in between comes back as the nearest of them, and then does not count
@@ -20,14 +20,16 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from clawback.capture.importers import BadLine, Report, _add, _hash, _oldest_first
+from clawback.capture.importers import Report, _add, _hash, _oldest_first
+from clawback.capture.rated_lines import BadLine
 from clawback.errors import NotFound, UsageError
-from clawback.feedback.give import of_ten
-from clawback.files import replace
-from clawback.records import Feedback, Turn, text_of
+from clawback.feedback.give import scored
+from clawback.files import replace as write
+from clawback.records import Feedback, Turn, person_of, text_of
 from clawback.redact import redact
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ def export(store: Store, path: Path, tool: Tool, *, everything: bool = False, bl
         said = list(_newest(store.feedback(turn_id=turn.id), turn.id))
         if turn.kind == "main" and turn.response and (said or everything):
             made.append((_record if tool == "argilla" else _task)(turn, [] if blind else said))
-    replace(path, json.dumps(made, ensure_ascii=False, indent=1).encode(), mode=0o600)
+    write(path, json.dumps(made, ensure_ascii=False, indent=1).encode(), mode=0o600)
     return len(made)
 
 
@@ -104,11 +106,12 @@ def user_id(source: str) -> str:
 
 
 def _newest(given: Iterable[Feedback], turn: int) -> Iterator[Said]:
-    """Of each source and question what was said last."""
-    newest = {(f.source, f.kind): f for f in given if f.kind in QUESTIONS and f.turn_id == turn}
-    for (source, kind), f in sorted(newest.items()):
+    """Of each person and question what was said last."""
+    about = (f for f in given if f.kind in QUESTIONS and f.turn_id == turn)
+    newest = {(f.author, f.kind): f for f in sorted(about, key=lambda f: f.moment)}
+    for (person, kind), f in sorted(newest.items()):
         assert kind in ("rating", "edit", "critique")
-        yield Said(source, kind, _score(f.value) if kind == "rating" else 0, f.text)
+        yield Said(person, kind, _score(f.value) if kind == "rating" else 0, f.text)
 
 
 def _score(value: float) -> int:
@@ -172,7 +175,9 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _sources(store: Store) -> set[str]:
-    return {f.source for f in store.feedback(active=False)} | {i.source for i in store.invited(removed=True)}
+    return {name for f in store.feedback(active=False) for name in (f.author, f.source)} | {
+        i.source for i in store.invited(removed=True)
+    }
 
 
 def _turn(store: Store, name: Any, fields: Any) -> Turn:
@@ -196,7 +201,7 @@ def _turn(store: Store, name: Any, fields: Any) -> Turn:
 
 def _from_record(store: Store, one: dict[str, Any], known: set[str]) -> tuple[Turn, list[Said]]:
     turn = _turn(store, one.get("id"), one.get("fields"))
-    people = {user_id(source): source for source in known}
+    people = {user_id(source): person_of(source) for source in known}
     said = []
     for question, answers in (one.get("responses") or {}).items():
         for answer in answers if isinstance(answers, list) else []:
@@ -228,7 +233,7 @@ def _annotator(annotation: dict[str, Any], result: dict[str, Any], known: set[st
     marks = (result.get("meta") or {}).get("text") if isinstance(result.get("meta"), dict) else None
     mark = marks[0] if isinstance(marks, list) and marks else marks
     if isinstance(mark, str) and mark in known:
-        return mark
+        return person_of(mark)
     by = annotation.get("completed_by")
     who = (by.get("email") or by.get("id")) if isinstance(by, dict) else by
     return f"label-studio:{who if who is not None else 'somebody'}"
@@ -246,10 +251,10 @@ def _said(source: str, question: str, value: Any) -> Said:
 
 def _keep(store: Store, turn: Turn, said: Said, tool: Tool) -> bool:
     """Whether it is new: what stands already is not said a second time."""
-    own = [f for f in store.feedback(turn_id=turn.id) if f.source == said.source and f.kind == said.kind and f.turn_id == turn.id]  # fmt: skip
-    value = of_ten(said.score) if said.kind == "rating" else 0.0
+    own = [f for f in store.feedback(turn_id=turn.id) if f.author == said.source and f.kind == said.kind and f.turn_id == turn.id]  # fmt: skip
+    given = scored(said.score) if said.kind == "rating" else Feedback(0, said.kind)
     if own and (_score(own[-1].value) == said.score if said.kind == "rating" else own[-1].text == said.text):
         return False
-    mark = _hash((), f"{said.source}{said.kind}{value}{said.text}", f"{turn.id}/{len(own)}")
-    store.add_feedback(Feedback(turn.id, said.kind, value, said.text, source=said.source, event_id=f"{tool}:{mark}"))  # fmt: skip
+    mark = _hash((), f"{said.source}{said.kind}{given.value}{said.text}", f"{turn.id}/{len(own)}")
+    store.add_feedback(replace(given, turn_id=turn.id, text=said.text, source=tool, person=said.source, event_id=f"{tool}:{mark}"))  # fmt: skip
     return True

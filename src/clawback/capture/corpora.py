@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.capture import rows
+from clawback.errors import ClawbackError, UsageError
 from clawback.feedback.agreement import NEARLY, near, triples
 from clawback.files import replace as put
 from clawback.redact import redact
@@ -102,12 +103,7 @@ def of_file(path: Path, licence: str = "") -> Iterator[Prompt]:
 
     Raises ``NotFound``, and ``UsageError`` with the line that cannot be read.
     """
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no UTF-8 text"
-        raise NotFound(f"The prompts cannot be read from {path}: {why}.") from error
-    for number, entry in _entries(path, text):
+    for number, entry in _entries(path):
         said = entry.get("prompt") if isinstance(entry, Mapping) else entry
         if not isinstance(said, str) or not said.strip():
             raise UsageError(f"Entry {number} of {path} is no prompt: a text, or an object with `prompt`.")
@@ -121,23 +117,20 @@ def of_file(path: Path, licence: str = "") -> Iterator[Prompt]:
         )
 
 
-def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
-    begin = text.lstrip()[:1]
-    if begin == "[":
-        try:
-            whole = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path} begins like a JSON list and is none: {error}.") from None
-        yield from enumerate(whole, 1)
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip() and begin == "{":
+def _entries(path: Path) -> Iterator[tuple[int, Any]]:
+    objects: bool | None = None
+    for row in rows.read(path):
+        if objects is None:
+            objects = not row.text or row.text.lstrip().startswith("{")
+        if row.problem or objects:
             try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError):
-                raise UsageError(f"Line {number} of {path} is no JSON object with `prompt`.") from None
-        elif line.strip():
-            yield number, line
+                yield row.number, row.decoded()
+            except ValueError as error:
+                raise UsageError(
+                    f"Line {row.number} of {path} is no object with `prompt`: {error}."
+                ) from None
+        else:
+            yield row.number, row.text
 
 
 def of_turns(store: Store, newest: int = 10_000) -> Iterator[Prompt]:

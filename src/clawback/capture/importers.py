@@ -1,7 +1,7 @@
 """Import and export of turns: JSONL with feedback, and the transcripts that Claude Code keeps.
 
-A JSONL line is ``{"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit", "critique",
-…}``. Every line is identified by a hash of its content, so that importing the same file twice adds nothing.
+What a line may hold is in ``rated_lines``; what an export holds comes back the same: every kind of feedback, by whom, when, in what words. Every line
+is identified by a hash of its content, so that importing the same file twice adds nothing.
 """
 
 from __future__ import annotations
@@ -10,40 +10,35 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from clawback import pictures
+from clawback.capture import rated_lines, rows
+from clawback.capture.rated_lines import BadLine
 from clawback.capture.transcripts import Exchange, claude_code
-from clawback.endings import ending_of
-from clawback.errors import ClawbackError, NotFound, UsageError
-from clawback.records import Ending, Feedback, Message, Turn
-from clawback.redact import redact, redact_all
-from clawback.store.pictures import put_back, taken_out
+from clawback.errors import NotFound, UsageError
+from clawback.records import OWNER, Feedback, Message, Turn
+from clawback.redact import redact
 
 if TYPE_CHECKING:
     from clawback.store import Store
 
 TRANSCRIPT = "claude-transcript:"
 """How the event ids of turns begin that come from a transcript."""
+SOURCE = "import"
 Consent = Literal["", "yes", "no"]
-MAX_LINE = 64_000_000
-"""Characters of one line; a longer one is no turn."""
 
 
 @dataclass(slots=True)
 class Report:
-    """The result of an import: new turns, new feedback, what was known already, and what could not be read."""
+    """The result of an import: new turns, new feedback, what was known already, what could not be read, and how columns were read."""
 
     turns: int = 0
     feedback: int = 0
     known: int = 0
     problems: list[str] = field(default_factory=list)
-
-
-class BadLine(ClawbackError):
-    """A line of a file that does not hold a turn; the message says why."""
+    notes: list[str] = field(default_factory=list)
 
 
 # ---------------------------------------------------------------------------------------------------- JSONL in
@@ -57,23 +52,31 @@ def import_file(
     consent: Consent = "",
     licence: str = "",
     required: bool = False,
+    person: str = "",
+    rating_field: str = "",
 ) -> Report:
     """Bring in every line that can be read; the others are named in the report with their number.
 
-    ``consent`` and ``licence`` are those of lines that name none; ``required``: without consent a line is never trained on. ``scale`` says what a ``score`` means: ``1-10``, ``0-1``, or ``auto`` (a whole number of 1 or more is of ten).
-    Raises ``NotFound`` when there is no such file.
+    ``consent`` and ``licence`` are those of lines that name none; ``required``: without consent a line is never trained on. ``scale``: of
+    numbers whose column does not say it (``1-5``). ``person``: whose opinions these are where a line names nobody: the owner's. ``rating_field``: a
+    field to read as the rating. Raises ``NotFound`` when there is no such file.
     """
-    report = Report()
-    for number, line in _lines(path):
+    lines = path if path.is_file() else list(rows.read(path))  # a pipe is read once
+    read = rated_lines.columns(_objects(_rows(lines)), scale, rating_field)
+    importing = _Import(
+        store, read, Report(notes=read.notes), consent, licence, required, person, rating_field
+    )
+    for row in _rows(lines):
         try:
-            data = _parse(line)
-            agreed = _consent(data, consent, required)
-            _add_line(store, data, scale, report, agreed, _text(data, "licence") or licence)
+            with store.together():
+                importing.add(_parse(row))
         except BadLine as error:
-            report.problems.append(f"line {number}: {error}")
+            importing.report.problems.append(f"line {row.number}: {error}")
         except (UnicodeError, OverflowError, RecursionError) as error:
-            report.problems.append(f"line {number}: holds what cannot be stored ({type(error).__name__})")
-    return report
+            problem = f"line {row.number}: holds what cannot be stored ({type(error).__name__})"
+            importing.report.problems.append(problem)
+    importing.add_preferences()
+    return importing.report
 
 
 def scored_lines(
@@ -83,45 +86,156 @@ def scored_lines(
 
     Raises ``NotFound`` without a file, ``UsageError`` with its number at the first line that cannot be read.
     """
-    for number, line in _lines(path):
+    lines = list(rows.read(path))
+    read = rated_lines.columns(_objects(lines), scale)
+    for row in lines:
         try:
-            data = _parse(line)
-            messages, response = _conversation(data), data.get("response")
-            if not isinstance(response, str) or not response.strip():
-                raise BadLine("`response` is missing")
-            ratings = [value for kind, value, _ in _feedback(data, scale) if kind == "rating"]
+            data = _parse(row)
+            messages, response = rated_lines.conversation(data)
+            ratings = [f.value for f in rated_lines.feedback(data, read) if f.kind == "rating"]
         except BadLine as error:
-            raise UsageError(f"Line {number} of {path}: {error}.") from error
-        yield number, messages, redact(response), ratings[0] if ratings else None
+            raise UsageError(f"Line {row.number} of {path}: {error}.") from error
+        yield row.number, messages, response, ratings[-1] if ratings else None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _rows(lines: Path | list[rows.Row]) -> Iterator[rows.Row]:
+    return rows.read(lines) if isinstance(lines, Path) else iter(lines)
+
+
+def _objects(lines: Iterator[rows.Row] | list[rows.Row]) -> Iterator[dict[str, Any]]:
+    for row in lines:
+        try:
+            yield _parse(row)
+        except BadLine:
+            continue  # named when the line is imported
+
+
+def _parse(row: rows.Row) -> dict[str, Any]:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            number = 0
-            while line := file.readline(MAX_LINE + 1):
-                number += 1
-                if line.strip():
-                    yield number, line
-                rest = line
-                while len(rest) > MAX_LINE and not rest.endswith("\n"):  # the rest of a line that is too long
-                    rest = file.readline(MAX_LINE + 1)
-                    if "\n" not in rest and rest.strip("\0") == "":
-                        return  # a device that never ends, or nothing more
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise NotFound(f"There is no file {path}.") from error
-
-
-def _parse(line: str) -> dict[str, Any]:
-    if len(line) > MAX_LINE:
-        raise BadLine(f"longer than {MAX_LINE:,} characters")
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BadLine(f"not JSON ({error})") from error
+        data = row.decoded()
+    except ValueError as error:
+        raise BadLine(str(error)) from error
     if not isinstance(data, dict):
         raise BadLine("not a JSON object")
     return data
+
+
+@dataclass(slots=True)
+class _Import:
+    """One file on its way in."""
+
+    store: Store
+    read: rated_lines.Columns
+    report: Report
+    consent: Consent
+    licence: str
+    required: bool
+    person: str
+    rating_field: str
+    turns: dict[str, int] = field(default_factory=dict)
+    """Event id in the file → turn."""
+    waiting: list[tuple[str, int, Feedback]] = field(default_factory=list)
+    """Preferences whose worse turn may come later: (its event id, the better turn, what was said)."""
+
+    def add(self, data: dict[str, Any]) -> None:
+        """One line, checked as a whole before anything of it is stored. Raises ``BadLine``."""
+        if (sides := rated_lines.pair(data)) is not None:
+            messages, better, worse = sides
+            said = Feedback(0, "preference", 1.0, rated_lines.text(data, "note"), person=rated_lines.text(data, "person") or self.person)  # fmt: skip
+            first, second = (self._turn(data, messages, answer, "") for answer in (better, worse))
+            one, other = self._stored(first), self._stored(second)
+            self._keep(
+                replace(said, turn_id=one.id, other_turn_id=other.id), f"{first.event_id}>{second.event_id}"
+            )
+            return
+        messages, response = rated_lines.conversation(data)
+        given = list(rated_lines.feedback(data, self.read, self.person, self.rating_field))
+        compared = list(rated_lines.preferences(data))
+        turn = self._turn(data, messages, response, str(data.get("event_id") or ""))
+        stored = self._stored(turn)
+        self.turns[turn.event_id] = stored.id
+        for number, one in enumerate(given):
+            mark = f"{turn.event_id}{number if one.created_at else ''}"
+            self._keep(replace(one, turn_id=stored.id), mark)
+        self.waiting += [(over, stored.id, one) for over, one in compared]
+
+    def add_preferences(self) -> None:
+        """Preferences between turns of the file, when all of them are there."""
+        for over, better, said in self.waiting:
+            worse = self.turns.get(over)
+            if worse is None or worse == better:
+                self.report.problems.append(
+                    f"a preference: the turn {over!r}, which it is over, is not in the file"
+                )
+                continue
+            self._keep(replace(said, turn_id=better, other_turn_id=worse), f"{better}>{worse}")
+
+    def _turn(
+        self, data: Mapping[str, Any], messages: tuple[Message, ...], response: str, event: str
+    ) -> Turn:
+        name = _hash(messages, response, str(data.get("session", "")))
+        return Turn(
+            session=str(data.get("session") or "import"),
+            messages=messages,
+            response=response,
+            agent=str(data.get("agent") or "import"),
+            model=str(data.get("model") or ""),
+            event_id=event or f"import:{name}",
+            created_at=rated_lines.moment(data),
+            consent=_consent(data, self.consent, self.required),
+            licence=rated_lines.text(data, "licence") or self.licence,
+            ending=rated_lines.ending(data),
+        )
+
+    def _stored(self, turn: Turn) -> Turn:
+        known = _exported_here(self.store, turn)
+        stored, new = (known, False) if known else _add(self.store, turn)
+        self.report.turns += new
+        self.report.known += not new
+        return stored
+
+    def _keep(self, given: Feedback, mark: str) -> None:
+        """Store what is not there yet. What machines said keeps their name; all other words are of a file, whoever is named in it."""
+        author = given.author if given.person else OWNER
+        machine = author.startswith(("judge:", "hint:", "teacher:")) or given.kind in (
+            "judge",
+            "implicit",
+            "reward",
+        )
+        there = self.store.feedback(turn_id=given.turn_id)
+        if given.created_at and any(_same(given, author, one) for one in there):
+            return
+        before = self.store.count_all_feedback()
+        content = f"{given.kind}{given.value}{given.text}{given.person}{given.created_at or ''}"
+        self.store.add_feedback(
+            replace(
+                given,
+                text=redact(given.text),
+                source=author if machine else SOURCE,
+                person=author,
+                event_id=f"import:{_hash((), content, mark)}",
+            )
+        )
+        self.report.feedback += self.store.count_all_feedback() - before
+
+
+def _same(given: Feedback, author: str, there: Feedback) -> bool:
+    """Whether this is in the store already, by another way than this file."""
+    fields = ("turn_id", "other_turn_id", "kind", "value", "text", "created_at", "score", "scale")
+    return there.author == author and all(getattr(given, f) == getattr(there, f) for f in fields)
+
+
+def _exported_here(store: Store, turn: Turn) -> Turn | None:
+    """The turn of this home that an export of it names by number, if it says the same."""
+    start, number, mark = [*turn.event_id.split(":"), "", ""][:3]
+    if start != "turn" or not number.isdecimal():
+        return None
+    try:
+        found = store.turn(int(number))
+    except NotFound:
+        return None
+    same = not found.event_id and found.response == turn.response
+    return found if same and (not mark or mark == _name(found)) else None
 
 
 def _consent(data: Mapping[str, Any], default: Consent, required: bool) -> Consent:
@@ -133,106 +247,10 @@ def _consent(data: Mapping[str, Any], default: Consent, required: bool) -> Conse
     return "no" if required and not found else found
 
 
-def _add_line(
-    store: Store, data: dict[str, Any], scale: str, report: Report, consent: Consent = "", licence: str = ""
-) -> None:
-    messages, response = _conversation(data), data.get("response")
-    if not isinstance(response, str) or not response.strip():
-        raise BadLine("`response` is missing")
-    given = list(_feedback(data, scale))  # all of it is checked before anything is stored
-    name = _hash(messages, response, str(data.get("session", "")))
-    turn = Turn(
-        session=str(data.get("session") or "import"),
-        messages=messages,
-        response=redact(response),
-        agent=str(data.get("agent") or "import"),
-        model=str(data.get("model") or ""),
-        event_id=str(data.get("event_id") or f"import:{name}"),
-        created_at=_number(data.get("created_at"), "created_at") if "created_at" in data else 0.0,
-        consent=consent,
-        licence=licence,
-        ending=_ending(data),
-    )
-    stored, new = _add(store, turn)
-    report.turns += new
-    report.known += not new
-    for kind, value, text in given:
-        before = len(store.feedback(turn_id=stored.id, active=False))
-        mark = _hash((), f"{kind}{value}{text}", name)
-        store.add_feedback(
-            Feedback(stored.id, kind, value, redact(text), source="import", event_id=f"import:{mark}")
-        )
-        report.feedback += len(store.feedback(turn_id=stored.id, active=False)) - before
-
-
 def _add(store: Store, turn: Turn, seen_at: float | None = None) -> tuple[Turn, bool]:
     before = store.count_turns()
     stored = store.add_turn(turn, seen_at=seen_at)
     return stored, store.count_turns() > before
-
-
-def _conversation(data: Mapping[str, Any]) -> tuple[Message, ...]:
-    messages = data.get("messages")
-    if messages is None:
-        prompt = data.get("prompt")
-        if not isinstance(prompt, str) or not prompt.strip():
-            raise BadLine("`prompt` or `messages` is missing")
-        messages = [{"role": "user", "content": prompt}]
-    if not isinstance(messages, list) or not messages:
-        raise BadLine("`messages` is not a list of messages")
-    for message in messages:
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise BadLine("a message has no `role`")
-        if not isinstance(message.get("content"), (str, list, type(None))):
-            raise BadLine("the `content` of a message is neither text nor a list of blocks")
-    bare, seen = taken_out(messages)  # what is in a picture is no text to look for secrets in
-    parts = {number: pictures.part_of(data) for number, data in enumerate(seen)}
-    return tuple(put_back([redact_all(m) for m in bare], parts))
-
-
-def _feedback(data: Mapping[str, Any], scale: str) -> Iterator[tuple[Any, float, str]]:
-    note = _text(data, "note")
-    if data.get("rating") is not None:
-        rating = _number(data["rating"], "rating")
-        if not -1 <= rating <= 1:
-            raise BadLine(f"`rating` {rating:g} is not between -1 and 1")
-        yield "rating", rating, note
-    elif data.get("score") is not None:
-        yield "rating", _from_score(_number(data["score"], "score"), data["score"], scale), note
-    if edit := _text(data, "edit"):
-        yield "edit", 0.0, edit
-    if critique := _text(data, "critique"):
-        yield "critique", 0.0, critique
-
-
-def _from_score(score: float, written: Any, scale: str) -> float:
-    """A score on its scale → [-1, 1]."""
-    of_ten = scale == "1-10" or (scale == "auto" and (score > 1 or (isinstance(written, int) and score == 1)))
-    low, high = (1.0, 10.0) if of_ten else (0.0, 1.0)
-    if not low <= score <= high:
-        raise BadLine(f"`score` {score:g} is not between {low:g} and {high:g}")
-    return 2 * (score - low) / (high - low) - 1
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-        raise BadLine(f"`{name}` is not a number")
-    return float(value)
-
-
-def _text(data: Mapping[str, Any], name: str) -> str:
-    value = data.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise BadLine(f"`{name}` is not text")
-    return value
-
-
-def _ending(data: Mapping[str, Any]) -> Ending:
-    """Why the answer ended, by our word or a provider's."""
-    word = _text(data, "ending") or _text(data, "finish_reason") or _text(data, "stop_reason")
-    return cast("Ending", word) if word in get_args(Ending) else ending_of(word) or ""
 
 
 def _hash(messages: tuple[Message, ...], response: str, extra: str) -> str:
@@ -253,28 +271,31 @@ def export_file(
     turns: Collection[int] = (),
 ) -> int:
     """Write rated turns (or all of them), oldest first, and return how many. ``session``: all of that one's; ``person``: the turns that this
-    source said something about, with what it said; ``turns``: these in any case.
+    person said something about, with what they said; ``turns``: these in any case. A turn to which one of them is preferred goes along.
 
     The file appears whole or not at all, and is readable by its owner alone.
     """
+    chosen: dict[int, list[Feedback]] = {}
+    for turn in _oldest_first(store, session=session or None):
+        said = store.feedback(turn_id=turn.id)
+        if person and turn.id not in turns:
+            said = [given for given in said if person in (given.author, given.source)]
+        if turns and not person and turn.id not in turns:
+            continue
+        if said or turn.id in turns or ((everything or session) and not person):
+            chosen[turn.id] = said
+    others = {i for said in chosen.values() for f in said for i in (f.turn_id, f.other_turn_id) if i}
+    chosen |= {number: [] for number in others - chosen.keys()}
     beside = path.with_name(path.name + ".part")
-    count = 0
     with os.fdopen(
         os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
     ) as file:
-        for turn in _oldest_first(store, session=session or None):
-            said = store.feedback(turn_id=turn.id)
-            if person and turn.id not in turns:
-                said = [given for given in said if given.source == person]
-            if turns and not person and turn.id not in turns:
-                continue
-            if said or turn.id in turns or ((everything or session) and not person):
-                file.write(json.dumps(_as_line(turn, said), ensure_ascii=False) + "\n")
-                count += 1
+        for number in sorted(chosen):
+            file.write(json.dumps(_as_line(store, number, chosen[number]), ensure_ascii=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
-    return count
+    return len(chosen)
 
 
 def _oldest_first(store: Store, page: int = 500, session: str | None = None) -> Iterator[Turn]:
@@ -287,14 +308,24 @@ def _oldest_first(store: Store, page: int = 500, session: str | None = None) -> 
         yield store.turn(number)
 
 
-def _as_line(turn: Turn, said: list[Feedback]) -> dict[str, Any]:
+def _event_id(turn: Turn) -> str:
+    """A name for the turn that no turn of another home has."""
+    return turn.event_id or f"turn:{turn.id}:{_name(turn)}"
+
+
+def _name(turn: Turn) -> str:
+    return _hash(turn.messages, turn.response, turn.session)[:16]
+
+
+def _as_line(store: Store, number: int, feedback: list[Feedback]) -> dict[str, Any]:
+    turn = store.turn(number)
     line: dict[str, Any] = {
         "messages": [dict(m) for m in turn.messages],
         "response": turn.response,
         "session": turn.session,
         "agent": turn.agent,
         "model": turn.model,
-        "event_id": turn.event_id or f"turn:{turn.id}",
+        "event_id": _event_id(turn),
         "created_at": turn.created_at,
     }
     if turn.ending:
@@ -303,11 +334,17 @@ def _as_line(turn: Turn, said: list[Feedback]) -> dict[str, Any]:
         line["consent"] = turn.consent == "yes"
     if turn.licence:
         line["licence"] = turn.licence
-    for given in said:  # oldest first: the last word stands
+    own = sorted((f for f in feedback if f.turn_id == turn.id), key=lambda f: f.moment)
+    for given in own:  # for other readers: the last word stands
         if given.kind == "rating":
             line |= {"rating": given.value} | ({"note": given.text} if given.text else {})
         elif given.kind in ("edit", "critique"):
             line[given.kind] = given.text
+    if own:
+        line["feedback"] = [
+            rated_lines.entry(f, _event_id(store.turn(f.other_turn_id)) if f.other_turn_id else "")
+            for f in own
+        ]
     return line
 
 
@@ -328,7 +365,7 @@ def import_transcripts(store: Store, path: Path) -> Report:
     report = Report()
     heard: dict[str, list[tuple[str, str]]] = {}
     for file in files:
-        lines = (line for _, line in _lines(file))
+        lines = (row.text for row in rows.read(file) if row.text)
         conversation: list[Message] = []
         for one in claude_code(lines):
             asked = "\n\n".join(one.asked) or one.notice

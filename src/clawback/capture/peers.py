@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from clawback.capture.importers import BadLine, Consent, Report, _add, _hash, _lines, _parse
+from clawback.capture import rows
+from clawback.capture.importers import Consent, Report, _add, _hash, _parse
+from clawback.capture.rated_lines import BadLine
 from clawback.errors import NotFound, UsageError
 from clawback.records import Feedback, Message, Turn
 from clawback.redact import redact, redact_all
@@ -114,12 +116,12 @@ def import_openclaw_rl(store: Store, path: Path, *, consent: Consent = "", licen
     """Every turn of a record file, with the votes of the file beside it where there is one."""
     report = Report()
     votes = _votes(path.with_name(f"{path.stem}_prm{path.suffix}"), report)
-    for number, line in _lines(path):
+    for row in rows.read(path):
         try:
-            data = _parse(line)
+            data = _parse(row)
             turn = _openclaw_turn(data, consent, licence)
         except BadLine as error:
-            report.problems.append(f"line {number}: {error}")
+            report.problems.append(f"line {row.number}: {error}")
             continue
         stored, new = _add(store, turn)
         report.turns += new
@@ -137,11 +139,11 @@ def _votes(path: Path, report: Report) -> dict[tuple[str, Any], list[_Vote]]:
     found: dict[tuple[str, Any], list[_Vote]] = {}
     if not path.is_file():
         return found
-    for number, line in _lines(path):
+    for row in rows.read(path):
         try:
-            data = _parse(line)
+            data = _parse(row)
         except BadLine as error:
-            report.problems.append(f"{path.name}, line {number}: {error}")
+            report.problems.append(f"{path.name}, line {row.number}: {error}")
             continue
         score = data.get("score")
         if isinstance(score, (int, float)) and score in (-1, 0, 1) and isinstance(data.get("turn"), int):
@@ -149,7 +151,7 @@ def _votes(path: Path, report: Report) -> dict[tuple[str, Any], list[_Vote]]:
             vote = _Vote(float(score), str(data.get("representative_eval") or "")[:MOST_TEXT])
             found.setdefault(key, []).append(vote)
         else:
-            report.problems.append(f"{path.name}, line {number}: no score of -1, 0 or 1")
+            report.problems.append(f"{path.name}, line {row.number}: no score of -1, 0 or 1")
     return found
 
 

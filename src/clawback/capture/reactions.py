@@ -8,9 +8,6 @@ from clawback.paths import Home
 from clawback.records import Feedback
 from clawback.store import Store
 
-SIGNS = {"👍": 1, "👎": -1, "❤": 1, "❤️": 1, "🎉": 1, "+1": 1, "-1": -1, "thumbsup": 1, "thumbsdown": -1}
-"""Reactions that rate, by sign or by name."""
-
 
 def take(here: Home, agent: str, event: Reaction) -> None:
     """The rating that it stands for: stored, changed, taken back, or kept until its message is known."""

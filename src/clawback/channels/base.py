@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from clawback import config
-from clawback.capture import ingest, proof, reactions, script
+from clawback.capture import ingest, proof, script
 from clawback.capture.events import Answer, Prompt, Reaction, Shown
 from clawback.errors import ClawbackError
 from clawback.feedback import command
 from clawback.jobs.remote_commands import order
 from clawback.paths import Home, secret
+from clawback.records import OWNER
+from clawback.scales import SIGNS
 
 if TYPE_CHECKING:
     from clawback.records import Message
@@ -76,6 +78,9 @@ class Desk:
         self.home, self.name, self.settings, self.limit = home, name, settings, limit
         self.owners = {str(one) for one in settings.owners}
         self.known = self.owners | {str(one) for one in settings.allowed}
+        if len(self.owners) == 1:  # of several nobody can say which is the person whose home this is
+            with ingest.connect(home) as store:
+                store.identify(f"{name}:{next(iter(self.owners))}", OWNER)
         self.strangers: set[str] = set()
         self.entry = asyncio.Lock()
         """What comes in enters the store in the order in which it came."""
@@ -311,7 +316,7 @@ def sign_of(reaction: str) -> int:
     plain = "".join(
         c for c in reaction.split("::")[0] if not "\U0001f3fb" <= c <= "\U0001f3ff" and c != "\ufe0f"
     )
-    return reactions.SIGNS.get(plain, 0)
+    return SIGNS.get(plain, 0)
 
 
 def cut(text: str, limit: int) -> list[str]:

@@ -88,16 +88,22 @@ class Tools:
         value: Annotated[
             Literal["good", "bad"] | None, Field(description="good or bad; or give a score.")
         ] = None,
-        score: Annotated[int | None, Field(description="1 (awful) to 10 (perfect).", ge=1, le=10)] = None,
+        score: Annotated[
+            float | None, Field(description="1 (awful) to 10 (perfect), 7.5 is one too.", ge=1, le=10)
+        ] = None,
         note: Note = "",
     ) -> dict[str, Any]:
         """Store the person's rating of an answer. Only when the person has said what they think of it."""
         if (value is None) == (score is None):
             raise UsageError("Give either a value (good or bad) or a score from 1 to 10.")
-        number = feedback.give.of_ten(score) if score is not None else 1.0 if value == "good" else -1.0
         with ingest.connect(self.home) as store:
             note = ingest.clean(self.home, note)
-            given = feedback.rate(store, self._named(store, turn), number, note=note, source="mcp")
+            number = self._named(store, turn)
+            if score is not None:
+                given = feedback.score(store, number, score, note=note, source="mcp")
+            else:
+                sign = 1.0 if value == "good" else -1.0
+                given = feedback.rate(store, number, sign, note=note, source="mcp")
             return self._done(store, given.turn_id, "Noted")
 
     def undo(self, turn: TurnId = None) -> dict[str, Any]:
@@ -146,7 +152,10 @@ class Tools:
         """One turn: what was asked and answered, and what was said about it."""
         with ingest.connect(self.home) as store:
             found, given = store.turn(turn), store.feedback(turn_id=turn)
-        rows = [{"kind": f.kind, "value": f.value, "text": f.text, "source": f.source} for f in given]
+        rows = [
+            {"kind": f.kind, "value": f.value, "text": f.text, "source": f.source, "person": f.author}
+            for f in given
+        ]
         return _seen(found, SHOWN) | {"feedback": rows}
 
     def _named(self, store: Store, turn: int | None) -> int:

@@ -28,9 +28,18 @@ from clawback.errors import UsageError
     " (with FILE_prm.jsonl beside it); the last two: what was annotated there.",
 )  # fmt: skip
 @click.option(
-    "--scale", type=click.Choice(["auto", "1-10", "0-1"]), default="auto", show_default=True,
-    help="What a `score` in the file means.",
+    "--scale", default="auto", show_default=True, metavar="LOW-HIGH",
+    help="The scale of the scores, such as 1-5 or 0-100; auto reads it from all of them, and asks where they do not say it.",
 )  # fmt: skip
+@click.option(
+    "--rating-field", default="", metavar="NAME", help="A field to read as the rating, such as `helpfulness`."
+)
+@click.option(
+    "--person",
+    default="",
+    metavar="NAME",
+    help="Whose opinions these are where a line names nobody (default: yours).",
+)
 @click.option(
     "--consent", type=click.Choice(["yes", "no"]),
     help="Whether the author agreed to training; no: only to look at. A line's own `consent` overrides it.",
@@ -44,6 +53,8 @@ def import_(
     path: Path,
     kind: Any,
     scale: str,
+    rating_field: str,
+    person: str,
     consent: Any,
     licence: str,
     identity: Path | None,
@@ -52,12 +63,12 @@ def import_(
 ) -> int:
     """Import turns from a file. Importing the same file twice adds nothing.
 
-    Each line is {"prompt" or "messages", "response", "rating" (-1/1) or "score", "note", "edit",
-    "ending" (done, length, filter …), "consent" (true/false), "licence"}.
+    Each line (or entry of a JSON list) is {"prompt" or "messages", "response", "rating" (-1/1, true, "up") or "score", "note",
+    "edit", "critique", "person", "ending" (done, length, filter …), "consent" (true/false), "licence"}, or a pair {"prompt", "chosen", "rejected"}.
 
     \b
     clawback import rated.jsonl
-    clawback import scores.jsonl --scale 0-1
+    clawback import stars.jsonl --scale 1-5
     clawback import ~/.claude/projects --format claude-code
     clawback import ~/.reinforceclaw/reinforceclaw.db --format reinforceclaw
     """
@@ -76,11 +87,19 @@ def import_(
             report = annotation_tools.import_file(store, path, kind)
         else:
             report = importers.import_file(
-                store, path, scale=scale, consent=consent or "", licence=licence, required=required
+                store,
+                path,
+                scale=scale,
+                consent=consent or "",
+                licence=licence,
+                required=required,
+                person=person,
+                rating_field=rating_field,
             )
     lines = [
         f"{report.turns} turns and {report.feedback} pieces of feedback imported; {report.known} were known already."
     ]
+    lines += [f"  {note}" for note in report.notes]
     lines += [f"  {problem}" for problem in report.problems[:20]]
     if len(report.problems) > 20:
         lines.append(f"  … and {len(report.problems) - 20} more")

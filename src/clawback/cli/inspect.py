@@ -173,7 +173,9 @@ def show(turn: int, as_json: bool) -> None:
         found, said = store.turn(turn), store.feedback(turn_id=turn)
         judges = feedback.judges(store, said)
         raters = feedback.rater_weights(store, config.load(current_home().config).training.raters)
-        samples = feedback.samples(store, feedback_ids=[f.id for f in said], judges=judges, raters=raters)
+        samples = feedback.samples(
+            store, feedback_ids=[f.id for f in said], judges=judges, raters=raters, middles=store.middles()
+        )
         sample = next((s for s in samples if s.turn_id == turn), None)
     data = as_data(found, said) | {
         "reward": sample.reward if sample else None,

@@ -177,6 +177,11 @@ def accept(version: Version) -> int:
     return 0
 
 
+def _new(sentence: str, authors: dict[str, list[str]]) -> str:
+    """A sentence that waits for a yes, and who wrote it where that is known."""
+    return f"  + {sentence}" + (f" (by {', '.join(authors[sentence])})" if sentence in authors else "")
+
+
 @prompts.command()
 @click.argument("version", type=VERSION, default="live")
 @json_option
@@ -188,15 +193,21 @@ def show(version: str, as_json: bool) -> None:
     clawback prompts show 3
     """
     from clawback.jobs import prompting
-    from clawback.release import prompted
+    from clawback.release import prompted, screening
 
     here = current_home()
     with open_store() as store:
         waiting = prompted.edited(store, here)
         found = named_version(store, version)
         unseen = prompted.unseen(store, found) if found.status not in ("live", "retired") else []
+        authors = screening.authors(store, unseen)
     stage = prompting.phase(here)
-    data = asdict(found) | {"unseen": unseen, "phase": stage, "file": str(prompted.file(here))}
+    data = asdict(found) | {
+        "unseen": unseen,
+        "authors": authors,
+        "phase": stage,
+        "file": str(prompted.file(here)),
+    }
     if not found.prompt:
         text = f"{'No prompt is live' if found.status == 'live' else f'Version {found.number} has no prompt'}. `clawback prompts optimize` looks for one. ({stage})"
     else:
@@ -205,7 +216,9 @@ def show(version: str, as_json: bool) -> None:
         )
         text = f"{head}\n\n{prompted.source(found)}\n"
         if unseen:
-            text += "\nNobody has accepted these sentences yet:\n" + "\n".join(f"  + {one}" for one in unseen)
+            text += "\nNobody has accepted these sentences yet:\n" + "\n".join(
+                _new(one, authors) for one in unseen
+            )
     if waiting is not None:
         text += f"\nYour edit of {prompted.file(here)} is version {waiting.number}: `clawback prompts use {waiting.number}` puts it live."
     emit(data, fold(text, "  "), as_json)
@@ -321,8 +334,9 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
         warnings = screening.alarms(found.prompt, screening.quotable(feedback.samples(store)))
         if not yes:
             click.echo(found.prompt + "\n", err=True)
+            authors = screening.authors(store, unseen)
             for one in unseen:
-                click.echo(f"new: {one}", err=True)
+                click.echo(f"new:{_new(one, authors)[3:]}", err=True)
             for one in warnings:
                 click.echo(f"Careful: {one}.", err=True)
             click.confirm(f"Put version {found.number} live?", abort=True, err=True)

@@ -11,7 +11,7 @@ import click
 
 from clawback import endings
 from clawback.cli.common import F, current_home, emit, fold, json_option, open_store, shorten, width
-from clawback.errors import NotFound
+from clawback.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from clawback.records import Feedback
@@ -91,62 +91,85 @@ def start_training_if_due(store: Store) -> bool:
     return bool(jobs.maybe_train(current_home()))
 
 
-def _rate(value: float, turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
-    from clawback import feedback
+def typed_by() -> str:
+    """``cli``, or ``agent`` where an agent runs this command."""
+    from clawback.feedback.authors import of_terminal
 
+    return of_terminal(os.environ)
+
+
+def _rate(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
+    """What was typed, in the words of every other surface (``feedback.command``); the rest of the line is the note."""
+    from dataclasses import replace
+
+    from clawback.feedback.command import understood
+
+    if words[1:] and all(word.isdecimal() for word in words[1:]) and words[0] in ("good", "bad"):
+        raise UsageError(f"To name a turn: `clawback {words[0]} --turn {words[1]}`.")
+    try:
+        given, sentence = understood(words[0], " ".join(words[1:]))
+    except UsageError as error:
+        if words[0] != "rate" or str(error).startswith("A score"):
+            raise
+        raise UsageError(f"SCORE is a number from 1 to 10, not `{words[1]}`.") from None
+    text = "; ".join(filter(None, (given.text, note)))
     with open_store() as store:
-        given = feedback.rate(store, newest(store, turn, anywhere), value, note=note)
-        done(store, given, "Noted: good." if value > 0 else "Noted: bad.", as_json)
+        number = newest(store, turn, anywhere)
+        stored = store.add_feedback(replace(given, turn_id=number, text=text, source=typed_by()))
+        done(store, stored, f"{sentence}.", as_json)
 
 
 @click.command()
+@click.argument("words", nargs=-1, metavar="[WHY]")
 @turn_option
 @any_option
 @note_option
 @json_option
-def good(turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
-    """Rate the last turn of this folder as good.
+def good(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
+    """Rate the last turn of this folder as good. What follows is the note.
 
     \b
     clawback good
+    clawback good short and right
     clawback good --turn 12 --note "short and right"
     """
-    _rate(1.0, turn, anywhere, note, as_json)
+    _rate(("good", *words), turn, anywhere, note, as_json)
 
 
 @click.command()
+@click.argument("words", nargs=-1, metavar="[WHY]")
 @turn_option
 @any_option
 @note_option
 @json_option
-def bad(turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
-    """Rate the last turn of this folder as bad.
+def bad(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
+    """Rate the last turn of this folder as bad. What follows is the note.
 
     \b
     clawback bad
+    clawback bad too wordy
     clawback bad --note "do not apologise"
     """
-    _rate(-1.0, turn, anywhere, note, as_json)
+    _rate(("bad", *words), turn, anywhere, note, as_json)
 
 
 @click.command()
-@click.argument("score", type=click.IntRange(1, 10))
+@click.argument("words", nargs=-1, required=True, metavar="SCORE [WHY]")
 @turn_option
 @any_option
 @note_option
 @json_option
-def rate(score: int, turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
-    """Rate a turn from 1 (awful) to 10 (perfect).
+def rate(words: tuple[str, ...], turn: int | None, anywhere: bool, note: str, as_json: bool) -> None:
+    """Rate a turn from 1 (awful) to 10 (perfect). What follows is the note.
+
+    Scores count by what is usual for you: where you never give less than 6, a 6 is a bad rating.
 
     \b
     clawback rate 8
-    clawback rate 3 --turn 12
+    clawback rate 7.5 nearly right
+    clawback rate 4/5 --turn 12
     """
-    from clawback import feedback
-
-    with open_store() as store:
-        given = feedback.score(store, newest(store, turn, anywhere), score, note=note)
-        done(store, given, f"Noted: {score} of 10.", as_json)
+    _rate(("rate", *words), turn, anywhere, note, as_json)
 
 
 @click.command()
@@ -188,7 +211,7 @@ def prefer(better: int, worse: int, note: str, as_json: bool) -> None:
     from clawback import feedback
 
     with open_store() as store:
-        given = feedback.prefer(store, better, worse, note=note)
+        given = feedback.prefer(store, better, worse, note=note, source=typed_by())
         done(store, given, f"Noted: {better} is better than {worse}.", as_json)
 
 
@@ -214,7 +237,7 @@ def edit(turn: int, text: str | None, as_json: bool) -> None:
                 emit({"changed": False}, "Nothing was changed.", as_json)
                 return
             text = written.rstrip("\n")
-        done(store, feedback.edit(store, turn, text), "Noted: your correction.", as_json)
+        done(store, feedback.edit(store, turn, text, source=typed_by()), "Noted: your correction.", as_json)
 
 
 @click.command()
@@ -230,4 +253,4 @@ def critique(turn: int, text: str, as_json: bool) -> None:
     from clawback import feedback
 
     with open_store() as store:
-        done(store, feedback.critique(store, turn, text), "Noted.", as_json)
+        done(store, feedback.critique(store, turn, text, source=typed_by()), "Noted.", as_json)

@@ -10,6 +10,7 @@ import click
 from clawback.cli.common import current_home, emit, fold, json_option, open_store, shorten
 from clawback.errors import UsageError
 from clawback.people import name_of
+from clawback.records import OWNER
 from clawback.store.raters import ROLES, Role
 
 if TYPE_CHECKING:
@@ -90,6 +91,25 @@ def remove(name: str, as_json: bool) -> None:
     with open_store() as store:
         gone = store.remove_rater(name)
     emit({"name": gone.name}, f"{gone.name}'s token is good for nothing any more.", as_json)
+
+
+@raters.command()
+@click.argument("source")
+@click.argument("person", default=OWNER)
+@json_option
+def merge(source: str, person: str, as_json: bool) -> None:
+    """Record that SOURCE and PERSON (by default you, the owner) are one person, who counts once.
+
+    The only owner of a chat channel in the settings is you without this.
+
+    \b
+    clawback raters merge slack:U012
+    clawback raters merge telegram:7 rater:anna
+    """
+    with open_store() as store:
+        count = store.identify(source, person)
+    text = f"{source} is {person}. {count} pieces of feedback changed hands."
+    emit({"source": source, "person": person, "feedback": count}, text, as_json)
 
 
 @raters.command()

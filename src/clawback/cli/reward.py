@@ -16,8 +16,8 @@ DATA = click.option(
     help="Scored answers (JSONL as for import) instead of your ratings.",
 )
 SCALE = click.option(
-    "--scale", type=click.Choice(["auto", "1-10", "0-1"]), default="auto", show_default=True,
-    help="What a `score` in the file means.",
+    "--scale", default="auto", show_default=True, metavar="LOW-HIGH",
+    help="The scale of the scores, such as 1-5; auto reads it from all of them.",
 )  # fmt: skip
 
 

@@ -4,7 +4,8 @@ The reward is the weighted mean of the parts. A part's weight says how directly 
 
     rating 1   preference ½   edit ½   environment reward 1   implicit ¼   judge: what it has earned (calibrate.py), ¼ at first
 
-- Of several ratings from one source the newest counts: a person may change their mind. Sources are averaged.
+- Of several words of one person the newest counts, wherever it was said: a person may change their mind (opinions.py). Persons are averaged.
+- A score counts by what is usual for the person who gave it (``scales``).
 - A preference is +½ for the better turn and -½ for the worse one: it says which, not how good either is.
 - An edit says that the response was not right (-½) *and* gives one that is: a second sample with reward +1.
 - A critique and a note have no number. A critique, and what an edit says should have been, are kept with the sample as hints for
@@ -30,7 +31,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from clawback.feedback.authors import in_own_words
 from clawback.feedback.calibrate import PRIOR_WEIGHT, Reliability, agreed, reliability
+from clawback.feedback.opinions import Middles, centred, standing
 from clawback.records import BETTER, UNLEARNED, Feedback, Part, Sample, Turn
 
 if TYPE_CHECKING:
@@ -63,20 +66,15 @@ def reward(
     said: Sequence[Feedback],
     judges: Mapping[str, Reliability] | None = None,
     raters: Mapping[str, float] | None = None,
+    middles: Middles | None = None,
 ) -> tuple[float, tuple[Part, ...]]:
     """The reward of one turn and its make-up. No part with a number gives 0 and ``()``.
 
     ``judges``: how far each judge can be trusted (``judges(store)``); one that is not named has the weight of a new one.
-    ``raters``: source → weight, in [0, 1]; one that is not named has 1.
+    ``raters``: person → weight, in [0, 1]; one that is not named has 1.
+    ``middles``: what is usual for each person (``store.middles()``); without it scores count from the middle of their scale.
     """
-    newest: dict[tuple[str, str], Feedback] = {}
-    others = []
-    for given in sorted(said, key=lambda f: f.id):
-        if given.kind in ("rating", "edit"):
-            newest[given.kind, given.source] = given
-        elif given.kind in WEIGHTS:
-            others.append(given)
-    kept = sorted([*newest.values(), *others], key=lambda f: f.id)
+    kept = [f for f in standing(centred(said, middles or {})) if f.kind in WEIGHTS]
     if any(f.kind not in UNSAID for f in kept):
         kept = [f for f in kept if f.kind != "implicit"]
     parts = tuple(
@@ -95,7 +93,7 @@ def _mean(parts: Sequence[Part]) -> float:
 def _weight(given: Feedback, judges: Mapping[str, Reliability], raters: Mapping[str, float]) -> float:
     if given.kind == "judge" and given.source in judges:
         return judges[given.source].weight
-    return WEIGHTS[given.kind] * (raters.get(given.source, 1.0) if given.kind in PERSONAL else 1.0)
+    return WEIGHTS[given.kind] * (raters.get(given.author, 1.0) if given.kind in PERSONAL else 1.0)
 
 
 def _value(turn_id: int, given: Feedback) -> float:
@@ -115,6 +113,7 @@ def samples(
     min_turns: int = 1,
     until: float = math.inf,
     newest: int | None = None,
+    middles: Middles | None = None,
 ) -> list[Sample]:
     """Turns with feedback, ready to train on, oldest first; a turn with an edit gives a second sample, the edit.
 
@@ -123,17 +122,19 @@ def samples(
             same rewards whatever was said meanwhile, and nothing that was kept for the gate has a say in training. Turns of
             kind ``side`` are never trained on.
         judges: weighs them otherwise.
-        raters: source → weight of what people rate; else ``agreement`` compares them with each other, and to ``equal`` all are the same.
+        raters: person → weight of what people rate; else ``agreement`` compares them with each other, and to ``equal`` all are the same.
         words: also turns of which something was said in words alone (``Sample.rated`` is then False).
         credit: share of a reward that goes on to the unrated turn before it in its session, 0 … 1.
         min_turns: main turns that a session must have for that.
         until: what was captured later is not looked at for that: a run that goes on sees the sessions that it began with.
         newest: of the newest so many pieces that were said outright, and no others.
+        middles: what is usual for each person's scores; else these scores say it.
     """
     if feedback_ids is not None:
-        by_turn = _by_turn(store.feedback(ids=set(feedback_ids)))
+        read = store.feedback(ids=set(feedback_ids))
     else:
-        by_turn = _by_turn(store.feedback(newest=newest, outright=None if newest is None else True))
+        read = store.feedback(newest=newest, outright=None if newest is None else True)
+    by_turn = _by_turn(centred(read, middles))
     if judges is None:
         judges = _reliability(by_turn)
     if isinstance(raters, str):
@@ -171,11 +172,11 @@ def judges(store: Store, said: Iterable[Feedback] | None = None) -> dict[str, Re
     at no cost."""
     if said is not None and not any(f.kind == "judge" for f in said):
         return {}
-    return _reliability(_by_turn(_lately(store)))
+    return _reliability(_by_turn(centred(_lately(store))))
 
 
 def rater_weights(store: Store, setting: Weighing = "agreement") -> dict[str, float]:
-    """Source → weight of what it rates, as people agreed lately, for those who can be compared with others; ``{}`` where one person rates alone."""
+    """Person → weight of what they rate, as people agreed lately, for those who can be compared with others; ``{}`` where one person rates alone."""
     return agreed(store.feedback(newest=LATELY, outright=True)) if setting == "agreement" else {}
 
 
@@ -209,7 +210,7 @@ def hints(said: Sequence[Feedback]) -> tuple[str, ...]:
     and the newest edit."""
     from clawback.feedback.hints import hints_of
 
-    edits = [f.text.strip() for f in sorted(said, key=lambda f: f.id) if f.kind == "edit"]
+    edits = [f.text.strip() for f in sorted(said, key=lambda f: f.moment) if f.kind == "edit"]
     return (*hints_of(said), *(f"{BETTER}\n{text}" for text in edits[-1:]))
 
 
@@ -222,6 +223,7 @@ def _samples_of(
 ) -> list[Sample]:
     value, parts = reward(turn.id, said, judges, raters)
     read = hints(said)
+    foreign = tuple(h for h in read if h not in hints([f for f in said if in_own_words(f)]))
     made = []
     if (parts or (words and read)) and turn.ending not in UNLEARNED:
         made.append(
@@ -235,11 +237,12 @@ def _samples_of(
                 turn.response_logprobs,
                 read,
                 ending=turn.ending,
+                foreign_hints=foreign,
             )
         )
     edits = [f for f in said if f.kind == "edit"]
     if edits:
-        last = max(edits, key=lambda f: f.id)
+        last = max(edits, key=lambda f: f.moment)
         made.append(
             Sample(turn.id, turn.messages, last.text, EDITED_TO, (Part(last.id, "edit", EDITED_TO, 1.0),))
         )

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from clawback.feedback.agreement import cohen_kappa
+from clawback.feedback.opinions import ratings
 from clawback.records import Feedback
 
 PRIOR = (10.0, 6.0)
@@ -80,28 +81,18 @@ def reliability(own: Mapping[int, float], votes: Iterable[Feedback]) -> dict[str
     return {s: Reliability(s, n, (a, b), (c, d)) for s, (n, a, b, c, d) in sorted(counts.items())}
 
 
-def person(source: str) -> str:
-    """The person behind a source: ``slack:U012`` and the like name somebody; the terminal, the page and the agents are all the owner's."""
-    return source if ":" in source else ""
-
-
-def agreed(given: Iterable[Feedback]) -> dict[str, float]:
-    """Source → weight of its ratings, for those whose person rated what others rated, too; of several ratings of a turn by one source the last
-    given counts, and what one person said by several is averaged."""
-    newest = {(f.source, f.turn_id): f.value for f in given if f.kind == "rating"}
-    said: dict[str, dict[int, list[float]]] = {}
-    for (source, turn), value in newest.items():
-        said.setdefault(person(source), {}).setdefault(turn, []).append(value)
-    means = {who: {t: sum(v) / len(v) for t, v in turns.items()} for who, turns in said.items()}
+def agreed(feedback: Iterable[Feedback]) -> dict[str, float]:
+    """Person → weight of their ratings, for those who rated what others rated, too."""
+    by_person: dict[str, dict[int, float]] = {}
+    for rating in ratings(feedback):
+        by_person.setdefault(rating.author, {})[rating.turn_id] = rating.value
     weights = {}
-    for who, own in means.items():
-        kappa, common = kappa_with(own, [of for other, of in means.items() if other != who])
+    for person, values in by_person.items():
+        kappa, common = kappa_with(values, [v for other, v in by_person.items() if other != person])
         if kappa is not None:
-            weights[who] = weight(kappa, common)
+            weights[person] = weight(kappa, common)
     most = max(weights.values(), default=0.0)
-    if most == 0:
-        return {}
-    return {source: weights[person(source)] / most for source, _ in newest if person(source) in weights}
+    return {person: value / most for person, value in weights.items()} if most else {}
 
 
 def kappa_with(own: Mapping[int, float], others: Sequence[Mapping[int, float]]) -> tuple[float | None, int]:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from clawback.endings import notice
 from clawback.errors import ClawbackError, UsageError
 from clawback.records import Feedback
+from clawback.scales import score_in, sign_of, value_of
 
 if TYPE_CHECKING:
     from clawback.store import Store
 
 STARTS = ("/rl", "rl:", "/clawback:rl")
-HELP = "use good, bad, rate N (1-10), note TEXT, undo or status"
+HELP = "use good, bad (or 👍, 👎), rate N (1-10), note TEXT, undo or status"
+_ENDS = "!.,:;"
 ADMIN = ("train", "rollback", "reset")
 """Words that change more than a rating. They are not run here: who may say them is for the place to decide."""
 
@@ -36,7 +38,7 @@ def parse(said: str) -> list[str] | None:
         words = ["rl:", *said.strip()[3:].split(maxsplit=1)]
     elif first not in STARTS:
         return None
-    return [words[1].lower(), *words[2:]] if len(words) > 1 else ["status"]
+    return [words[1].lower().rstrip(_ENDS) or words[1], *words[2:]] if len(words) > 1 else ["status"]
 
 
 def run(
@@ -62,9 +64,10 @@ def _run(store: Store, words: list[str], turn: int | None, place: str, source: s
     if what == "status":
         return Reply(status(store))
     if what == "undo":
-        if turn is None and place and store.undo_early(place):
+        person = store.person_behind(source)
+        if turn is None and place and store.undo_early(place, person):
             return Reply("Taken back.")
-        taken = undo(store, turn) if turn is not None else None
+        taken = undo(store, turn, person=person) if turn is not None else None
         return Reply(
             f"Taken back ({taken.kind}, turn {taken.turn_id})." if taken else "There is nothing to take back."
         )
@@ -83,18 +86,27 @@ def _run(store: Store, words: list[str], turn: int | None, place: str, source: s
 
 
 def understood(what: str, rest: str) -> tuple[Feedback, str]:
-    """A word and its text as feedback on a turn to be named. Raises ``UsageError`` for a word that there is not."""
-    from clawback.feedback.give import of_ten
+    """A word and its text as feedback on a turn to be named: of every surface, from the terminal to a chat. Raises ``UsageError`` for a word that there is not.
 
-    if what in ("good", "bad"):
-        return Feedback(0, "rating", 1.0 if what == "good" else -1.0, rest), f"Noted: {what}"
-    number = rest.split(maxsplit=1)
-    if what == "rate" and number and number[0].isdecimal() and len(number[0]) < 4:
-        note = number[1] if len(number) > 1 else ""
-        return Feedback(0, "rating", of_ten(int(number[0])), note), f"Noted: {int(number[0])} of 10"
+    >>> [understood(*said)[1] for said in (("good!", ""), ("👎", "too long"), ("rate", "7.5"), ("thumbs", "up"), ("8", "fine"))]
+    ['Noted: good', 'Noted: bad', 'Noted: 7.5 of 10', 'Noted: good', 'Noted: 8 of 10']
+    """
     if what == "note" and rest:
         return Feedback(0, "critique", 0.0, rest), "Noted"
-    raise UsageError(f"That was not understood: {HELP}.")
+    opinion = rest if what == "rate" else f"{what} {rest}".strip()
+    first, _, note = opinion.partition(" ")
+    if what == "thumbs" and note:
+        second, _, note = note.strip().partition(" ")
+        first = f"{first} {second}"
+    sign = sign_of(first)
+    if sign is not None:
+        return Feedback(0, "rating", sign, note.strip()), f"Noted: {'good' if sign > 0 else 'bad'}"
+    found = score_in(first)
+    if found is None:
+        raise UsageError(f"That was not understood: {HELP}.")
+    score, scale = found
+    given = Feedback(0, "rating", value_of(score, scale), note.strip(), score=score, scale=scale)
+    return given, f"Noted: {score:g} of {scale.rpartition('-')[2]}"
 
 
 def status(store: Store) -> str:

@@ -6,10 +6,12 @@ once.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clawback.errors import NotFound, UsageError
 from clawback.records import Feedback
+from clawback.scales import TEN, value_of
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -25,17 +27,29 @@ def rate(
 
 
 def score(
-    store: Store, turn_id: int, number: int, *, note: str = "", source: str = "cli", event_id: str = ""
+    store: Store,
+    turn_id: int,
+    number: float,
+    *,
+    scale: str = TEN,
+    note: str = "",
+    source: str = "cli",
+    event_id: str = "",
 ) -> Feedback:
-    """1 (awful) to 10 (perfect)."""
-    return rate(store, turn_id, of_ten(number), note=note, source=source, event_id=event_id)
+    """A number on a scale: 1 (awful) to 10 (perfect) unless another is named. It is kept as given, and counts by what is usual for this person."""
+    return store.add_feedback(
+        replace(scored(number, scale), turn_id=turn_id, text=note, source=source, event_id=event_id)
+    )
 
 
-def of_ten(number: int) -> float:
+def scored(number: float, scale: str = TEN) -> Feedback:
+    """A score of a turn that is not named yet. Raises ``UsageError`` for one outside its scale."""
+    return Feedback(0, "rating", value_of(number, scale), score=float(number), scale=scale)
+
+
+def of_ten(number: float) -> float:
     """1 (awful, -1) to 10 (perfect, +1), evenly spaced; 5 and 6 are near zero."""
-    if not 1 <= number <= 10:
-        raise UsageError(f"A score is from 1 to 10, not {number}.")
-    return (2 * number - 11) / 9
+    return value_of(number, TEN)
 
 
 def prefer(
@@ -69,9 +83,12 @@ def critique(store: Store, turn_id: int, text: str, *, source: str = "cli", even
     return store.add_feedback(Feedback(turn_id, "critique", 0.0, text, source=source, event_id=event_id))
 
 
-def undo(store: Store, turn_id: int | None = None, *, source: str | None = None) -> Feedback:
-    """Take the newest feedback back (of one turn, and of one source, where named). Raises ``NotFound`` when there is none."""
-    last = store.last_feedback(turn_id, source)
+def undo(store: Store, turn_id: int | None = None, *, person: str | None = None) -> Feedback:
+    """Take the newest feedback back (of one turn, and of one person, where named), wherever it was said; the word before it counts again.
+
+    Raises ``NotFound`` when there is none.
+    """
+    last = store.last_feedback(turn_id, person)
     if last is None:
         where = "" if turn_id is None else f" on turn {turn_id}"
         raise NotFound(f"There is no feedback{where} to take back.")

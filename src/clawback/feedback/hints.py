@@ -46,7 +46,9 @@ def hints_of(said: Sequence[Feedback]) -> tuple[str, ...]:
     standing = [f for f in said if f.kind == "critique" and f.undone_at is None and f.text.strip()]
     own = [f for f in standing if not f.source.startswith(PREFIX)]
     read = [f for f in standing if f.source.startswith(PREFIX)]
-    ordered = sorted(own, key=lambda f: -f.id) + sorted(read, key=lambda f: (-len(f.text), f.id))
+    ordered = sorted(own, key=lambda f: f.moment, reverse=True) + sorted(
+        read, key=lambda f: (-len(f.text), f.id)
+    )
     return tuple(dict.fromkeys(f.text.strip() for f in ordered))
 
 

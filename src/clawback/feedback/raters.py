@@ -1,4 +1,4 @@
-"""Statistics of the raters (``feedback.source``): how much they rate, how consistently, and how far they agree."""
+"""Statistics of the raters, persons and judges: how much they rate, how consistently, and how far they agree."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from clawback.feedback import agreement
 from clawback.feedback.aggregate import judges, reward
 from clawback.feedback.calibrate import PRIOR_WEIGHT, agreed, kappa_with, sign
+from clawback.feedback.opinions import centred, ratings
 from clawback.records import Feedback
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ NEWEST = 2000
 
 @dataclass(frozen=True, slots=True)
 class Rater:
-    """One source of ratings, or one judge.
+    """One person who rates, wherever they do so, or one judge. ``source``: who it is (``owner``, ``rater:anna``, ``judge:MODEL``).
 
     ``kappa``: linear-weighted, of its likes and dislikes with every other rater's on the turns in common; None where there
     are none. ``outliers``: turns more than 2σ from what the others said. ``drift``: ``tau`` and ``p`` of ``agreement.drift``.
-    ``contradictions``: (liked, disliked) turns that say nearly the same. ``weight``: what a judge has earned, or how far the person
-    behind the source agrees with other people: see calibrate.py.
+    ``contradictions``: (liked, disliked) turns that say nearly the same. ``weight``: what a judge has earned, or how far a person
+    agrees with other people: see calibrate.py.
     """
 
     source: str
@@ -51,12 +52,11 @@ class Raters:
 def raters(store: Store) -> Raters:
     """Everyone who has rated, persons first, then by how much they said."""
     said: dict[tuple[bool, str], dict[int, Feedback]] = {}
-    everything = store.feedback()
-    for given in everything:
-        if given.kind in ("rating", "judge"):
-            said.setdefault((given.kind == "judge", given.source), {})[given.turn_id] = given
+    everything = centred(store.feedback())
+    for given in [*ratings(everything, {}), *(f for f in everything if f.kind == "judge")]:
+        said.setdefault((given.kind == "judge", given.author), {})[given.turn_id] = given
     values = {who: {t: f.value for t, f in turns.items()} for who, turns in said.items()}
-    weights = {source: trusted.weight for source, trusted in judges(store).items()} | agreed(everything)
+    weights = {source: trusted.weight for source, trusted in judges(store).items()} | agreed(store.feedback())
     made = [_rater(store, who, list(said[who].values()), values, weights) for who in said]
     turns = sorted({t for (judge, _), of in values.items() if not judge for t in of})
     table = [[of.get(t) for t in turns] for (judge, _), of in values.items() if not judge]
@@ -66,7 +66,7 @@ def raters(store: Store) -> Raters:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A turn on which people disagree. ``said``: (source, value, weight). ``reward``: its reward in training."""
+    """A turn on which people disagree. ``said``: (person, value, weight). ``reward``: its reward in training."""
 
     turn_id: int
     prompt: str
@@ -78,16 +78,17 @@ class Disagreement:
 def disagreements(store: Store, weights: Mapping[str, float], most: int = 50) -> list[Disagreement]:
     """Turns that some like and others do not, largest differences first."""
     by_turn: dict[int, list[Feedback]] = {}
+    usual = store.middles()
     for given in store.feedback():
         by_turn.setdefault(given.turn_id, []).append(given)
     found = []
     for turn, said in by_turn.items():
-        newest = {f.source: f.value for f in said if f.kind == "rating"}
+        newest = {f.author: f.value for f in ratings(said, usual) if f.turn_id == turn}
         signs = {sign(value) for value in newest.values()}
         if {1, -1} <= signs:
             marks = tuple((who, value, weights.get(who, 1.0)) for who, value in sorted(newest.items()))
             apart = max(newest.values()) - min(newest.values())
-            found.append((apart, turn, marks, reward(turn, said, None, weights)[0]))
+            found.append((apart, turn, marks, reward(turn, said, None, weights, usual)[0]))
     found.sort(key=lambda one: (-one[0], -one[1]))
     return [
         Disagreement(turn, store.turn(turn).prompt, marks, apart, value)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback
 from clawback.errors import TrainingError, UsageError
+from clawback.feedback.authors import in_own_words
 from clawback.files import replace
 from clawback.jobs import checks
 from clawback.jobs.inputs import feedback_of, newest
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 SEARCH, JOURNAL, GATE = "search.json", "journal.jsonl", "gate.jsonl"
 MOST_EXAMPLES = 64
 """Newest questions that a search asks."""
+MACHINES = ("judge:", "hint:")
 UNRATED = 16
 """Of them at most, questions whose answers nobody rated."""
 LEAST_CALLS = 24
@@ -195,12 +197,12 @@ class Search:
         )
 
     def templates(self) -> list[str]:
-        """Sentences that our own templates make of phrases which the person quoted: known like the others."""
+        """Sentences that our own templates make of phrases which the owner quoted: known like the others."""
         from clawback.prompts.search.templates import sentence
         from clawback.rewards.remarks import SAYS, wishes
 
-        own = [text for sample in self.train for text in self._own(sample)]
-        quoted = {name for text in own for wish in wishes(text) for name in wish if name.startswith(SAYS)}
+        owners = [text for sample in self.train for text in self._written(sample, by_owner=True)]
+        quoted = {name for text in owners for wish in wishes(text) for name in wish if name.startswith(SAYS)}
         return sorted(sentence(name, more)[1] for name in quoted for more in (True, False))
 
     # --------------------------------------------------------------------------------------------- what goes in
@@ -227,7 +229,7 @@ class Search:
                     str(sample.turn_id),
                     prompt_gate.recent(sample.messages),
                     sample.response,
-                    self._own(sample),
+                    self._written(sample),
                     hint.removeprefix(BETTER).strip(),
                 )
         rated = {s.turn_id for s in (*self.train, *self.held)}
@@ -244,11 +246,15 @@ class Search:
                 room -= 1
         return sorted(list(found.values())[:MOST_EXAMPLES], key=lambda one: int(one.id))
 
-    def _own(self, sample: Sample) -> tuple[str, ...]:
-        """What the person said about an answer, not what a judge read out of it."""
-        said = self.db.feedback(turn_id=sample.turn_id)
+    def _written(self, sample: Sample, *, by_owner: bool = False) -> tuple[str, ...]:
+        """What people wrote about an answer, not what a judge read out of it. A search may try words of others; they go live with the owner's yes alone."""
         ids = set(self.ids)
-        texts = [f.text.strip() for f in said if f.id in ids and f.kind in ("critique", "rating", "preference") and f.text.strip() and screening.own(f.source)]  # fmt: skip
+        remarks = [f for f in self.db.feedback(turn_id=sample.turn_id) if f.id in ids and f.kind in ("critique", "rating", "preference")]  # fmt: skip
+        texts = [
+            f.text.strip()
+            for f in remarks
+            if f.text.strip() and (in_own_words(f) if by_owner else not f.author.startswith(MACHINES))
+        ]
         return tuple(dict.fromkeys(texts))
 
     def _remarks(self) -> tuple[str, ...]:
@@ -263,8 +269,8 @@ class Search:
         scores = np.array(self.reader(pairs))
         read = [one.text for one in candidates([text for _, text in pairs], scores, (), 6)]
         single = [piece for text in read for piece in screening.sentences(text)]
-        own = [text for sample in self.train for text in self._own(sample)]
-        return tuple(dict.fromkeys([*single, *own]))
+        written = [text for sample in self.train for text in self._written(sample)]
+        return tuple(dict.fromkeys([*single, *written]))
 
     # --------------------------------------------------------------------------------------------- the two seams
 

@@ -100,8 +100,8 @@ class HumanFeedbackCollector:
         """What was said of it so far, None for nothing that is a rating. Raises ``NotFound``."""
         with connect(self.home.database) as store:
             turn = store.turn(turn_id)
-            said = store.feedback(turn_id=turn.id)
-        value, parts = reward(turn_id, said)
+            said, usual = store.feedback(turn_id=turn.id), store.middles()
+        value, parts = reward(turn_id, said, middles=usual)
         if not parts:
             return None
         notes = [

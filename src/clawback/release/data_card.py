@@ -194,13 +194,13 @@ class Group:
 
 
 def opinions(store: Store, feedback_ids: Collection[int] | None = None) -> list[Opinion]:
-    """The newest rating of each rater and turn, oldest first; of this feedback alone where named."""
-    newest = {}
-    for given in store.feedback(ids=feedback_ids):
-        if given.kind == "rating" and given.value:
-            newest[given.turn_id, given.source] = given
+    """The newest rating of each person and turn, oldest first; of this feedback alone where named."""
+    from clawback.feedback.opinions import ratings
+
     made = []
-    for given in sorted(newest.values(), key=lambda f: (f.created_at, f.id)):
+    for given in ratings(store.feedback(ids=feedback_ids)):
+        if not given.value:
+            continue
         turn = store.turn(given.turn_id)
         words = len(turn.response.split())
         tongue = language(f"{turn.prompt} {turn.response}")
@@ -208,7 +208,7 @@ def opinions(store: Store, feedback_ids: Collection[int] | None = None) -> list[
             Opinion(
                 turn.id,
                 given.value,
-                given.source,
+                given.author,
                 turn.agent,
                 turn.version,
                 words,
@@ -330,9 +330,10 @@ def _raters(store: Store, feedback_ids: Collection[int]) -> list[str]:
     """How far the people agree whom it learned from, what each weighs, and on how many answers they part."""
     from clawback.feedback import agreement
     from clawback.feedback.calibrate import agreed, sign
+    from clawback.feedback.opinions import ratings
 
-    said = [f for f in store.feedback() if f.id in feedback_ids and f.kind == "rating"]
-    newest = {(f.source, f.turn_id): f.value for f in said}
+    said = [f for f in store.feedback(ids=feedback_ids) if f.kind == "rating"]
+    newest = {(f.author, f.turn_id): f.value for f in ratings(said)}
     people, turns = sorted({s for s, _ in newest}), sorted({t for _, t in newest})
     if len(people) < 2:
         return []

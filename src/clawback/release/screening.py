@@ -5,8 +5,9 @@ Two different questions, both about the text alone, both asked of each sentence:
 1. **Does it game the ratings?** A prompt that asks for ratings, hides what it says, mentions who judges it, or holds answers instead of advice scores
    well and teaches nothing. ``alarms`` names each such sentence; the gate refuses the prompt, however its answers are graded.
 2. **Who wrote it?** A prompt is learned from turns, and turns hold text of strangers: a web page, a tool, a message in a group. A model
-   that reads them may be told what to write (prompt injection). So a sentence is *known* only if it is one of our own templates, or what the person said in
-   their own words about an answer, or was live before, or was accepted. ``unknown`` lists the others: they go live only if the person sees and accepts them.
+   that reads them may be told what to write (prompt injection). So a sentence is *known* only if it is one of our own templates, or what the owner said in
+   their own words about an answer, or was live before, or was accepted. What invited raters, files, people in a chat, agents and MCP clients wrote is as
+   strange as a web page. ``unknown`` lists the others: they go live only if the person sees and accepts them.
 
 No list of patterns finds every trick, so the second question is the one to rely on. Where a trick and a legitimate wish are hard to tell apart
 the prompt is refused, and a person can still put it live by hand.
@@ -20,10 +21,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from clawback.feedback.hints import PREFIX
+from clawback.feedback.authors import in_own_words, shown
 
 if TYPE_CHECKING:
-    from clawback.records import Sample
+    from clawback.records import Feedback, Sample
     from clawback.store import Store
 
 Run = tuple[str, ...]
@@ -75,6 +76,8 @@ _ORDER = re.compile(r"https?://|\b(?:curl|wget|base64|eval|rm -rf|sudo|exfiltrat
 _SPLIT = re.compile(r"(?<=[.!?:;])[\"')\]]*\s+|\n+")
 _MARKS = re.compile(r"^(?:[-*•#>\s]|\d{1,3}[.)]\s)+")
 _WORDS = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+_TOKENS = re.compile(rf"{_WORDS.pattern}|[^\w\s.,;:!?'\"’‘“”„«»()\-–—…]+|_+")
+"""Words, and runs of signs that are no ordinary punctuation."""
 _SMALL = frozenset(
     [
         "a",
@@ -158,13 +161,25 @@ def sentences(text: str) -> list[str]:
     ['Tone', 'Be brief.', 'No emoji!']
     """
     pieces = (_MARKS.sub("", piece).strip() for piece in _SPLIT.split(text.replace("\r\n", "\n")))
-    return [piece for piece in pieces if (piece and _WORDS.search(piece)) or _strange(piece)]
+    return [piece for piece in pieces if piece]
 
 
 def same(sentence: str) -> str:
-    """By what sentences are told apart: words alone, in lower case, in the form that shows through look-alike letters and marks."""
+    """By what texts are compared with each other: words alone, in lower case, in the form that shows through look-alike letters and marks."""
     plain = unicodedata.normalize("NFKC", sentence).casefold()
     return " ".join(_WORDS.findall(plain))
+
+
+def literal(sentence: str) -> str:
+    """By what a sentence is known again: its words and all its signs but for ordinary punctuation; signs alone as they stand.
+
+    >>> literal("Be brief, please.") == literal("be brief please"), literal("Be brief 🔥") == literal("Be brief")
+    (True, False)
+    """
+    plain = unicodedata.normalize("NFKC", sentence).casefold()
+    if not _WORDS.search(plain):
+        return " ".join(plain.split())
+    return " ".join(_TOKENS.findall(plain))
 
 
 def alarms(text: str, rated: Sequence[tuple[str, str]] = ()) -> tuple[str, ...]:
@@ -200,29 +215,43 @@ def tricks(text: str) -> list[str]:
 
 def unknown(text: str, known: Iterable[str]) -> list[str]:
     """The sentences of a prompt that are not among ``known``, each once."""
-    there = {same(one) for one in known}
-    return [one for one in dict.fromkeys(sentences(text)) if same(one) not in there or _strange(one)]
+    there = {literal(one) for one in known}
+    return [one for one in dict.fromkeys(sentences(text)) if literal(one) not in there or _strange(one)]
 
 
 def known(store: Store, templates: Iterable[str] = ()) -> list[str]:
-    """Every sentence that may go live without being shown: our own, what the person said about answers, what they said yes to.
+    """Every sentence that may go live without being shown: our own, what the owner said about answers, what they said yes to.
 
-    A remark counts whole and by its sentences. What a judge read out of a turn is no word of the person's; and what is longer than a remark is something
+    A remark counts whole and by its sentences. Words of others (``feedback.authors``) are not the owner's, and what is longer than a remark is something
     that they pasted.
     """
     # Needs numpy, without which going back must work.
     from clawback.rewards.instructions import COUNTED, LONGEST_REMARK, SENTENCES
 
-    said = [
-        f.text.strip()
-        for f in store.feedback()
-        if f.kind in ("critique", "rating", "preference") and f.text.strip() and own(f.source) and len(f.text) <= LONGEST_REMARK
-    ]  # fmt: skip
+    said = [f.text.strip() for f in _remarks(store) if in_own_words(f) and len(f.text) <= LONGEST_REMARK]
     ours = [sentence for pair in (SENTENCES | COUNTED).values() for sentence in pair]
     headings = ["Role", "Tone", "Constraints", "Examples", "Format"]
     remarks = [piece for text in said for piece in (text, *sentences(text), f"Please note: {text}")]
     made = [piece for whole in (*ours, *templates) for piece in (whole, *sentences(whole))]
     return [*headings, *made, *remarks, *store.accepted_sentences()]
+
+
+def _remarks(store: Store) -> list[Feedback]:
+    return [f for f in store.feedback() if f.kind in ("critique", "rating", "preference") and f.text.strip()]
+
+
+def authors(store: Store, sentences_: Iterable[str]) -> dict[str, list[str]]:
+    """Sentence → who wrote it in a remark, for those that are in one: shown to the person who is asked for a yes."""
+    wanted = {literal(one): one for one in sentences_}
+    found: dict[str, list[str]] = {}
+    for given in _remarks(store):
+        text = given.text.strip()
+        for piece in dict.fromkeys((text, f"Please note: {text}", *sentences(text))):
+            if (one := wanted.get(literal(piece))) is not None and shown(given) not in found.setdefault(
+                one, []
+            ):
+                found[one].append(shown(given))
+    return found
 
 
 def quotable(samples: Sequence[Sample]) -> list[tuple[str, str]]:
@@ -235,10 +264,6 @@ def quotable(samples: Sequence[Sample]) -> list[tuple[str, str]]:
 def solicits(answer: str) -> bool:
     """Whether an answer asks its reader for a rating or for praise."""
     return bool(_GAMES[0][1].search(answer))
-
-
-def own(source: str) -> bool:
-    return not source.startswith((PREFIX, "judge:")) and source not in ("judge", "implicit")
 
 
 def _quotes(text: str, rated: Sequence[tuple[str, str]]) -> str:

@@ -143,13 +143,14 @@ def score(store: Store, trial: Trial, now: float) -> Score:
 
 def sessions(store: Store, trial: Trial, now: float) -> Iterable[tuple[bool, float]]:
     """(of the candidate?, mean reward) of each session that is over, in the order in which they ended."""
+    usual = store.middles()
     for version, turns in store.ended_sessions(since=trial.began, until=now - SETTLED):
         if version not in (trial.candidate, trial.live):
             continue
         rewards = []
         for turn in turns:
             said = [f for f in store.feedback(turn_id=turn) if f.kind != "judge"]
-            reward, parts = feedback.reward(turn, said)
+            reward, parts = feedback.reward(turn, said, middles=usual)
             if parts:
                 rewards.append(reward)
         if rewards:

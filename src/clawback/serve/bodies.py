@@ -10,8 +10,8 @@ class Given(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     kind: str
     """``good``, ``bad``, ``rate``, ``edit``, ``critique`` or ``undo``."""
-    value: int = 0
-    """1 to 10, for ``rate``."""
+    value: float = 0
+    """1 to 10, for ``rate``; 7.5 is one too."""
     text: str = ""
     event_id: str = ""
     source: str = "web"

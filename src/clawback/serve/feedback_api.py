@@ -48,7 +48,7 @@ def give(server: Server, request: Request, body: Given) -> Any:
             case "critique":
                 made = feedback.critique(db, number, body.text, **marks)
             case "undo":
-                made = feedback.undo(db, number, source=whom.source or None)
+                made = feedback.undo(db, number, person=whom.source or None)
             case _:
                 raise UsageError("kind is good, bad, rate, edit, critique or undo.")
     started = server.settings.training.background and server.maybe_train()

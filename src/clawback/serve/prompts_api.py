@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import release, store
 from clawback.errors import UsageError
-from clawback.release import prompt_gate, prompted
+from clawback.release import prompt_gate, prompted, screening
 from clawback.serve.bodies import Used
 from clawback.serve.endpoints import endpoint, writing
 
@@ -71,7 +71,8 @@ def _row(db: Store, version: Version, live: Version) -> dict[str, Any]:
         "prompt": prompted.source(version),
         "parent": parent.number,
         "before": prompted.source(parent),
-        "unseen": _unseen(db, version),
+        "unseen": (unseen := _unseen(db, version)),
+        "authors": screening.authors(db, unseen) if unseen else {},
         "reasons": list(report.get("reasons", [])),
         "accepted": bool(report.get("accepted")),
         "again_at": report.get("again_at", 0),

@@ -93,7 +93,7 @@ def everybody(server: Server, request: Request) -> Any:  # noqa: ARG001
 
 
 def _shown(db: Store, turn: Turn, whom: Person) -> dict[str, Any]:
-    own = [f for f in db.feedback(turn_id=turn.id) if f.source == whom.source]
+    own = [f for f in db.feedback(turn_id=turn.id) if f.author == whom.source]
     return {
         "id": turn.id,
         "prompt": turn.prompt,

@@ -20,9 +20,10 @@ def turns(server: Server, db: store.Store, found: list[Turn], parts: bool = Fals
     said = [db.feedback(turn_id=t.id) for t in found]
     judges = feedback.judges(db, [f for each in said for f in each])
     raters = feedback.rater_weights(db, server.settings.training.raters)
+    usual = db.middles()
     made = []
     for one, each in zip(found, said, strict=True):
-        reward, of = feedback.reward(one.id, each, judges, raters)
+        reward, of = feedback.reward(one.id, each, judges, raters, usual)
         more = {"parts": [asdict(p) for p in of]} if parts else {}
         made.append(turn(one, each) | {"reward": reward if of else None} | more)
     return made

@@ -23,8 +23,10 @@ _LAST_TRAINED, _LAST_PROMPTED = _LAST_USED.format(which="!="), _LAST_USED.format
 under way has used it too: the gate judges before its run has ended, and counts from there. A failed run has used nothing. One look into an index, however many rows there are. Searches for a prompt are counted for themselves: what one has
 read is as fresh as before to weights."""
 
-MINE = "f.source NOT LIKE 'rater:%'"
-"""Not by somebody who was invited."""
+MINE = "f.person = 'owner'"
+"""Said by the owner, wherever."""
+MOST_SCORES = 1_000
+"""Newest scores that are counted by what is usual for the person who gave them."""
 _OUTRIGHT = "(f.undone_at IS NULL AND f.kind NOT IN ('judge', 'implicit'))"
 _GUESSED = "(f.undone_at IS NULL AND f.kind IN ('judge', 'implicit'))"
 """As the indexes ``feedback_said`` and ``feedback_guessed`` have it. They are named where they are wanted: without statistics SQLite does not see
@@ -37,12 +39,16 @@ class FeedbackTable(Base):
     def add_feedback(self, given: Feedback) -> Feedback:
         """Store one observation and return it with its id. The same ``event_id`` again changes nothing.
 
+        Without a ``person`` it is from whoever is behind the source (``identify``, ``person_of``). Without a time it is said now, and newer than
+        all that this person has said of the turn, whatever the clock says.
+
         Raises ``NotFound`` when there is no such turn, ``UsageError`` for a value outside [-1, 1].
         """
         if not -1 <= given.value <= 1:
             raise UsageError(f"A value of {given.value:g} is outside -1 to 1.")
         text, source = self.clean(given.text), self.clean(given.source)
         with self._write() as db:
+            person = self.clean(given.person) or self.person_behind(source, given.kind)
             if given.event_id:
                 known = db.execute("SELECT * FROM feedback WHERE event_id = ?", (given.event_id,)).fetchone()
                 if known:
@@ -51,8 +57,8 @@ class FeedbackTable(Base):
                 if not db.execute("SELECT 1 FROM turns WHERE id = ?", (turn,)).fetchone():
                     raise NotFound(f"There is no turn {turn}. `clawback turns` lists them.")
             number = db.execute(
-                "INSERT INTO feedback (turn_id, other_turn_id, kind, value, text, source, event_id, created_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO feedback (turn_id, other_turn_id, kind, value, text, source, event_id, created_at, person, score, scale)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     given.turn_id,
                     given.other_turn_id,
@@ -61,10 +67,38 @@ class FeedbackTable(Base):
                     text,
                     source,
                     given.event_id or None,
-                    given.created_at or now(),
+                    given.created_at or self._moment(given.turn_id, person),
+                    person,
+                    given.score,
+                    given.scale,
                 ),
             ).lastrowid
             return _feedback(db.execute("SELECT * FROM feedback WHERE id = ?", (number,)).fetchone())
+
+    def _moment(self, turn_id: int, person: str) -> float:
+        rows = self._read(
+            "SELECT max(created_at) FROM feedback WHERE turn_id = ? AND person = ?", turn_id, person
+        )
+        return max(now(), rows[0][0] or 0.0)
+
+    def person_behind(self, source: str, kind: str = "rating") -> str:
+        """The person that a source belongs to."""
+        from clawback.records import person_of
+
+        rows = self._read("SELECT person FROM identities WHERE source = ?", source)
+        return str(rows[0][0]) if rows else person_of(source, kind)
+
+    def identify(self, source: str, person: str) -> int:
+        """Record that what comes from this source is that person's, also what came before; returns how many pieces of feedback change hands."""
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO identities VALUES (?, ?) ON CONFLICT (source) DO UPDATE SET person = excluded.person",
+                (source, person),
+            )
+            return db.execute(
+                "UPDATE feedback SET person = ? WHERE source = ? AND person != ? AND kind NOT IN ('judge', 'implicit', 'reward')",
+                (person, source, person),
+            ).rowcount
 
     def undo_feedback(self, number: int) -> Feedback:
         """Take one observation back (the row stays, marked). Versions that learned from it, and their descendants,
@@ -127,15 +161,19 @@ class FeedbackTable(Base):
         """How much stands: what was not taken back."""
         return int(self._read("SELECT count(*) FROM feedback WHERE undone_at IS NULL")[0][0])
 
-    def last_feedback(self, turn_id: int | None = None, source: str | None = None) -> Feedback | None:
-        """The newest that somebody gave and that was not taken back, of one turn and from one source where named.
+    def count_all_feedback(self) -> int:
+        """How much was ever stored, taken back or not: the number only grows while nothing is deleted."""
+        return int(self._read("SELECT coalesce(max(id), 0) FROM feedback")[0][0])
+
+    def last_feedback(self, turn_id: int | None = None, person: str | None = None) -> Feedback | None:
+        """The newest that somebody gave and that was not taken back, of one turn and from one person where named.
 
         What a judge model said comes last and only where a turn is named: "undo" means one's own rating, however many votes
-        have come in since. So does what invited raters said, where none of them is the source that is named.
+        have come in since. So does what others than the owner said, where no person is named.
         """
-        named, of = ("", []) if source is None else ("AND f.source = ?", [source])
+        named, of = ("", []) if person is None else ("AND f.person = ?", [person])
         if turn_id is None:
-            mine = MINE if source is None else "1"
+            mine = MINE if person is None else "1"
             rows = self._read(
                 f"SELECT f.* FROM feedback f WHERE f.undone_at IS NULL AND {OWN} AND {mine} {named} ORDER BY f.id DESC LIMIT 1",
                 *of,
@@ -143,7 +181,7 @@ class FeedbackTable(Base):
         else:
             rows = self._read(
                 f"SELECT f.* FROM feedback f WHERE f.undone_at IS NULL AND f.turn_id = ? {named}"
-                f" ORDER BY {OWN} DESC, {MINE} DESC, f.id DESC LIMIT 1",
+                f" ORDER BY {OWN} DESC, {MINE} DESC, f.created_at DESC, f.id DESC LIMIT 1",
                 turn_id,
                 *of,
             )
@@ -170,14 +208,54 @@ class FeedbackTable(Base):
         return int(self._read(sql, most)[0][0])
 
     def count_ratings(self) -> tuple[int, int]:
-        """How many ratings stand that are good (> 0) and bad (< 0): of one person's of a turn the newest alone."""
+        """How many ratings stand that are good and bad: of one person's of a turn the newest alone, scores by what is usual for that person."""
         row = self._read("SELECT total(good), total(bad) FROM rating_counts")[0]
-        return int(row[0]), int(row[1])
+        moved = self._moved_scores().values()
+        return int(row[0]) + sum(good for good, _ in moved), int(row[1]) + sum(bad for _, bad in moved)
+
+    def middles(self) -> dict[tuple[str, str], float]:
+        """(person, scale) → the value that is 0 for that person, by their newest scores that stand (``scales.middle``)."""
+        return _middles(self._scores())
+
+    def _scores(self) -> list[sqlite3.Row]:
+        """The newest scores that stand. One look into an index where there are none."""
+        return self._read(
+            "SELECT s.version, s.person, s.scale, s.value FROM feedback f INDEXED BY feedback_scores"
+            " JOIN standing_ratings s ON s.id = f.id WHERE f.scale != '' AND f.undone_at IS NULL ORDER BY f.id DESC LIMIT ?",
+            MOST_SCORES,
+        )
+
+    def _moved_scores(self) -> dict[int, tuple[int, int]]:
+        """Version → how many more scores are good and bad when they are centred by the person who gave them (``scales``)."""
+        rows = self._scores()
+        if not rows:
+            return {}
+        from clawback.scales import centred
+
+        middles = _middles(rows)
+        moved: dict[int, tuple[int, int]] = {}
+        for row in rows:
+            before, after = row["value"], centred(row["value"], middles[row["person"], row["scale"]])
+            good, bad = moved.get(row["version"], (0, 0))
+            moved[row["version"]] = good + (after > 0) - (before > 0), bad + (after < 0) - (before < 0)
+        return moved
 
     def ratings_by_version(self) -> dict[int, tuple[int, int]]:
         """Version → (good, all) of the ratings that its answers have now."""
         rows = self._read("SELECT version, good, number FROM rating_counts WHERE version >= 0 AND number > 0")
-        return {int(row[0]): (int(row[1]), int(row[2])) for row in rows}
+        moved = self._moved_scores()
+        return {int(row[0]): (int(row[1]) + moved.get(int(row[0]), (0, 0))[0], int(row[2])) for row in rows}
+
+
+def _middles(scores: list[sqlite3.Row]) -> dict[tuple[str, str], float]:
+    if not scores:
+        return {}
+    from clawback.scales import middle
+
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in scores:
+        groups.setdefault((row["person"], row["scale"]), []).append(row["value"])
+    return {group: middle(values) for group, values in groups.items()}
 
 
 @readable
@@ -195,4 +273,7 @@ def _feedback(row: sqlite3.Row) -> Feedback:
         event_id=row["event_id"] or "",
         created_at=row["created_at"],
         undone_at=row["undone_at"],
+        person=row["person"],
+        score=row["score"],
+        scale=row["scale"],
     )

@@ -86,9 +86,10 @@ class Forgetting(Base):
             raise NotFound(f"There is no session {name!r}. `clawback sessions` lists them.")
         return [int(row[0]) for row in rows]
 
-    def feedback_of_person(self, source: str) -> list[int]:
-        """What that source said, taken back or not."""
-        return [int(r[0]) for r in self._read("SELECT id FROM feedback WHERE source = ? ORDER BY id", source)]
+    def feedback_of_person(self, person: str) -> list[int]:
+        """What that person said, or what came from the source of that name, taken back or not."""
+        sql = "SELECT id FROM feedback WHERE person = ? OR source = ? ORDER BY id"
+        return [int(r[0]) for r in self._read(sql, person, person)]
 
     def turns_of_person(self, source: str) -> list[int]:
         """Turns whose question that person asked, as far as it is known: a chat channel keeps who asked each."""
@@ -133,7 +134,8 @@ class Forgetting(Base):
             if person:
                 db.execute("DELETE FROM surveys WHERE person = ?", (person,))
                 db.execute("DELETE FROM prompts WHERE person = ?", (person,))
-                db.execute("DELETE FROM early WHERE source = ?", (person,))
+                db.execute("DELETE FROM early WHERE source = ? OR person = ?", (person, person))
+                db.execute("DELETE FROM identities WHERE source = ? OR person = ?", (person, person))
                 db.execute("DELETE FROM raters WHERE 'rater:' || name = ?", (person,))
             done = Deleted(tuple(t["id"] for t in gone), tuple(sorted(said)), versions)
             if gone or said or person:

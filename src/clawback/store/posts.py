@@ -28,13 +28,17 @@ class Early(NamedTuple):
     text: str
     created_at: float
     lost: str
+    score: float | None = None
+    scale: str = ""
 
     @property
     def said(self) -> str:
         """``good``, ``bad``, a number of ten, or what kind of words it was."""
         if self.kind != "rating":
             return "a note"
-        return {1.0: "good", -1.0: "bad"}.get(self.value) or f"{round((9 * self.value + 11) / 2)} of 10"
+        if self.score is not None:
+            return f"{self.score:g} of {self.scale.rpartition('-')[2]}"
+        return "good" if self.value > 0 else "bad"
 
 
 class Posts(FeedbackTable):
@@ -60,6 +64,9 @@ class Posts(FeedbackTable):
                         source=row["source"],
                         event_id=row["event_id"],
                         created_at=row["created_at"],
+                        person=row["person"],
+                        score=row["score"],
+                        scale=row["scale"],
                     )
                 )
                 for row in rows
@@ -83,8 +90,8 @@ class Posts(FeedbackTable):
         """Keep feedback until its place is known (``turn_id`` is not looked at), for a day at most."""
         with self._write() as db:
             db.execute(
-                "INSERT INTO early (event_id, place, kind, value, text, source, created_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                "INSERT INTO early (event_id, place, kind, value, text, source, created_at, person, score, scale)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (
                     given.event_id or os.urandom(8).hex(),
                     place,
@@ -93,6 +100,9 @@ class Posts(FeedbackTable):
                     self.clean(given.text),
                     self.clean(given.source),
                     given.created_at or now(),
+                    self.clean(given.person) or self.person_behind(given.source, given.kind),
+                    given.score,
+                    given.scale,
                 ),
             )
             self._grow_old(db)
@@ -100,7 +110,7 @@ class Posts(FeedbackTable):
     def early(self, place_starts: str = "") -> list[Early]:
         """Feedback that waits, and feedback lost in the last week, oldest first; at places with this prefix."""
         rows = self._read(
-            "SELECT place, kind, value, text, created_at, lost FROM early"
+            "SELECT place, kind, value, text, created_at, lost, score, scale FROM early"
             " WHERE substr(place, 1, length(?)) = ? AND created_at >= ? ORDER BY created_at, event_id",
             place_starts,
             place_starts,
@@ -156,12 +166,13 @@ class Posts(FeedbackTable):
             rows = db.execute("SELECT id FROM feedback WHERE event_id = ?", (event_id,)).fetchall()
             return self.undo_feedback(int(rows[0][0])) if rows else None
 
-    def undo_early(self, place: str) -> bool:
-        """Take back the newest of what waits for a place. False: nothing does."""
+    def undo_early(self, place: str, person: str | None = None) -> bool:
+        """Take back the newest of what waits for a place (of one person's where named). False: nothing does."""
+        by, whose = ("", []) if person is None else ("AND person IN (?, '')", [person])
         with self._write() as db:
             done = db.execute(
-                "DELETE FROM early WHERE event_id = (SELECT event_id FROM early WHERE place = ? AND lost = ''"
+                f"DELETE FROM early WHERE event_id = (SELECT event_id FROM early WHERE place = ? AND lost = '' {by}"
                 " ORDER BY created_at DESC, event_id LIMIT 1)",
-                (place,),
+                (place, *whose),
             )
             return bool(done.rowcount)

@@ -32,6 +32,7 @@ class Invited(NamedTuple):
 
     @property
     def source(self) -> str:
+        """The source, and the person, of what they say."""
         return PREFIX + self.name
 
 
@@ -77,7 +78,7 @@ class Raters(Base):
             found = self.rater(name)
             db.execute("UPDATE raters SET token = '', removed_at = ? WHERE name = ?", (now(), name))
             db.execute("DELETE FROM assignments WHERE rater = ? AND turn_id NOT IN"
-                       " (SELECT turn_id FROM feedback WHERE source = ?)", (name, found.source))  # fmt: skip
+                       " (SELECT turn_id FROM feedback WHERE person = ?)", (name, found.source))  # fmt: skip
         return found
 
     def rater(self, name: str) -> Invited:
@@ -124,7 +125,7 @@ class Raters(Base):
             where.append("a.turn_id = ?")
             values.append(str(turn_id))
         rows = self._read(
-            f"SELECT a.rater, a.turn_id, EXISTS (SELECT 1 FROM feedback f WHERE f.undone_at IS NULL AND f.source = '{PREFIX}' || a.rater"
+            f"SELECT a.rater, a.turn_id, EXISTS (SELECT 1 FROM feedback f WHERE f.undone_at IS NULL AND f.person = '{PREFIX}' || a.rater"
             " AND (f.turn_id = a.turn_id OR f.other_turn_id = a.turn_id)) AS rated"
             f" FROM assignments a WHERE {' AND '.join(where)} ORDER BY a.created_at, a.turn_id",
             *values,

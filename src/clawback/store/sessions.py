@@ -18,7 +18,11 @@ _SESSION = f"""
            count(CASE t.kind WHEN 'main' THEN 1 END) AS main, count(CASE t.kind WHEN 'side' THEN 1 END) AS side,
            count(t.value) AS rated, avg(t.value) AS reward
     FROM (SELECT * FROM sessions {{}}) s LEFT JOIN (
-        SELECT t.session_id, t.kind, (SELECT avg(f.value) FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL AND {OWN}) AS value
+        SELECT t.session_id, t.kind, (
+            SELECT coalesce(avg(CASE WHEN f.kind NOT IN ('edit', 'critique') THEN f.value END), avg(f.value))
+            FROM feedback f WHERE f.turn_id = t.id AND f.undone_at IS NULL AND {OWN}
+                AND (f.kind != 'rating' OR f.id IN (SELECT id FROM standing_ratings r WHERE r.turn_id = t.id))
+        ) AS value
         FROM turns t
     ) t ON t.session_id = s.id
     GROUP BY s.id ORDER BY s.id DESC

@@ -120,7 +120,12 @@ def plan(run: TrainingRun) -> Plan:
         made = (
             fold(grading, Conversations(asked, system=True), folded, run)
             if folded
-            else distil(grading, Conversations(asked), [hint for _, hint in words], run)
+            else distil(
+                grading,
+                Conversations(asked),
+                [hint for one, hint in words if hint not in one.foreign_hints],
+                run,
+            )
         )
         if made is not None:
             return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=moved)

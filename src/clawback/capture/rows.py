@@ -1,0 +1,121 @@
+"""The one reader of text files that people bring: a line each, JSON lines, or a JSON list, in UTF-8 or UTF-16, with or without a byte order mark.
+
+Every row comes with its number, or with why it cannot be read: nothing is passed over in silence.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from clawback.errors import NotFound, UsageError
+
+LONGEST = 64_000_000
+"""Characters of one line; a longer one is no turn."""
+LARGEST_LIST = 500_000_000
+"""Bytes of a JSON list, which is read at once."""
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_UNDECODED = re.compile("[\udc80-\udcff]")
+
+
+class Row(NamedTuple):
+    """``text``: a line as it stands, "" for an entry of a JSON list, which is ``value``; ``problem``: why it cannot be read, "" for nothing."""
+
+    number: int
+    text: str = ""
+    value: Any = None
+    problem: str = ""
+
+    def decoded(self) -> Any:
+        """The JSON value of the row. Raises ``ValueError`` with why it has none."""
+        if self.problem:
+            raise ValueError(self.problem)
+        if not self.text:
+            return self.value
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"not JSON ({error})") from error
+
+
+def read(path: Path) -> Iterator[Row]:
+    """The rows of a file that are not empty.
+
+    Raises ``NotFound`` where there is none, ``UsageError`` for one that begins as a JSON list and is none.
+    """
+    try:
+        with path.open("rb") as raw:
+            start = raw.peek(4096)
+            encoding = encoding_of(start)
+            if start.decode(encoding, "ignore").lstrip("\ufeff \t\r\n").startswith("["):
+                yield from _list_or_lines(path, raw, encoding)
+            else:
+                yield from _lines(_text(raw, encoding))
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise NotFound(f"There is no file {path}.") from error
+    except OSError as error:
+        raise NotFound(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def encoding_of(start: bytes) -> str:
+    """By the byte order mark, else by where the zero bytes of the first characters are."""
+    for mark, encoding in _MARKS.items():
+        if start.startswith(mark):
+            return encoding
+    # JSON begins with two signs of ASCII, and so do most other texts.
+    if len(start) > 3 and start[1] == start[3] == 0 and start[0] and start[2]:
+        return "utf-16-le"
+    return "utf-16-be" if len(start) > 3 and start[0] == start[2] == 0 and start[1] and start[3] else "utf-8"
+
+
+def _text(raw: IO[bytes], encoding: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(
+        raw, encoding, errors="surrogateescape" if encoding.startswith("utf-8") else "replace"
+    )
+
+
+def _lines(file: io.TextIOWrapper) -> Iterator[Row]:
+    number = 0
+    while line := file.readline(LONGEST + 1):
+        number += 1
+        if len(line) > LONGEST:
+            yield Row(number, problem=f"longer than {LONGEST:,} characters")
+        elif _UNDECODED.search(line):
+            yield Row(number, problem="holds bytes that are no UTF-8 text: save the file as UTF-8")
+        elif line.strip():
+            yield Row(number, line)
+        rest = line
+        while len(rest) > LONGEST and not rest.endswith("\n"):  # the rest of a line that is too long
+            rest = file.readline(LONGEST + 1)
+            if "\n" not in rest and rest.strip("\0") == "":
+                return  # a device that never ends, or nothing more
+
+
+def _list_or_lines(path: Path, raw: IO[bytes], encoding: str) -> Iterator[Row]:
+    """A JSON list, or lines of which the first begins like one."""
+    data = raw.read(LARGEST_LIST + 1)
+    if len(data) > LARGEST_LIST:
+        raise UsageError(
+            f"{path} is a JSON list of more than {LARGEST_LIST // 10**6} MB: bring it as JSON lines."
+        )
+    text = data.decode(encoding, "replace" if "16" in encoding else "surrogateescape").removeprefix("\ufeff")
+    try:
+        entries = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        rows = list(_lines(_text(io.BytesIO(data), encoding)))
+        if len(rows) < 2 or not any(row.text.lstrip().startswith("{") for row in rows):
+            raise UsageError(f"{path} begins like a JSON list and is none: {error}.") from None
+        yield from rows
+        return
+    for number, entry in enumerate(entries, 1):
+        bad = isinstance(entry, (str, dict)) and _UNDECODED.search(json.dumps(entry, ensure_ascii=False))
+        yield Row(number, problem="holds bytes that are no UTF-8 text") if bad else Row(number, value=entry)
