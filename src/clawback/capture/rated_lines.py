@@ -48,7 +48,10 @@ READ = frozenset(
         "split",
         "source",
         "id",
-        "prompt_id", "ending", "finish_reason", "stop_reason",
+        "prompt_id",
+        "ending",
+        "finish_reason",
+        "stop_reason",
     ]
 )
 """Fields that are read, and those that say nothing of an answer."""
