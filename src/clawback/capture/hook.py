@@ -82,12 +82,16 @@ def _ordered(here: Home, agent: str, said: str) -> str:
         return ""
     import subprocess
 
+    from clawback import config
+    from clawback.runs import process
+
     paths = [path for path in sys.path if path]
     program = f"import sys; sys.path[:0] = {paths!r}; import runpy; runpy.run_module('clawback.jobs.remote_commands', run_name='__main__')"
     asked = [sys.executable, "-I", "-c", program, str(here.root), agent, said]
     done = subprocess.run(
-        asked, capture_output=True, text=True, encoding="utf-8", timeout=ORDER_SECONDS, check=False
-    )
+        asked, capture_output=True, text=True, encoding="utf-8", timeout=ORDER_SECONDS, check=False,
+        env=process.environment(here, process.key_variables(config.load(here.config))),
+    )  # fmt: skip
     return (
         done.stdout.strip()
         or f"Clawback: `{words[0]}` could not be done here; run `clawback {words[0]}` in a terminal."

@@ -351,26 +351,8 @@ def fingerprint(said: str) -> str:
 
 
 def train_if_due(here: Home, store: Store) -> str:
-    """Start a run if there are enough fresh ratings, it may start now and none has been started, and say so; else ""."""
-    from clawback.feedback.due import PREPARED, claim_start, last_failure, not_now, training_due
+    """Start a run if one is due, and say so; else ""."""
+    from clawback.feedback.due import PREPARED
+    from clawback.runs import trigger
 
-    if not training_due(store, here):
-        return ""
-    from clawback import config
-
-    if not_now(config.load(here.config), last_failure(store)) or not claim_start(store):
-        return ""
-    # The module that starts processes is in a higher layer: it is called as the command that a person would type.
-    import os
-    import subprocess
-    import sys
-
-    subprocess.Popen(
-        [sys.executable, "-m", "clawback.jobs.worker", str(here.root), "--if-due"],
-        env={**os.environ, "CLAWBACK_HOME": str(here.root)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    return PREPARED.format(status="status")
+    return PREPARED.format(status="status") if trigger.start_if_due(here, store) else ""

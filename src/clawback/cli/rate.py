@@ -81,9 +81,8 @@ def training_prepared() -> str:
 def start_training_if_due(store: Store) -> bool:
     """A cheap count first; the room that starts processes is only imported when it has something to do."""
     from clawback.feedback import training_due
-    from clawback.feedback.due import claim_start
 
-    if not training_due(store, current_home()) or not claim_start(store):
+    if not training_due(store, current_home()):
         return False
     from clawback import jobs
 
