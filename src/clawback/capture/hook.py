@@ -14,7 +14,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from clawback.capture.events import Prompt
-from clawback.capture.ingest import Unusable, take
+from clawback.capture.ingest import Unusable
+from clawback.capture.spool import deliver
 from clawback.paths import Home, home
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def act(here: Home, agent: Agent, event: Event | None) -> dict[str, Any] | None:
     """Act on an event that an agent's adapter has parsed; the return value is output for the agent."""
     if event is None:
         return None
-    said = take(here, agent.name, event)
+    said = deliver(here, agent.name, event)
     return agent.reply(said) if said is not None else agent.ask(here, event)
 
 

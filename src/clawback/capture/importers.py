@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from clawback import pictures
-from clawback.capture.transcripts import Exchange, claude_code
+from clawback.capture import claude_transcript
+from clawback.capture.exchanges import Exchange
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.records import Feedback, Message, Turn
 from clawback.redact import redact, redact_all
@@ -320,7 +321,7 @@ def import_transcripts(store: Store, path: Path) -> Report:
     for file in files:
         lines = (line for _, line in _lines(file))
         conversation: list[Message] = []
-        for one in claude_code(lines):
+        for one in claude_transcript.read(lines):
             asked = "\n\n".join(one.asked) or one.notice
             if not asked or not one.text or (one.notice and not conversation):
                 continue
