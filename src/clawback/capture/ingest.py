@@ -140,7 +140,7 @@ def _exchange(store: Store, agent: str, event: Answer, exchanges: list[Exchange]
 def _textless(here: Home, store: Store, agent: str, event: Answer, exchanges: list[Exchange]) -> None:
     """An answer without its text is read from the agent's record, from what our server heard, or at the session's next event."""
     if not event.transcript and event.prompt is not None:
-        raise Unusable("an answer without text")
+        raise Unusable("an empty answer")
     kept = (
         store.kept_prompt(agent, event.session, event.prompt_id)
         if event.prompt_id
@@ -149,7 +149,7 @@ def _textless(here: Home, store: Store, agent: str, event: Answer, exchanges: li
     if kept is None:
         exchange = _exchange(store, agent, event, exchanges)
         if exchange is None or not exchange.text or exchange.open:
-            raise Unusable("an answer without text and without a prompt")
+            raise Unusable("an empty answer to a prompt that is not known")
         record(here, store, agent, event._replace(text=exchange.blocks[-1]), exchange)
         return
     from clawback.capture import late, taps
@@ -164,7 +164,7 @@ def _textless(here: Home, store: Store, agent: str, event: Answer, exchanges: li
             record(here, store, agent, event._replace(text=text, prompt_id=kept.id))
             store.end_prompt(agent, event.session, kept.id, ended=False)
         elif not event.transcript:
-            raise Unusable("an answer without text, and without a record to read it from")
+            raise Unusable("an empty answer, and no record of the agent to read it from")
 
 
 def record(
