@@ -161,6 +161,14 @@ class Turns(Pictures):
         rows = self._read(sql + " ORDER BY t.seen_at DESC, t.id DESC LIMIT 1", *values)
         return _turn(rows[0]) if rows else None
 
+    def last_unvouched(self) -> Turn | None:
+        """The newest main turn that nobody vouches for, where it is newer than all that somebody does."""
+        rows = self._read(
+            _TURN + "WHERE t.kind = 'main' AND NOT t.vouched AND t.id > (SELECT coalesce(max(id), 0) FROM turns"
+            " WHERE kind = 'main' AND vouched) ORDER BY t.seen_at DESC, t.id DESC LIMIT 1"
+        )
+        return _turn(rows[0]) if rows else None
+
     def seen(self, number: int) -> None:
         """A hook reports that the person sees this answer now: it belongs to their conversation, and is vouched for."""
         with self._write() as db:
