@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.capture.events import Answer, Event, Failed, Prompt, Shown, SideAnswer
 from clawback.errors import ClawbackError, StoreBusy
 from clawback.paths import Home
+from clawback.reminders import without_reminders
 
 if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange
@@ -94,11 +95,8 @@ def _prompt(here: Home, store: Store, agent: str, event: Prompt) -> str | None:
         from clawback.capture import taps
 
         taps.settle(here, store, agent, event, waiting)
-    text = event.text
-    if not event.notice and any(mark in text for mark in ("<", "# ", "[Request")):
-        from clawback.records import without_reminders  # most prompts hold nothing of the kind
-
-        text = without_reminders(text)
+    # What is wholly the agent's own is nobody's; of the rest nothing is taken away here: a person may quote such things.
+    text = event.text if event.notice or without_reminders(event.text) else ""
     with store.together():
         store.put_prompt(
             agent, event.session, event.id, clean(here, text), by=event.by, notice=event.notice, at=event.at
@@ -256,7 +254,8 @@ def _recorded(
 
 def asks(here: Home, turn: Turn, asked: Kept) -> bool:
     """Does the turn answer this prompt, or what was added to it last?"""
-    return plain(turn.prompt) in {plain(clean(here, text)) for text in (asked.text, *asked.parts)}
+    words = {clean(here, text) for text in (asked.text, *asked.parts)}
+    return plain(turn.prompt) in {plain(text) for text in words | {without_reminders(text) for text in words}}
 
 
 def plain(text: str) -> str:
