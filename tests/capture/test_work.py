@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clawback import store
-from clawback.capture import exchanges, hook, ingest
+from clawback.capture import exchanges, hook, ingest, status_line
 from clawback.capture.events import Answer, Prompt, SideAnswer
 from clawback.paths import Home
 from clawback.records import Turn
@@ -198,6 +198,39 @@ def test_the_model_is_known_once_the_record_has_it(home: Home, tmp_path: Path) -
     agent.say("first")
     agent.ask("two")
     assert turns(home)[0].model == "claude-opus-5-5"
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_the_status_line_brings_what_stop_came_too_early_for(home: Home, tmp_path: Path, written: bool) -> None:
+    agent = Claude(home, tmp_path / "s.jsonl")
+    agent.ask("one")
+    agent.fire("Stop", **({} if written else {"last_assistant_message": "first"}))
+    if written:
+        agent.say("first")
+    event = {"session_id": "s", "transcript_path": str(agent.path), "model": {"id": "claude-opus-5-5"}}
+    status_line.text(home, json.dumps(event).encode())
+    assert [(turn.response, turn.model) for turn in turns(home)] == [("first", "claude-opus-5-5")]
+    for odd in (b"", b"[]", b"{", b'{"session_id": 7, "model": 3}'):
+        assert status_line.text(home, odd).startswith("clawback v0")
+
+
+def test_openclaw_tells_of_tools_and_of_failures(home: Home) -> None:
+    def tell(**event: Any) -> str:
+        reply = hook.handle(home, "openclaw", json.dumps({"session": "s", "id": "1"} | event).encode())
+        return str(reply["reply"]) if reply else ""
+
+    home.config.write_text("[training]\nbackground = false\n")
+    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "read", "arguments": {"a": 1}}, 7]}
+    tell(event="prompt", text="one")
+    tell(event="answer", text="first", work=[call, {"role": "tool", "tool_call_id": "c", "content": f"x {KEY}"}, 3])
+    [turn] = turns(home)
+    assert [m["role"] for m in turn.messages] == ["user", "assistant", "tool"]
+    assert turn.messages[1]["tool_calls"][0]["function"] == {"name": "read", "arguments": '{"a": 1}'}
+    assert KEY not in str(turn.messages)
+    tell(event="prompt", id="2", text="two")
+    assert "still to come" in tell(event="prompt", id="3", text="/rl good")
+    tell(event="failed", id="2")
+    assert "came to nothing: its answer failed" in tell(event="prompt", id="4", text="/rl status")
 
 
 @pytest.mark.parametrize("first", ["Stop", "SubagentStop"])

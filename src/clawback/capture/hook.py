@@ -43,7 +43,8 @@ def main() -> None:
         if arguments == ["status-line"]:
             from clawback.capture import status_line
 
-            sys.stdout.write(status_line.text(here))
+            payload = b"" if sys.stdin.isatty() else sys.stdin.buffer.read(MAX_PAYLOAD)
+            sys.stdout.write(status_line.text(here, payload))
             sys.stdout.flush()
             os._exit(0)
         # An agent that has no stdin to give (Codex's `notify`) puts its event behind the last word.
