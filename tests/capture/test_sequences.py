@@ -221,7 +221,9 @@ class Session:
         if not self.running or not self.running.said:
             return
         one = self.running
-        self.fire("Stop", prompt_id=one.name, **({} if silent else {"last_assistant_message": one.blocks[-1]}))
+        self.fire(
+            "Stop", prompt_id=one.name, **({} if silent else {"last_assistant_message": one.blocks[-1]})
+        )
         self.world.finished.append((one, type(self) is not Proxied))
         self.flush()
         self.over()
@@ -496,7 +498,9 @@ def check(home: Home, world: World, told: str) -> None:
 @settings(max_examples=SEQUENCES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(STEPS)
 @example([(0, "ask"), (0, "say late"), (0, "say late"), (0, "tap"), (0, "finish")])
-@example([(0, "ask"), (0, "lock"), (0, "say late"), (0, "finish silently"), (0, "tap"), (0, "ask"), (0, "unlock")])
+@example(
+    [(0, "ask"), (0, "lock"), (0, "say late"), (0, "finish silently"), (0, "tap"), (0, "ask"), (0, "unlock")]
+)
 def test_every_tap_ends_on_what_the_person_saw_last(steps: list[tuple[int, str]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ingest, "BUSY_SECONDS", 0.01)

@@ -69,7 +69,9 @@ def test_what_comes_while_the_database_is_locked_is_stored_by_the_next_event(hom
     ask(home, 3)
     assert stored(home) == expected(1, 2, 3)
     with store.connect(home.database) as db:
-        assert [(db.turn(f.turn_id).response, f.value, f.text) for f in db.feedback()] == [("answer 2", -1.0, "too long")]
+        assert [(db.turn(f.turn_id).response, f.value, f.text) for f in db.feedback()] == [
+            ("answer 2", -1.0, "too long")
+        ]
     assert not spool.waiting(home)
 
 
@@ -93,7 +95,12 @@ def test_files_are_the_owners_alone_and_hold_no_secret(home: Home) -> None:
 
 @pytest.mark.parametrize(
     ("words", "answer"),
-    [("status", "in use"), ("frobnicate", "not understood"), ("rate 99", "1 to 10"), ("undo", spool.ACCEPTED)],
+    [
+        ("status", "in use"),
+        ("frobnicate", "not understood"),
+        ("rate 99", "1 to 10"),
+        ("undo", spool.ACCEPTED),
+    ],
 )
 def test_only_what_can_be_done_later_is_accepted(home: Home, words: str, answer: str) -> None:
     with locked(home):
@@ -116,7 +123,9 @@ def test_a_rating_means_what_was_seen_when_it_was_given(home: Home, tmp_path: An
     def write(kind: str, name: str, text: str) -> None:
         message = {"id": f"m{name}", "role": kind, "model": "m", "content": [{"type": "text", "text": text}]}
         with path.open("a") as file:
-            file.write(json.dumps({"type": kind, "promptId": name, "sessionId": "s", "message": message}) + "\n")
+            file.write(
+                json.dumps({"type": kind, "promptId": name, "sessionId": "s", "message": message}) + "\n"
+            )
 
     def turn(name: str) -> None:
         fire(home, "UserPromptSubmit", name, prompt=f"question {name}", transcript_path=str(path))
@@ -145,7 +154,9 @@ def test_there_is_a_limit_and_it_is_said(home: Home, monkeypatch: pytest.MonkeyP
     assert stored(home) == expected(1, 2)
 
 
-def test_names_keep_the_order_though_the_clock_is_set_back(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_keep_the_order_though_the_clock_is_set_back(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = iter(range(10**18, 0, -(10**15)))
     monkeypatch.setattr(spool.time, "time_ns", lambda: next(clock))
     with locked(home):
@@ -158,7 +169,9 @@ def test_names_keep_the_order_though_the_clock_is_set_back(home: Home, monkeypat
 def test_a_file_that_is_none_of_ours_holds_nothing_up(home: Home) -> None:
     with locked(home):
         ask(home, 1)
-    for number, content in enumerate((b"", b"[]", b'{"agent": "x", "kind": "Home", "event": {}}', b"\xff\xfe")):
+    for number, content in enumerate(
+        (b"", b"[]", b'{"agent": "x", "kind": "Home", "event": {}}', b"\xff\xfe")
+    ):
         (home.spool / f"{number:020d}-1-x{spool.SUFFIX}").write_bytes(content)
     spool.drain(home)
     assert stored(home) == expected(1)

@@ -93,7 +93,10 @@ def test_a_librarys_retry_is_no_turn_of_the_persons(retry: str, role: str) -> No
     answer = {"role": "assistant", "content": "{}"}
     assert kind(asked) == "main"
     assert kind(asked, answer, {"role": role, "content": retry}) == "side"
-    assert kind(asked, answer, {"role": role, "content": retry}, answer, {"role": "user", "content": "And Ben?"}) == "main"
+    assert (
+        kind(asked, answer, {"role": role, "content": retry}, answer, {"role": "user", "content": "And Ben?"})
+        == "main"
+    )
 
 
 @pytest.mark.parametrize(

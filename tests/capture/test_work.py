@@ -55,7 +55,9 @@ class Claude:
         self.write("user", [{"type": "tool_result", "tool_use_id": call["id"], "content": output}])
 
     def say(self, text: str) -> None:
-        self.write("assistant", [{"type": "text", "text": text}], id=f"m{self.count}b", model="claude-opus-5-5")
+        self.write(
+            "assistant", [{"type": "text", "text": text}], id=f"m{self.count}b", model="claude-opus-5-5"
+        )
 
 
 def turns(home: Home) -> list[Turn]:
@@ -133,7 +135,9 @@ def test_a_stop_without_text_and_record_is_logged(home: Home) -> None:
 
 
 @pytest.mark.parametrize("lag", [False, True])
-def test_tools_and_their_results_are_kept_as_the_proxy_keeps_them(home: Home, tmp_path: Path, lag: bool) -> None:
+def test_tools_and_their_results_are_kept_as_the_proxy_keeps_them(
+    home: Home, tmp_path: Path, lag: bool
+) -> None:
     agent = Claude(home, tmp_path / "s.jsonl")
     agent.ask("run the tests")
     agent.use([{"type": "text", "text": f"2 passed with {KEY}"}, {"type": "image", "source": {}}])
@@ -147,12 +151,21 @@ def test_tools_and_their_results_are_kept_as_the_proxy_keeps_them(home: Home, tm
     agent.fire("Stop", last_assistant_message="Welcome.")
     first, second = turns(home)
     asked, called, result = first.messages
-    assert (asked["role"], asked["content"], first.response, first.calls) == ("user", "run the tests", "All pass.", ())
+    assert (asked["role"], asked["content"], first.response, first.calls) == (
+        "user",
+        "run the tests",
+        "All pass.",
+        (),
+    )
     assert called == {
         "role": "assistant",
         "content": "Let me look.",
         "tool_calls": [
-            {"id": "t1", "type": "function", "function": {"name": "Bash", "arguments": '{"command": "pytest"}'}}
+            {
+                "id": "t1",
+                "type": "function",
+                "function": {"name": "Bash", "arguments": '{"command": "pytest"}'},
+            }
         ],
     }
     assert (result["role"], result["tool_call_id"]) == ("tool", "t1")
@@ -201,7 +214,9 @@ def test_the_model_is_known_once_the_record_has_it(home: Home, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("written", [True, False])
-def test_the_status_line_brings_what_stop_came_too_early_for(home: Home, tmp_path: Path, written: bool) -> None:
+def test_the_status_line_brings_what_stop_came_too_early_for(
+    home: Home, tmp_path: Path, written: bool
+) -> None:
     agent = Claude(home, tmp_path / "s.jsonl")
     agent.ask("one")
     agent.fire("Stop", **({} if written else {"last_assistant_message": "first"}))
@@ -220,9 +235,17 @@ def test_openclaw_tells_of_tools_and_of_failures(home: Home) -> None:
         return str(reply["reply"]) if reply else ""
 
     home.config.write_text("[training]\nbackground = false\n")
-    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "read", "arguments": {"a": 1}}, 7]}
+    call = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "c", "name": "read", "arguments": {"a": 1}}, 7],
+    }
     tell(event="prompt", text="one")
-    tell(event="answer", text="first", work=[call, {"role": "tool", "tool_call_id": "c", "content": f"x {KEY}"}, 3])
+    tell(
+        event="answer",
+        text="first",
+        work=[call, {"role": "tool", "tool_call_id": "c", "content": f"x {KEY}"}, 3],
+    )
     [turn] = turns(home)
     assert [m["role"] for m in turn.messages] == ["user", "assistant", "tool"]
     assert turn.messages[1]["tool_calls"][0]["function"] == {"name": "read", "arguments": '{"a": 1}'}
@@ -259,16 +282,25 @@ def test_codex_keeps_its_tools(home: Home, tmp_path: Path, silent: bool) -> None
         ("turn_context", {"turn_id": "1", "model": "gpt-6-sol"}),
         ("event_msg", {"type": "user_message", "message": "list"}),
         ("event_msg", {"type": "agent_message", "message": "Looking."}),
-        ("response_item", {"type": "function_call", "call_id": "c1", "name": "shell", "arguments": '{"cmd":"ls"}'}),
+        (
+            "response_item",
+            {"type": "function_call", "call_id": "c1", "name": "shell", "arguments": '{"cmd":"ls"}'},
+        ),
         ("response_item", {"type": "function_call_output", "call_id": "c1", "output": '{"output": "a.py"}'}),
-        ("response_item", {"type": "custom_tool_call", "call_id": "c2", "name": "apply_patch", "input": "***"}),
+        (
+            "response_item",
+            {"type": "custom_tool_call", "call_id": "c2", "name": "apply_patch", "input": "***"},
+        ),
         ("response_item", {"type": "custom_tool_call_output", "call_id": "c2", "output": "ok"}),
         ("event_msg", {"type": "agent_message", "message": "One file."}),
     ]
     lines(path, *({"type": kind, "payload": payload} for kind, payload in items))
     common = {"session_id": "s", "turn_id": "1", "transcript_path": str(path)}
     told = {} if silent else {"last_assistant_message": "One file."}
-    for event in ({"hook_event_name": "UserPromptSubmit", "prompt": "list"}, {"hook_event_name": "Stop"} | told):
+    for event in (
+        {"hook_event_name": "UserPromptSubmit", "prompt": "list"},
+        {"hook_event_name": "Stop"} | told,
+    ):
         hook.handle(home, "codex", json.dumps(common | event).encode())
     [turn] = turns(home)
     assert (turn.prompt, turn.response, turn.model) == ("list", "One file.", "gpt-6-sol")
@@ -296,7 +328,10 @@ def test_gemini_keeps_its_tools_and_its_model(home: Home, tmp_path: Path, lined:
     else:
         path.write_text(json.dumps({"sessionId": "s", "messages": messages}, indent=2))
     common = {"session_id": "s", "transcript_path": str(path), "prompt": "read a.py"}
-    for event in ({"hook_event_name": "BeforeAgent"}, {"hook_event_name": "AfterAgent", "prompt_response": "It sets x."}):
+    for event in (
+        {"hook_event_name": "BeforeAgent"},
+        {"hook_event_name": "AfterAgent", "prompt_response": "It sets x."},
+    ):
         hook.handle(home, "gemini-cli", json.dumps(common | event).encode())
     [turn] = turns(home)
     assert (turn.response, turn.model) == ("It sets x.", "gemini-3-pro")

@@ -19,7 +19,9 @@ def add(home: Home, response: str, *, vouched: bool, cwd: str = "") -> int:
         return db.add_turn(Turn("s", asked, response, vouched=vouched, cwd=cwd)).id
 
 
-@pytest.mark.parametrize("words", [["good"], ["bad"], ["rate", "8"], ["good", "--any"], ["bad", "--note", "dull"]])
+@pytest.mark.parametrize(
+    "words", [["good"], ["bad"], ["rate", "8"], ["good", "--any"], ["bad", "--note", "dull"]]
+)
 def test_the_refusal_names_a_command_that_rates_the_turn(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:

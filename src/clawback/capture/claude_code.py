@@ -91,4 +91,6 @@ class ClaudeCode(HookedAgent):
 def model_of(event: Mapping[str, Any]) -> str:
     """The model that an event names: by its id, or in a table with its id, as the status line's event has it."""
     named = event.get("model")
-    return text(named if isinstance(named, Mapping) else event, "id" if isinstance(named, Mapping) else "model", 200)
+    return text(
+        named if isinstance(named, Mapping) else event, "id" if isinstance(named, Mapping) else "model", 200
+    )

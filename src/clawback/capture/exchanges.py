@@ -66,7 +66,9 @@ class Exchange:
 
     def calls_of(self, text: str) -> list[dict[str, Any]]:
         """The tools that the response with this text itself calls: there are such where the answer ended in a tool."""
-        last = next((step for step in reversed(self.steps) if step.get("content") and step["role"] == "assistant"), {})
+        last: dict[str, Any] = next(
+            (step for step in reversed(self.steps) if step.get("content") and step["role"] == "assistant"), {}
+        )
         if not self.blocks or text.strip() not in (self.blocks[-1], self.text):
             return []
         return [{"id": call["id"], **call["function"]} for call in last.get("tool_calls", ())]
@@ -78,14 +80,18 @@ class Exchange:
 
     def add_call(self, response: str, call_id: Any, name: Any, arguments: Any) -> None:
         """A tool that a response calls."""
-        words = arguments if isinstance(arguments, str) else json.dumps(_shortened(arguments), ensure_ascii=False)
+        words = (
+            arguments if isinstance(arguments, str) else json.dumps(_shortened(arguments), ensure_ascii=False)
+        )
         function = {"name": str(name or ""), "arguments": shortened(words)}
         calls = self._step(response).setdefault("tool_calls", [])
         calls.append({"id": str(call_id or ""), "type": "function", "function": function})
 
     def add_result(self, call_id: Any, content: Any) -> None:
         """What a tool returned."""
-        self.steps.append({"role": "tool", "tool_call_id": str(call_id or ""), "content": shortened(result_text(content))})
+        self.steps.append(
+            {"role": "tool", "tool_call_id": str(call_id or ""), "content": shortened(result_text(content))}
+        )
         self.step_names.append("")
 
     def _step(self, response: str) -> dict[str, Any]:
@@ -104,7 +110,11 @@ def result_text(content: Any) -> str:
     if isinstance(content, Mapping):
         inner = content.get("output", content.get("content", content))
         return inner if isinstance(inner, str) else json.dumps(_shortened(content), ensure_ascii=False)
-    pictures = sum(isinstance(b, Mapping) and b.get("type") == "image" for b in content) if isinstance(content, list) else 0
+    pictures = (
+        sum(isinstance(b, Mapping) and b.get("type") == "image" for b in content)
+        if isinstance(content, list)
+        else 0
+    )
     return "\n".join(part for part in [text_of(content), *[PICTURE] * pictures] if part)
 
 
@@ -112,7 +122,9 @@ def shortened(text: str, limit: int = RESULT_CHARACTERS) -> str:
     """The beginning and the end of a long text."""
     if len(text) <= limit:
         return text
-    return f"{text[: limit // 2]}\n[{len(text) - limit:,} characters left out]\n{text[len(text) - limit // 2 :]}"
+    return (
+        f"{text[: limit // 2]}\n[{len(text) - limit:,} characters left out]\n{text[len(text) - limit // 2 :]}"
+    )
 
 
 def _shortened(value: Any) -> Any:

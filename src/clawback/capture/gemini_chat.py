@@ -55,7 +55,9 @@ def _messages(lines: list[str]) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             continue
         if isinstance(message, dict) and message.get("type") in ("user", "gemini"):
-            messages[str(message.get("id") or number)] = message  # a line replaces an earlier one of that name
+            messages[str(message.get("id") or number)] = (
+                message  # a line replaces an earlier one of that name
+            )
     return list(messages.values())
 
 

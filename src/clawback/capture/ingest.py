@@ -341,7 +341,9 @@ def _conversation(last: Turn | None) -> list[Any]:
 
 
 def _size(message: Message) -> int:
-    return len(str(message.get("content", ""))) + (len(str(calls)) if (calls := message.get("tool_calls")) else 0)
+    return len(str(message.get("content", ""))) + (
+        len(str(calls)) if (calls := message.get("tool_calls")) else 0
+    )
 
 
 def _shown(here: Home, store: Store, agent: str, event: Shown) -> None:
@@ -364,7 +366,9 @@ def _side(here: Home, store: Store, agent: str, event: SideAnswer) -> None:
         store.name_folder(event.session, event.cwd)
     recorded = store.turns(limit=RECENT, session=event.session, kind="side")
     # Told of the main answer, too: that is no sub-agent's.
-    recorded += store.turns(limit=2, session=name, kind="main") + store.turns(limit=2, session=event.session, kind="main")
+    recorded += store.turns(limit=2, session=name, kind="main") + store.turns(
+        limit=2, session=event.session, kind="main"
+    )
     if any(plain(turn.response) == plain(response) for turn in recorded):
         return
     store.add_turn(

@@ -59,7 +59,12 @@ def answer_ended(
         ready = exchange is not None and exchange.text and (final or not exchange.open)
         if exchange is not None and ready:
             answer = Answer(
-                event.session, exchange.blocks[-1], kept.id, cwd=exchange.cwd, model=exchange.model, at=kept.created_at
+                event.session,
+                exchange.blocks[-1],
+                kept.id,
+                cwd=exchange.cwd,
+                model=exchange.model,
+                at=kept.created_at,
             )
             try:
                 record(here, store, agent, answer, exchange)

@@ -82,7 +82,9 @@ def keep(here: Home, agent: str, event: Event) -> None:
 
         replace(here.spool / name, json.dumps(record, ensure_ascii=False).encode())
     except OSError as error:
-        raise StoreBusy(f"The database is in use, and the event cannot wait in {here.spool}: {error}.") from error
+        raise StoreBusy(
+            f"The database is in use, and the event cannot wait in {here.spool}: {error}."
+        ) from error
 
 
 def drain(here: Home) -> None:

@@ -164,7 +164,8 @@ class Turns(Pictures):
     def last_unvouched(self) -> Turn | None:
         """The newest main turn that nobody vouches for, where it is newer than all that somebody does."""
         rows = self._read(
-            _TURN + "WHERE t.kind = 'main' AND NOT t.vouched AND t.id > (SELECT coalesce(max(id), 0) FROM turns"
+            _TURN
+            + "WHERE t.kind = 'main' AND NOT t.vouched AND t.id > (SELECT coalesce(max(id), 0) FROM turns"
             " WHERE kind = 'main' AND vouched) ORDER BY t.seen_at DESC, t.id DESC LIMIT 1"
         )
         return _turn(rows[0]) if rows else None
