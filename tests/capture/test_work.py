@@ -203,14 +203,21 @@ def test_a_call_without_its_result_is_left_out() -> None:
     ]
 
 
-def test_the_model_is_known_once_the_record_has_it(home: Home, tmp_path: Path) -> None:
-    agent = Claude(home, tmp_path / "s.jsonl")
+@pytest.mark.parametrize("named", [True, False])
+def test_the_model_is_known_once_the_record_has_it(home: Home, tmp_path: Path, named: bool) -> None:
+    agent = Claude(home, tmp_path / "s.jsonl", named=named)
+    agent.ask("zero")
+    agent.say("Even better: first")
+    agent.fire("Stop", last_assistant_message="Even better: first")
     agent.ask("one")
     agent.fire("Stop", last_assistant_message="first")  # nothing is written down yet
-    assert turns(home)[0].model == ""
+    assert turns(home)[1].model == ""
     agent.say("first")
     agent.ask("two")
-    assert turns(home)[0].model == "claude-opus-5-5"
+    assert [(turn.response, turn.model) for turn in turns(home)] == [
+        ("Even better: first", "claude-opus-5-5"),
+        ("first", "claude-opus-5-5"),
+    ]
 
 
 @pytest.mark.parametrize("written", [True, False])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clawback.capture.events import Answer, Prompt
-from clawback.capture.ingest import RECENT, Unusable, clean, of_prompt, record
+from clawback.capture.ingest import RECENT, Unusable, clean, of_prompt, plain, record
 
 if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange
@@ -95,6 +95,10 @@ def complete(here: Home, store: Store, agent: str, session: str, exchanges: list
         turn = store.turn(number) if number else None
         if turn is None or not turn.session.startswith(f"{agent}:"):
             continue
+        if not any(exchange.ids) and plain(turn.prompt) not in {
+            plain(clean(here, text)) for text in ("\n\n".join(exchange.asked), *exchange.asked)
+        }:
+            continue  # without a name one place is all that a session has: its newest answer's
         answer = clean(here, exchange.text)
         if answer != turn.response and answer.endswith(turn.response.strip()) and turn.response.strip():
             store.complete(turn.id, answer)

@@ -31,7 +31,8 @@ def deliver(here: Home, agent: str, event: Event) -> str | None:
     """As ``ingest.take``; an event that the database cannot take now is kept, behind those that wait already."""
     try:
         if waiting(here):
-            drain(here)
+            with suppress(OSError):  # a file that cannot be read holds nobody up
+                drain(here)
         return ingest.take(here, agent, event)
     except StoreBusy as error:
         words = ingest.command_of(event)
