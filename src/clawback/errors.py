@@ -24,6 +24,10 @@ class StoreError(ClawbackError):
     """The database cannot be used: damaged, newer than this program, locked for too long, disk full."""
 
 
+class StoreBusy(StoreError):
+    """Another process holds the database's write lock for longer than the caller waits. Nothing was written."""
+
+
 class MissingExtra(ClawbackError):
     """A part that is not installed is needed; the message names the extra to install."""
 

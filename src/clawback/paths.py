@@ -45,6 +45,11 @@ class Home(NamedTuple):
         return self.root / "logs"
 
     @property
+    def spool(self) -> Path:
+        """Events that wait until the database can be written."""
+        return self.root / "spool"
+
+    @property
     def reward(self) -> Path:
         """The reward model."""
         return self.root / "reward"

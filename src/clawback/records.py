@@ -1,11 +1,12 @@
-"""The records that all packages share: plain frozen dataclasses, no I/O, nothing of ours imported."""
+"""The records that all packages share: plain frozen dataclasses, no I/O, nothing of ours imported but how a person's words are found."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from clawback.reminders import without_reminders
 
 Message = Mapping[str, Any]
 """One chat message as OpenAI-style APIs write it: ``{"role": …, "content": …}``."""
@@ -359,67 +360,6 @@ class Version:
     """What is added to the agent's own system prompt while it answers; "" for none."""
     origin: Mapping[str, Any] = field(default_factory=dict)
     """How the prompt came about: ``author``, what was spent, what was left out."""
-
-
-_TO_THE_END = ("system-reminder", "environment_context", "user_instructions", "permissions")
-_CLOSED = (
-    "local-command-caveat", "local-command-stdout", "local-command-stderr", "command-name", "command-message", "command-args",
-    "bash-input", "bash-stdout", "bash-stderr", "task-notification", "turn_aborted", "subagent_notification",
-    "ide_opened_file", "ide_selection",
-)  # fmt: skip
-"""What Claude Code and Codex put into the user's messages between tags. The former also where nothing closes them."""
-_INTERRUPTED = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")
-_STEERED = "The user sent a new message while you were working:\n"
-_STEERED_ENDS = ("\n\nThis is how Claude Code surfaces", "\n\nIMPORTANT: After completing your current task")
-"""Around what the person wrote while the agent was at work; a line that begins so is the agent's, to its end."""
-_INSTRUCTIONS = ("# AGENTS.md instructions", "</INSTRUCTIONS>")
-
-
-def without_reminders(text: str) -> str:
-    """What the person wrote: a message without what their agent added ("" where it was nothing else). Linear in the text's length."""
-    if "<" in text or _INSTRUCTIONS[0] in text:
-        text = _without_tags(text)
-    if _STEERED in text:
-        text = _without_steering(text)
-    if "[Request interrupted" in text:
-        text = "\n".join(line for line in text.split("\n") if line.strip() not in _INTERRUPTED).strip()
-    return text
-
-
-def _without_tags(text: str) -> str:
-    kept: list[str] = []
-    unclosed: set[str] = set()  # names that nothing closes from here on: looked for once
-    tag, at = re.compile(_TAG), 0
-    while found := tag.search(text, at):
-        name = found[1]
-        if name is None:
-            opens, close = found.start(), text.find(_INSTRUCTIONS[1], found.end())
-        else:
-            opens = found.start()
-            close = -1 if name in unclosed else text.find(f"</{name}", found.end())
-        if close < 0 and name in _CLOSED:
-            unclosed.add(name)
-            kept.append(text[at : found.end()])
-            at = found.end()
-            continue
-        kept.append(text[at:opens])
-        end = text.find(">", close) + 1 if close >= 0 else len(text)
-        at = end or len(text)
-    return "".join([*kept, text[at:]]).strip()
-
-
-_TAG = rf"<({'|'.join((*_TO_THE_END, *_CLOSED))})\b[^<>]{{0,200}}>|{_INSTRUCTIONS[0]}"
-"""Compiled when first needed: hooks start often."""
-
-
-def _without_steering(text: str) -> str:
-    first, *said = text.split(_STEERED)
-    kept = [first]
-    for piece in said:
-        ends = [place for mark in _STEERED_ENDS if (place := piece.find(mark)) >= 0]
-        line = piece.find("\n", min(ends) + 2) if ends else -1
-        kept.append(piece[: min(ends)] + (piece[line:] if line >= 0 else "") if ends else piece)
-    return "\n".join(part.strip() for part in kept if part.strip())
 
 
 def text_of(content: Any) -> str:

@@ -2,7 +2,7 @@
 
 Sessions of Claude Code and Codex are played as the real ones behave (``recorded/``): prompts, messages that are queued and taken into the
 running turn or asked after it, tools, answers of several blocks, interruptions, failures, sub-agents, work in the background, the agent's own
-record with and without its lag; the hooks' server is up, down, hangs and acts on everything once more when it wakes up, or is killed
+record with and without its lag, answers told of without their text; the database is locked by another process; the hooks' server is up, down, hangs and acts on everything once more when it wakes up, or is killed
 (SIGKILL) before one of the statements with which it stores an event, and the hook's program goes on by itself.
 """
 
@@ -17,14 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from clawback import store
-from clawback.capture import hook, script
+from clawback.capture import hook, ingest, script, spool
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.serve import hooks
+from clawback.store.driver import sqlite3
 
 SEQUENCES = int(os.environ.get("CLAWBACK_SEQUENCES", "40"))
 """A long run: ``CLAWBACK_SEQUENCES=1000``."""
@@ -37,6 +39,7 @@ class Exchange:
     message: int = 0
     said: bool = False
     """The newest response has text."""
+    asked: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -57,6 +60,23 @@ class World:
         self.statements: int | None = None
         """How many more the server lives for, where it is about to be killed."""
         self.taps: dict[str, Tap] = {}
+        self.finished: list[tuple[Exchange, bool]] = []
+        """Answers of which the agent has told, and whether the hooks alone record them."""
+        self.holder: sqlite3.Connection | None = None
+
+    def lock(self) -> None:
+        """Another process holds the database's write lock."""
+        if self.holder is None:
+            with store.connect(self.home.database):
+                pass
+            self.holder = sqlite3.connect(self.home.database, isolation_level=None)
+            self.holder.execute("BEGIN IMMEDIATE")
+
+    def unlock(self) -> None:
+        if self.holder is not None:
+            self.holder.execute("ROLLBACK")
+            self.holder.close()
+            self.holder = None
 
     def name(self) -> str:
         self.count += 1
@@ -150,7 +170,7 @@ class Session:
             self.fire("UserPromptSubmit", prompt=text, prompt_id=self.running.name)
             self.queue.append(text)
             return
-        self.running = Exchange(self.world.name())
+        self.running = Exchange(self.world.name(), asked=[text])
         self.fire("UserPromptSubmit", prompt=text, prompt_id=self.running.name)
         self.user(self.running.name, text, origin={"kind": "human"})
 
@@ -193,13 +213,18 @@ class Session:
                 "origin": {"kind": "human"},
             }
             self.write({"type": "attachment", "attachment": told})
+        one.asked += self.queue
         self.queue = []
 
-    def finish(self) -> None:
+    def finish(self, silent: bool = False) -> None:
+        """``silent``: the event does not say what was answered."""
         if not self.running or not self.running.said:
             return
         one = self.running
-        self.fire("Stop", prompt_id=one.name, last_assistant_message=one.blocks[-1])
+        self.fire(
+            "Stop", prompt_id=one.name, **({} if silent else {"last_assistant_message": one.blocks[-1]})
+        )
+        self.world.finished.append((one, type(self) is not Proxied))
         self.flush()
         self.over()
 
@@ -227,7 +252,7 @@ class Session:
         """The turn is over; what was queued is asked now, under names that no event has told of."""
         self.seen, self.running = self.running, None
         for text in self.queue:
-            self.running = Exchange(self.world.name())
+            self.running = Exchange(self.world.name(), asked=self.queue)
             self.user(self.running.name, text, origin={"kind": "human"}, promptSource="queued")
         self.queue = []
 
@@ -254,7 +279,7 @@ class Session:
         assert reply, "a command is always answered"
         self.world.taps[note] = Tap(one, reply)
         if not self.running and not one.text:
-            assert "othing to rate" in reply, reply
+            assert "othing to rate" in reply or spool.ACCEPTED in reply, reply
 
     def close(self) -> None:
         """Whatever is under way ends, and the conversation goes on once more."""
@@ -279,8 +304,12 @@ class Proxied(Session):
         if one and (said or calls):
             kind = "main" if whole else "side"
             turn = Turn(self.name, tuple(self.messages), said, agent=self.agent, kind=kind, calls=calls)  # type: ignore[arg-type]
+            held = self.world.holder is not None
+            self.world.unlock()  # the server waits for its own writes
             with store.connect(self.world.home.database) as db:
                 db.add_turn(turn)
+            if held:
+                self.world.lock()
             self.messages.append({"role": "assistant", "content": said})
 
     def user(self, name: str, content: Any, **more: Any) -> None:
@@ -297,10 +326,10 @@ class Proxied(Session):
         self.messages.append({"role": "tool", "tool_call_id": "c", "content": "ran"})
         self.messages += [{"role": "user", "content": text} for text in steered]
 
-    def finish(self) -> None:
+    def finish(self, silent: bool = False) -> None:
         if self.running and self.running.said:
             self.heard(whole=True)
-        super().finish()
+        super().finish(silent)
 
     def interrupt(self) -> None:
         self.heard(whole=False)
@@ -339,6 +368,7 @@ class Codex(Session):
             return
         text = f"question {self.world.name()}"
         self.fire("UserPromptSubmit", prompt=text, prompt_id=self.running.name)
+        self.running.asked.append(text)
         self.item("UserMessage", text)
 
     def say(self, lag: bool = False) -> None:
@@ -350,9 +380,11 @@ class Codex(Session):
         if self.running:
             self.running.said = False
 
-    def finish(self) -> None:
+    def finish(self, silent: bool = False) -> None:
         if self.running and self.running.said:
-            self.fire("Stop", prompt_id=self.running.name, last_assistant_message=self.running.blocks[-1])
+            told = {} if silent else {"last_assistant_message": self.running.blocks[-1]}
+            self.fire("Stop", prompt_id=self.running.name, **told)
+            self.world.finished.append((self.running, True))
             self.event("task_complete", last_agent_message=self.running.blocks[-1])
             self.over()
 
@@ -381,7 +413,7 @@ ACTIONS = (
     "say late",
     "tool",
     "finish",
-    "finish",
+    "finish silently",
     "interrupt",
     "fail",
     "notice",
@@ -389,7 +421,7 @@ ACTIONS = (
     "tap",
     "tap",
 )
-SERVER = ("up", "down", "hung", "wake")
+SERVER = ("up", "down", "hung", "wake", "lock", "lock", "unlock")
 KILLS = tuple(f"kill {statements}" for statements in (0, 4, 8, 12, 18, 25, 40))
 STEPS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(ACTIONS) | st.sampled_from([*SERVER, *KILLS])),
@@ -412,10 +444,15 @@ def play(folder: Path, steps: list[tuple[int, str]]) -> None:
             world.server = action
         elif action.startswith("kill"):
             world.statements = int(action.removeprefix("kill"))
+        elif action in ("lock", "unlock"):
+            getattr(world, action)()
+        elif action == "finish silently":
+            sessions[number].finish(silent=True)
         elif action == "say late":
             sessions[number].say(lag=True)
         else:
             getattr(sessions[number], action)()
+    world.unlock()
     for session in sessions:
         session.close()
     world.wake()
@@ -436,9 +473,16 @@ def check(home: Home, world: World, told: str) -> None:
             if given.kind == "rating":
                 found.setdefault(given.text, []).append(turn.response)
         early = db.early()
-        responses = [turn.response for turn in db.turns(limit=1000, kind="main") if turn.response]
+        everything = db.turns(limit=1000, kind="main")
+        responses = [turn.response for turn in everything if turn.response]
     assert len(responses) == len(set(responses)), "an answer is one turn"
     assert not [one for one in early if not one.lost], "nothing waits for ever"
+    assert not spool.waiting(home)
+    for exchange, alone in world.finished:
+        turns = [turn for turn in everything if turn.response == exchange.text]
+        assert len(turns) == 1, (exchange, [turn.response for turn in everything])
+        if alone and exchange.asked:
+            assert turns[0].prompt == "\n\n".join(exchange.asked)
     lost = {one.text for one in early}
     for note, tap in world.taps.items():
         if tap.exchange.text:
@@ -454,6 +498,10 @@ def check(home: Home, world: World, told: str) -> None:
 @settings(max_examples=SEQUENCES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(STEPS)
 @example([(0, "ask"), (0, "say late"), (0, "say late"), (0, "tap"), (0, "finish")])
+@example(
+    [(0, "ask"), (0, "lock"), (0, "say late"), (0, "finish silently"), (0, "tap"), (0, "ask"), (0, "unlock")]
+)
 def test_every_tap_ends_on_what_the_person_saw_last(steps: list[tuple[int, str]]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ingest, "BUSY_SECONDS", 0.01)
         play(Path(folder), steps)

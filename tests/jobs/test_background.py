@@ -20,6 +20,7 @@ from clawback.feedback.due import Failure
 from clawback.jobs import background, health, remote_commands, worker
 from clawback.paths import Home
 from clawback.records import Feedback, Turn
+from clawback.runs import process
 
 
 def playing(popen: Callable[..., object]) -> SimpleNamespace:
@@ -75,7 +76,7 @@ def test_a_run_is_due_at_the_threshold_and_one_at_a_time(home: Home, monkeypatch
     home.config.write_text("[training]\nthreshold = 3\n")
     started: list[list[str]] = []
     monkeypatch.setattr(
-        background, "subprocess", playing(lambda command, **_: started.append(command) or "a process")
+        process, "subprocess", playing(lambda command, **_: started.append(command) or "a process")
     )
     with store.connect(home.database) as db:
         for number in range(3):
@@ -94,7 +95,7 @@ def test_a_training_process_inherits_no_keys(home: Home, monkeypatch: pytest.Mon
     seen = {}
     monkeypatch.setenv("SOME_API_KEY", "secret")
     monkeypatch.setattr(
-        background, "subprocess", playing(lambda _, **options: seen.update(options) or "a process")
+        process, "subprocess", playing(lambda _, **options: seen.update(options) or "a process")
     )
     assert background.start(home)
     assert "SOME_API_KEY" not in seen["env"]
@@ -114,7 +115,7 @@ def test_a_process_that_fails_before_there_is_a_run_is_not_started_again_at_once
             db.add_feedback(Feedback(turn.id, "rating", value))
     started: list[list[str]] = []
     monkeypatch.setattr(
-        background, "subprocess", playing(lambda command, **_: started.append(command) or "a process")
+        process, "subprocess", playing(lambda command, **_: started.append(command) or "a process")
     )
     monkeypatch.setattr(worker.os, "nice", lambda _: 0)
     assert background.maybe_train(home) is True
@@ -141,7 +142,7 @@ def test_a_run_in_the_background_gets_the_key_of_its_trainer_and_no_other(
         given.update(how["env"])  # type: ignore[call-overload]
         return SimpleNamespace(pid=1)
 
-    monkeypatch.setattr(background, "subprocess", playing(popen))
+    monkeypatch.setattr(process, "subprocess", playing(popen))
     for name in ("TINKER_API_KEY", "FIREWORKS_API_KEY", "OTHER_API_KEY"):
         monkeypatch.setenv(name, f"the {name}")
     for provider, wanted in (("tinker", "TINKER_API_KEY"), ("fireworks", "FIREWORKS_API_KEY")):
@@ -165,7 +166,7 @@ def test_a_run_that_the_budget_refuses_is_not_said_to_start(
             asked = ({"role": "user", "content": f"Tell me about {number}."},)
             turn = db.add_turn(Turn("s", asked, "It is a number. " * 20))
             db.add_feedback(Feedback(turn.id, "rating", 1.0 if number % 2 else -1.0))
-    monkeypatch.setattr(background, "subprocess", playing(lambda *_, **__: "a process"))
+    monkeypatch.setattr(process, "subprocess", playing(lambda *_, **__: "a process"))
     monkeypatch.setattr(worker.os, "nice", lambda _: 0)
     said = str(remote_commands.order(home, "claude-code", "/rl train"))
     assert ("starts" in said, "being prepared" in said) == (False, True)

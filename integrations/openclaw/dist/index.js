@@ -5,7 +5,7 @@ import { Line, loopback } from "./client.js";
 import { Commands } from "./commands.js";
 import { Host, isErrand, isGroup, personOf } from "./host.js";
 import { chatOf, nameOf } from "./reactions.js";
-import { command, isBetweenSessions, lastAnswer, plain } from "./text.js";
+import { command, isBetweenSessions, lastAnswer, plain, workOf } from "./text.js";
 import { keep, Turns } from "./turns.js";
 import { Watch } from "./watch.js";
 const MOST_SESSIONS = 500;
@@ -109,10 +109,13 @@ class Plugin {
             const id = event.runId ?? ctx.runId ?? "";
             const run = this.turns.run(id);
             const text = run && event.success ? lastAnswer(event.messages) : "";
+            if (run && !event.success)
+                this.line.tell({ event: "failed", session: run.session, id });
             if (!run || !text)
                 return;
             const model = [ctx.modelProviderId, ctx.modelId].filter(Boolean).join("/");
-            this.line.tell({ event: "answer", session: run.session, id, text, model });
+            const work = workOf(event.messages);
+            this.line.tell({ event: "answer", session: run.session, id, text, model, work });
             for (const message of this.turns.told(id))
                 this.shown(run.session, id, message);
             if (!this.inGateway)

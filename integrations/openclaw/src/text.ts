@@ -5,6 +5,7 @@ const STAMP = /^\s*\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^
 const BLOCK = /^[^\n]{0,80}⟦openclaw:ctx⟧\n```json\n[\s\S]*?\n```\n*/;
 const ADMIN = new Set(["train", "rollback", "reset"]);
 const RATING = new Set(["good", "bad", "rate", "note"]);
+const MOST_OF_A_RESULT = 20_000;
 
 /** OpenClaw's mark on what one session sends to another: a model's words, not a person's. */
 export function isBetweenSessions(text: string): boolean {
@@ -52,4 +53,31 @@ export function lastAnswer(messages: readonly unknown[]): string {
     if (message?.role === "user") return "";
   }
   return "";
+}
+
+/** The tool calls and their results since the last prompt, as chat messages; without the answer itself. */
+export function workOf(messages: readonly unknown[]): Record<string, unknown>[] {
+  const work: Record<string, unknown>[] = [];
+  for (const each of messages) {
+    const message = each as { role?: unknown; content?: unknown; toolCallId?: unknown } | undefined;
+    if (message?.role === "user") work.length = 0;
+    if (message?.role === "toolResult") {
+      const content = textOf(message.content).slice(0, MOST_OF_A_RESULT);
+      work.push({ role: "tool", tool_call_id: String(message.toolCallId ?? ""), content });
+    }
+    if (message?.role === "assistant") {
+      const calls = callsOf(message.content);
+      const said = { role: "assistant", content: textOf(message.content).trim() };
+      work.push(calls.length ? { ...said, tool_calls: calls } : said);
+    }
+  }
+  const last = work[work.length - 1];
+  return last?.["role"] === "assistant" && !last["tool_calls"] ? work.slice(0, -1) : work;
+}
+
+function callsOf(content: unknown): Record<string, unknown>[] {
+  if (!Array.isArray(content)) return [];
+  return content
+    .filter((part): part is { id: unknown; name: unknown; arguments: unknown } => part?.type === "toolCall")
+    .map((part) => ({ id: part.id, name: part.name, arguments: part.arguments }));
 }

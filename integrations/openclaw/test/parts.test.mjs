@@ -8,7 +8,7 @@ import { Line, loopback } from "../dist/client.js";
 import { Commands } from "../dist/commands.js";
 import { isErrand, isGroup } from "../dist/host.js";
 import { chatOf, nameOf, read, sign } from "../dist/reactions.js";
-import { command, lastAnswer, plain } from "../dist/text.js";
+import { command, lastAnswer, plain, workOf } from "../dist/text.js";
 import { Turns } from "../dist/turns.js";
 import { Watch } from "../dist/watch.js";
 
@@ -39,6 +39,23 @@ test("the answer is what the model said after the person", () => {
   assert.equal(lastAnswer([{ role: "user", content: "x" }, { role: "assistant", content: said }]), "done");
   assert.equal(lastAnswer([{ role: "assistant", content: "old" }, { role: "user", content: "x" }]), "");
   assert.equal(lastAnswer([null, 3, { role: "assistant", content: 7 }]), "");
+});
+
+test("tools and their results since the prompt are told with the answer", () => {
+  const call = { type: "toolCall", id: "c1", name: "read", arguments: { path: "a.py" } };
+  const messages = [
+    { role: "assistant", content: [{ ...call, id: "old" }] },
+    { role: "user", content: "read a.py" },
+    { role: "assistant", content: [{ type: "text", text: "Looking." }, call] },
+    { role: "toolResult", toolCallId: "c1", content: [{ type: "text", text: "x".repeat(30_000) }] },
+    { role: "assistant", content: [{ type: "text", text: "done" }] },
+  ];
+  const [said, result, ...more] = workOf(messages);
+  assert.deepEqual(said, { role: "assistant", content: "Looking.", tool_calls: [{ id: "c1", name: "read", arguments: { path: "a.py" } }] });
+  assert.equal(result.tool_call_id, "c1");
+  assert.equal(result.content.length, 20_000);
+  assert.deepEqual(more, []);
+  assert.deepEqual(workOf([null, 3, { role: "assistant", content: "done" }]), []);
 });
 
 test("reactions are read from the keys of five channels", () => {

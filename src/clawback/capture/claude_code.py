@@ -81,7 +81,16 @@ class ClaudeCode(HookedAgent):
             )
         said, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)
         if name == "Stop":
-            return Answer(session, said, prompt_id, cwd=cwd, transcript=transcript)
+            model = model_of(event)
+            return Answer(session, said, prompt_id, cwd=cwd, model=model, transcript=transcript)
         if name == "SubagentStop":
-            return SideAnswer(session, said, text(event, "agent_id", 200), cwd)
+            return SideAnswer(session, said, text(event, "agent_id", 200), cwd, transcript)
         return None
+
+
+def model_of(event: Mapping[str, Any]) -> str:
+    """The model that an event names: by its id, or in a table with its id, as the status line's event has it."""
+    named = event.get("model")
+    return text(
+        named if isinstance(named, Mapping) else event, "id" if isinstance(named, Mapping) else "model", 200
+    )

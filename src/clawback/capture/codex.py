@@ -105,7 +105,10 @@ class Codex(HookedAgent):
         said, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)
         if name == "Stop" and not text(event, "agent_id", 200):
             model = text(event, "model", 200)
-            return Answer(session, said, text(event, "turn_id", 200), cwd=cwd, model=model)
+            transcript = text(event, "transcript_path", 4096)
+            return Answer(
+                session, said, text(event, "turn_id", 200), cwd=cwd, model=model, transcript=transcript
+            )
         if name in ("Stop", "SubagentStop"):
             return SideAnswer(session, said, text(event, "agent_id", 200) or text(event, "turn_id", 200), cwd)
         return None

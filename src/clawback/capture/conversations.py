@@ -13,9 +13,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from clawback.capture.errands import is_errand
+from clawback.capture.errands import is_errand, is_retry
 from clawback.feedback import command
-from clawback.records import Message, TurnKind, text_of, without_reminders
+from clawback.records import Message, TurnKind, text_of
+from clawback.reminders import without_reminders
 
 _PARENTS = ("x-claude-code-agent-id", "x-codex-parent-thread-id", "x-parent-session-id")
 """Headers of Claude Code's, Codex's and opencode's sub-agents."""
@@ -159,6 +160,9 @@ def kind_of(
     mine = next((said(m) for m in reversed(messages) if m.get("role") == "user"), "")
     if command.parse(mine) is not None:
         return "side"  # an agent whose hooks do not run yet asks its model what we should have answered
+    newest = messages[-1] if messages else {}
+    if newest.get("role") in ("user", "tool") and is_retry(said(newest)):
+        return "side"
     asked = [text for m in messages if m.get("role") not in ("assistant", "tool") and (text := said(m))]
     return (
         "side" if any(is_errand(text) or _ERRAND.search(text) for text in asked[-1:] + asked[:1]) else "main"

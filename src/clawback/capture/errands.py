@@ -1,4 +1,4 @@
-"""Recognises what agents ask a model on their own account (titles, summaries), by how the prompt begins; the answer is not looked at."""
+"""Recognises what agents and libraries ask a model on their own account (titles, summaries, retries), by the prompt; the answer is not looked at."""
 
 from __future__ import annotations
 
@@ -10,6 +10,30 @@ BEGINNINGS = (
     "here is the conversation so far:",
 )
 """Of Codex's and opencode's titles, and of opencode's compaction. In lower case."""
+
+RETRIES = (
+    r"\A\s*correct your json only response\b",
+    r"\A\s*(?:validation errors? found:|recall the function correctly\b)",
+    r"\brecall the function correctly, fix the errors",
+    r"\A\s*(?:validation feedback:|\d+ validation errors?\b).*fix the errors and try again\.\s*\Z",
+    r"\A\s*(?:plain text responses are not permitted\b|please (?:return text or )?include your response in a tool call\.?\s*\Z)",
+    r"above, the completion did not satisfy the constraints given in the (?:prompt|instructions)\b",
+    r"\A\s*i was given the following json response, which had problems due to incorrect values\b",
+    r"\bnow let's retry: take care not to repeat previous errors!",
+    r"\A\s*### previous (?:attempt|result) failed validation:",
+)
+"""How libraries ask again when an answer was not of the form that their program needs: instructor, PydanticAI, LangChain,
+Guardrails, smolagents, CrewAI."""
+_ENDS = 400
+"""Characters at each end of a message in which that stands; between them are errors of any length."""
+
+
+def is_retry(message: str) -> bool:
+    """Whether a library asks again for the same answer in another form: the person has said nothing new."""
+    import re
+
+    ends = message if len(message) <= 2 * _ENDS else f"{message[:_ENDS]}\n{message[-_ENDS:]}"
+    return any(re.search(pattern, ends, re.IGNORECASE | re.DOTALL) for pattern in RETRIES)
 
 
 def is_errand(prompt: str) -> bool:

@@ -4,7 +4,7 @@ Named tuples, where other records are dataclasses: creating six dataclasses woul
 import annotations``: each annotation would be a text, which named tuples compile one by one.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Prompt(NamedTuple):
@@ -32,6 +32,12 @@ class Prompt(NamedTuple):
     """A name of this very event: one that is brought twice has it twice."""
     notice: bool = False
     """The agent wrote it to itself, about work that the person had asked for before."""
+    model: str = ""
+    """Which model is asked, where the event says so."""
+    size: int = 0
+    """How many bytes of the transcript there were when the event came; 0: all that there are now."""
+    at: float = 0.0
+    """When the event came, where it is taken later than that; 0: now."""
 
 
 class Answer(NamedTuple):
@@ -48,6 +54,19 @@ class Answer(NamedTuple):
     """The agent's name for the message in which it appeared, where reactions can point at it."""
     transcript: str = ""
     """As with a prompt."""
+    work: tuple[Any, ...] = ()
+    """The messages between prompt and answer (tool calls and their results), where the event brings them."""
+    size: int = 0
+    at: float = 0.0
+    """Both as with a prompt."""
+
+
+class Failed(NamedTuple):
+    """No answer to the prompt of that id will come. ``why`` completes the sentence "its answer …"."""
+
+    session: str
+    prompt_id: str
+    why: str = "failed"
 
 
 class Shown(NamedTuple):
@@ -65,6 +84,8 @@ class SideAnswer(NamedTuple):
     text: str
     id: str = ""
     cwd: str = ""
+    transcript: str = ""
+    """The record of the session that it belongs to."""
 
 
 class Reaction(NamedTuple):
@@ -81,4 +102,4 @@ class Reaction(NamedTuple):
     comes and goes, and what is not newer than the last that is known of it changes nothing."""
 
 
-Event = Prompt | Answer | Shown | SideAnswer | Reaction
+Event = Prompt | Answer | Failed | Shown | SideAnswer | Reaction

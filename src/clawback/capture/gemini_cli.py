@@ -30,9 +30,11 @@ class GeminiCli(HookedAgent):
         session, asked = text(event, "session_id", 200), text(event, "prompt")
         if not session:
             raise Unusable("no session_id")
+        transcript = text(event, "transcript_path", 4096)
         if event.get("hook_event_name") == "BeforeAgent":
-            return Prompt(session, asked, last=True)
+            return Prompt(session, asked, transcript=transcript, last=True)
         if event.get("hook_event_name") == "AfterAgent":
             said = text(event, "prompt_response")
-            return Answer(session, said, prompt=asked, cwd=text(event, "cwd", 4096))
+            cwd = text(event, "cwd", 4096)
+            return Answer(session, said, prompt=asked, cwd=cwd, transcript=transcript)
         return None

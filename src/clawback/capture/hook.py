@@ -14,7 +14,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from clawback.capture.events import Prompt
-from clawback.capture.ingest import Unusable, take
+from clawback.capture.ingest import Unusable
+from clawback.capture.spool import deliver
 from clawback.paths import Home, home
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def main() -> None:
         if arguments == ["status-line"]:
             from clawback.capture import status_line
 
-            sys.stdout.write(status_line.text(here))
+            payload = b"" if sys.stdin.isatty() else sys.stdin.buffer.read(MAX_PAYLOAD)
+            sys.stdout.write(status_line.text(here, payload))
             sys.stdout.flush()
             os._exit(0)
         # An agent that has no stdin to give (Codex's `notify`) puts its event behind the last word.
@@ -82,12 +84,16 @@ def _ordered(here: Home, agent: str, said: str) -> str:
         return ""
     import subprocess
 
+    from clawback import config
+    from clawback.runs import process
+
     paths = [path for path in sys.path if path]
     program = f"import sys; sys.path[:0] = {paths!r}; import runpy; runpy.run_module('clawback.jobs.remote_commands', run_name='__main__')"
     asked = [sys.executable, "-I", "-c", program, str(here.root), agent, said]
     done = subprocess.run(
-        asked, capture_output=True, text=True, encoding="utf-8", timeout=ORDER_SECONDS, check=False
-    )
+        asked, capture_output=True, text=True, encoding="utf-8", timeout=ORDER_SECONDS, check=False,
+        env=process.environment(here, process.key_variables(config.load(here.config))),
+    )  # fmt: skip
     return (
         done.stdout.strip()
         or f"Clawback: `{words[0]}` could not be done here; run `clawback {words[0]}` in a terminal."
@@ -98,7 +104,7 @@ def act(here: Home, agent: Agent, event: Event | None) -> dict[str, Any] | None:
     """Act on an event that an agent's adapter has parsed; the return value is output for the agent."""
     if event is None:
         return None
-    said = take(here, agent.name, event)
+    said = deliver(here, agent.name, event)
     return agent.reply(said) if said is not None else agent.ask(here, event)
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from clawback.capture import rated_lines, rows
+from clawback.capture import claude_transcript, rated_lines, rows
+from clawback.capture.exchanges import Exchange
 from clawback.capture.rated_lines import BadLine
-from clawback.capture.transcripts import Exchange, claude_code
 from clawback.errors import NotFound, UsageError
 from clawback.records import OWNER, Feedback, Message, Turn
 from clawback.redact import redact
@@ -367,7 +367,7 @@ def import_transcripts(store: Store, path: Path) -> Report:
     for file in files:
         lines = (row.text for row in rows.read(file) if row.text)
         conversation: list[Message] = []
-        for one in claude_code(lines):
+        for one in claude_transcript.read(lines):
             asked = "\n\n".join(one.asked) or one.notice
             if not asked or not one.text or (one.notice and not conversation):
                 continue

@@ -10,11 +10,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from clawback.capture.events import Answer, Event, Prompt, Shown, SideAnswer
+from clawback.capture.events import Answer, Event, Failed, Prompt, Shown, SideAnswer
+from clawback.errors import ClawbackError, StoreBusy
 from clawback.paths import Home
+from clawback.reminders import without_reminders
 
 if TYPE_CHECKING:
-    from clawback.capture.transcripts import Exchange
+    from clawback.capture.exchanges import Exchange
     from clawback.records import Message, Turn
     from clawback.store import Store
     from clawback.store.prompts import Kept
@@ -34,71 +36,133 @@ class Unusable(Exception):
 def take(here: Home, agent: str, event: Event) -> str | None:
     """Act on one event. If it is a command, returns its answer: it is shown to the person, and no model is asked.
 
-    Raises ``Unusable`` for an answer without a prompt and a message without an answer, ``ClawbackError``
-    where the store cannot be used.
+    Raises ``Unusable`` for an answer without a prompt and a message without an answer, ``StoreBusy`` where another
+    process holds the database (``spool.deliver`` keeps the event then), ``ClawbackError`` where it cannot be used.
     """
+    with connect(here) as store:
+        return take_into(here, store, agent, event)
+
+
+def take_into(here: Home, store: Store, agent: str, event: Event) -> str | None:
+    """The same, with a store that is open."""
     if isinstance(event, Prompt):
-        return _prompt(here, agent, event)
+        return _prompt(here, store, agent, event)
     if isinstance(event, Answer):
-        _answer(here, agent, event)
+        _answer(here, store, agent, event)
+    elif isinstance(event, Failed):
+        store.lose_early(of_prompt(agent, event.session, event.prompt_id), f"its answer {event.why}")
+        store.drop_prompt(agent, event.session, event.prompt_id)
     elif isinstance(event, Shown):
-        _shown(here, agent, event)
+        _shown(here, store, agent, event)
     elif isinstance(event, SideAnswer):
-        _side(here, agent, event)
+        _side(here, store, agent, event)
     else:
         from clawback.capture import reactions
 
-        reactions.take(here, agent, event)
+        reactions.take(here, store, agent, event)
     return None
+
+
+def command_of(event: Event) -> list[str] | None:
+    """The words of a command of ours; None for anything else."""
+    # Most prompts are no command, and need not load what reads them.
+    if not isinstance(event, Prompt) or event.text.lstrip()[:3].lower() not in ("/rl", "rl:", "/cl"):
+        return None
+    from clawback.feedback import command
+
+    return command.parse(event.text)
 
 
 # ------------------------------------------------------------------------------------------------------ prompts
 
 
-def _prompt(here: Home, agent: str, event: Prompt) -> str | None:
-    if event.text.lstrip()[:3].lower() in (
-        "/rl",
-        "rl:",
-        "/cl",
-    ):  # most are no command, and need not load what reads them
-        from clawback.feedback import command
+def _prompt(here: Home, store: Store, agent: str, event: Prompt) -> str | None:
+    if (words := command_of(event)) is not None:
+        from clawback.capture import taps
 
-        if (words := command.parse(event.text)) is not None:
-            from clawback.capture import taps
+        try:
+            return "Clawback: " + taps.obey(here, store, agent, event, words)
+        except StoreBusy:
+            raise
+        except ClawbackError as error:
+            return f"Clawback: {error}"
+    new = event.last and not (event.id and store.kept_prompt(agent, event.session, event.id))
+    if new:
+        from clawback.capture import late
 
-            return "Clawback: " + taps.obey(here, agent, event, words)
-    with connect(here) as store:
-        new = event.last and not (event.id and store.kept_prompt(agent, event.session, event.id))
-        if new and (waiting := store.waits_at(of_prompt(agent, event.session, ""))):
-            from clawback.capture import taps
+        late.catch_up(here, store, agent, event)
+    if new and (waiting := store.waits_at(of_prompt(agent, event.session, ""))):
+        from clawback.capture import taps
 
-            taps.settle(here, store, agent, event, waiting)
-        with store.together():
-            said = clean(here, event.text)
-            store.put_prompt(agent, event.session, event.id, said, by=event.by, notice=event.notice)
-            if not event.id:
-                store.drop_post(of_prompt(agent, event.session, ""))
+        taps.settle(here, store, agent, event, waiting)
+    # What is wholly the agent's own is nobody's; of the rest nothing is taken away here: a person may quote such things.
+    text = event.text if event.notice or without_reminders(event.text) else ""
+    with store.together():
+        store.put_prompt(
+            agent, event.session, event.id, clean(here, text), by=event.by, notice=event.notice, at=event.at
+        )
+        if not event.id:
+            store.drop_post(of_prompt(agent, event.session, ""))
     return None
 
 
 # ------------------------------------------------------------------------------------------------------ answers
 
 
-def _answer(here: Home, agent: str, event: Answer) -> None:
-    if not event.text.strip():
-        return
-    told: list[Exchange] = []
+def _answer(here: Home, store: Store, agent: str, event: Answer) -> None:
+    exchanges: list[Exchange] = []
     if event.transcript:
-        from clawback.capture import transcripts
+        from clawback.capture import late
 
-        told = transcripts.recent(agent, event.transcript, event.prompt_id)
-    with connect(here) as store:
-        mine = next((one for one in told if event.prompt_id in one.ids), None)
-        record(here, store, agent, event, mine, alone=not told)
-        if any(len(one.blocks) > 1 for one in told):
-            from clawback.capture import taps
+        exchanges = late.read(agent, event)
+    if not event.text.strip():
+        _textless(here, store, agent, event, exchanges)
+        return
+    exchange = _exchange(store, agent, event, exchanges)
+    record(here, store, agent, event, exchange, alone=not exchanges)
+    if exchanges:
+        late.complete(here, store, agent, event.session, exchanges)
 
-            taps.complete(here, store, agent, event.session, told)
+
+def _exchange(store: Store, agent: str, event: Answer, exchanges: list[Exchange]) -> Exchange | None:
+    """What the record tells of the answer that the event brings."""
+    if not exchanges:
+        return None
+    from clawback.capture import late
+
+    kept = None if event.prompt_id else store.newest_prompt(agent, event.session)
+    asked = (event.prompt,) if event.prompt is not None else kept.parts if kept else ()
+    return late.exchange_for(exchanges, event.prompt_id, asked)
+
+
+def _textless(here: Home, store: Store, agent: str, event: Answer, exchanges: list[Exchange]) -> None:
+    """An answer without its text is read from the agent's record, from what our server heard, or at the session's next event."""
+    if not event.transcript and event.prompt is not None:
+        raise Unusable("an empty answer")
+    kept = (
+        store.kept_prompt(agent, event.session, event.prompt_id)
+        if event.prompt_id
+        else store.newest_prompt(agent, event.session)
+    )
+    if kept is None:
+        exchange = _exchange(store, agent, event, exchanges)
+        if exchange is None or not exchange.text or exchange.open:
+            raise Unusable("an empty answer to a prompt that is not known")
+        record(here, store, agent, event._replace(text=exchange.blocks[-1]), exchange)
+        return
+    from clawback.capture import late, taps
+
+    if store.at_post(of_prompt(agent, event.session, kept.id)) is not None:
+        return
+    store.end_prompt(agent, event.session, kept.id)
+    late.answer_ended(here, store, agent, event, exchanges)
+    if store.at_post(of_prompt(agent, event.session, kept.id)) is None:
+        text = taps.heard(here, store, event.session, kept)
+        if text is not None:
+            record(here, store, agent, event._replace(text=text, prompt_id=kept.id))
+            store.end_prompt(agent, event.session, kept.id, ended=False)
+        elif not event.transcript:
+            raise Unusable("an empty answer, and no record of the agent to read it from")
 
 
 def record(
@@ -190,7 +254,8 @@ def _recorded(
 
 def asks(here: Home, turn: Turn, asked: Kept) -> bool:
     """Does the turn answer this prompt, or what was added to it last?"""
-    return plain(turn.prompt) in {plain(clean(here, text)) for text in (asked.text, *asked.parts)}
+    words = {clean(here, text) for text in (asked.text, *asked.parts)}
+    return plain(turn.prompt) in {plain(text) for text in words | {without_reminders(text) for text in words}}
 
 
 def plain(text: str) -> str:
@@ -205,24 +270,36 @@ def _stored(store: Store, here: Home, agent: str, event: Answer, asked: Kept, to
 
     name, prompt, said = f"{agent}:{event.session}", clean(here, asked.text), clean(here, event.text)
     whole = clean(here, told.text) if told and told.blocks and told.blocks[-1] == event.text.strip() else said
+    work = list(event.work) or (told.work_before(event.text) if told else [])
     before = last_of(store, agent, event.session)
     messages: list[Message] = _conversation(before)
     if asked.notice:
         messages += _request(store, agent, event, asked, before)
+    messages.append({"role": "user", "content": prompt})
     turn = Turn(
         session=name,
-        messages=(*messages, {"role": "user", "content": prompt}),
+        messages=(*messages, *work),
         response=whole,
+        calls=tuple(told.calls_of(event.text)) if told else (),
+        created_at=event.at,
         agent=agent,
         model=event.model or (told.model if told else ""),
         cwd=event.cwd,
         event_id=f"{name}:{event.prompt_id}:{fingerprint((event.prompt_id or prompt) + chr(0) + said)}",
     )
     number = store.add_turn(turn, stored=len(messages)).id
+    _drop_twin(store, name, turn.response, number)
     if before is not None and number > before.id and not asked.notice:
         # An answer that is told twice is not what came back after itself.
         _next_state(store, before.id, prompt)
     return number
+
+
+def _drop_twin(store: Store, session: str, response: str, number: int) -> None:
+    """Some versions of Claude Code tell of the main answer as of a sub-agent's, too: that turn is the same answer."""
+    for turn in store.turns(limit=RECENT, session=session, kind="side"):
+        if turn.id < number and plain(turn.response) == plain(response):
+            store.drop_side(turn.id)
 
 
 def _request(store: Store, agent: str, event: Answer, asked: Kept, before: Turn | None) -> list[Message]:
@@ -251,52 +328,60 @@ def _next_state(store: Store, turn_id: int, said: str) -> None:
 
 
 def _conversation(last: Turn | None) -> list[Any]:
-    """What was said before in the session, newest first until the limit, then in order."""
+    """What was said before in the session, newest first until the limit, then in order. It does not begin within a tool call."""
     if last is None:
         return []
     messages = [*last.messages, {"role": "assistant", "content": last.response}]
-    room = CONTEXT_CHARACTERS
-    for start in range(len(messages) - 1, -1, -1):
-        room -= len(str(messages[start].get("content", "")))
-        if room < 0:
-            return messages[start + 1 :]
-    return messages
+    room, start = CONTEXT_CHARACTERS, len(messages)
+    while start and (room := room - _size(messages[start - 1])) >= 0:
+        start -= 1
+    while 0 < start < len(messages) and messages[start].get("role") == "tool":
+        start += 1
+    return messages[start:]
 
 
-def _shown(here: Home, agent: str, event: Shown) -> None:
+def _size(message: Message) -> int:
+    return len(str(message.get("content", ""))) + (
+        len(str(calls)) if (calls := message.get("tool_calls")) else 0
+    )
+
+
+def _shown(here: Home, store: Store, agent: str, event: Shown) -> None:
     """What was said about the message before finds its answer now."""
-    with connect(here) as store:
-        turn = store.at_post(of_prompt(agent, event.session, event.prompt_id))
-        if turn is None:
-            raise Unusable("a message that shows no answer that is here")
-        if store.put_post(of_message(agent, event.message), turn):
-            train_if_due(here, store)
+    turn = store.at_post(of_prompt(agent, event.session, event.prompt_id))
+    if turn is None:
+        raise Unusable("a message that shows no answer that is here")
+    if store.put_post(of_message(agent, event.message), turn):
+        train_if_due(here, store)
 
 
-def _side(here: Home, agent: str, event: SideAnswer) -> None:
+def _side(here: Home, store: Store, agent: str, event: SideAnswer) -> None:
     if not event.text.strip():
         return
     from clawback.records import Turn
 
     name = f"{agent}:{event.session}"
-    with connect(here) as store:
-        response = clean(here, event.text)
-        if event.cwd:
-            store.name_folder(event.session, event.cwd)
-        recent = store.turns(limit=RECENT, session=event.session, kind="side")
-        if any(plain(turn.response) == plain(response) for turn in recent):
-            return  # our own server recorded it
-        store.add_turn(
-            Turn(
-                session=name,
-                messages=(),
-                response=response,
-                agent=agent,
-                kind="side",
-                cwd=event.cwd,
-                event_id=f"{name}:side:{event.id}:{fingerprint(response)}",
-            )
+    response = clean(here, event.text)
+    if event.cwd:
+        store.name_folder(event.session, event.cwd)
+    recorded = store.turns(limit=RECENT, session=event.session, kind="side")
+    # Told of the main answer, too: that is no sub-agent's.
+    recorded += store.turns(limit=2, session=name, kind="main") + store.turns(
+        limit=2, session=event.session, kind="main"
+    )
+    if any(plain(turn.response) == plain(response) for turn in recorded):
+        return
+    store.add_turn(
+        Turn(
+            session=name,
+            messages=(),
+            response=response,
+            agent=agent,
+            kind="side",
+            cwd=event.cwd,
+            event_id=f"{name}:side:{event.id}:{fingerprint(response)}",
         )
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- shared
@@ -351,26 +436,10 @@ def fingerprint(said: str) -> str:
 
 
 def train_if_due(here: Home, store: Store) -> str:
-    """Start a run if there are enough fresh ratings, it may start now and none has been started, and say so; else ""."""
-    from clawback.feedback.due import PREPARED, claim_start, last_failure, not_now, training_due
-
-    if not training_due(store, here):
+    """Start a run if one is due, and say so; else "". Within a transaction nothing is started: what made it due is not stored yet."""
+    if store.in_transaction:
         return ""
-    from clawback import config
+    from clawback.feedback.due import PREPARED
+    from clawback.runs import trigger
 
-    if not_now(config.load(here.config), last_failure(store)) or not claim_start(store):
-        return ""
-    # The module that starts processes is in a higher layer: it is called as the command that a person would type.
-    import os
-    import subprocess
-    import sys
-
-    subprocess.Popen(
-        [sys.executable, "-m", "clawback.jobs.worker", str(here.root), "--if-due"],
-        env={**os.environ, "CLAWBACK_HOME": str(here.root)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    return PREPARED.format(status="status")
+    return PREPARED.format(status="status") if trigger.start_if_due(here, store) else ""

@@ -14,7 +14,7 @@ from typing import Any
 
 from clawback.capture import settings_file
 from clawback.capture.adapter import State, text
-from clawback.capture.events import Answer, Event, Prompt, Reaction, Shown
+from clawback.capture.events import Answer, Event, Failed, Prompt, Reaction, Shown
 from clawback.capture.ingest import Unusable
 from clawback.capture.take_out import without_plugin
 from clawback.errors import ConfigError
@@ -103,9 +103,10 @@ class OpenClaw:
             by = text(event, "by", 200)
             return Prompt(session, text(event, "text"), text(event, "id", 500), by=by)
         if kind == "answer":
-            return Answer(
-                session, text(event, "text"), text(event, "id", 500), model=text(event, "model", 200)
-            )
+            model, prompt_id = text(event, "model", 200), text(event, "id", 500)
+            return Answer(session, text(event, "text"), prompt_id, model=model, work=_work(event.get("work")))
+        if kind == "failed":
+            return Failed(session, text(event, "id", 500))
         if kind == "shown":
             prompt_id, message = text(event, "id", 500), text(event, "message", 500)
             if not (prompt_id and message):
@@ -121,6 +122,26 @@ class OpenClaw:
 
     def _settings(self, named: Path | None) -> Path:
         return (named or self.file()).expanduser().resolve()
+
+
+def _work(messages: Any) -> tuple[dict[str, Any], ...]:
+    """The tool calls and results that came with an answer, as chat messages; what is none of these is left out."""
+    if not isinstance(messages, list) or not messages:
+        return ()
+    from clawback.capture.exchanges import Exchange
+
+    exchange = Exchange()
+    for number, message in enumerate(m for m in messages if isinstance(m, dict)):
+        if message.get("role") == "tool":
+            exchange.add_result(message.get("tool_call_id"), message.get("content"))
+        elif message.get("role") == "assistant":
+            if isinstance(words := message.get("content"), str) and words:
+                exchange.add_text(f"{number}", words)
+            calls = message.get("tool_calls")
+            for call in calls if isinstance(calls, list) else []:
+                if isinstance(call, dict):
+                    exchange.add_call(f"{number}", call.get("id"), call.get("name"), call.get("arguments"))
+    return tuple(exchange.work_before(""))
 
 
 def _address(home: Home) -> str:

@@ -16,7 +16,7 @@ from clawback.paths import Home, secret
 PATH = "/api/hooks/proof"
 HEADER = "X-Clawback-Nonce"
 _LEAST, _MOST = 16, 128
-SECONDS = 3.0
+SECONDS = 10.0
 
 
 def nonce() -> str:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from clawback.capture.events import Reaction
-from clawback.capture.ingest import connect, of_message, train_if_due
+from clawback.capture.ingest import of_message, train_if_due
 from clawback.paths import Home
 from clawback.records import Feedback
 from clawback.store import Store
 
 
-def take(here: Home, agent: str, event: Reaction) -> None:
+def take(here: Home, store: Store, agent: str, event: Reaction) -> None:
     """The rating that it stands for: stored, changed, taken back, or kept until its message is known."""
     name = f"{agent}:reaction:{event.id or f'{event.message}:{event.by}:{event.value}'}"
-    with connect(here) as store:
-        with store.together():
-            if not event.at:
-                rated = _react(store, agent, event, name)
-            else:
-                rated = _react_in_order(store, agent, event, name)
-        if rated:
-            train_if_due(here, store)
+    with store.together():
+        if not event.at:
+            rated = _react(store, agent, event, name)
+        else:
+            rated = _react_in_order(store, agent, event, name)
+    if rated:
+        train_if_due(here, store)
 
 
 def _react_in_order(store: Store, agent: str, event: Reaction, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import time
@@ -11,15 +12,19 @@ from clawback import config, store
 from clawback.capture.script import LINE
 from clawback.paths import Home
 
+AGENT = "claude-code"
 COARSE = 20_000_000
 """Nanoseconds by which a file's time may lag behind the clock, with some to spare: Linux takes it from the last tick."""
 
 
-def text(home: Home) -> str:
+def text(home: Home, payload: bytes = b"") -> str:
     """A line such as ``clawback v3 · 12/32 ratings``. Never raises: errors do not belong in a status bar.
 
-    It is kept for the program that agents run, which shows it until something changes.
+    It is kept for the program that agents run, which shows it until something changes. ``payload``: what Claude Code
+    tells its status line, the transcript and the model among it.
     """
+    with contextlib.suppress(Exception):
+        _complete_turns(home, payload)
     asked = time.time_ns() - COARSE
     said = _read(home)
     if said is None:
@@ -27,6 +32,25 @@ def text(home: Home) -> str:
     with contextlib.suppress(OSError):
         _keep(home, said, asked)
     return said
+
+
+def _complete_turns(home: Home, payload: bytes) -> None:
+    """The line is drawn a moment after an answer: by then the transcript has what ``Stop`` came too early for."""
+    event = json.loads(payload)
+    session, transcript, model = event["session_id"], event.get("transcript_path"), event.get("model")
+    with store.connect(home.database, busy_seconds=0.2) as db:
+        name = f"{AGENT}:{session}"
+        if not (db.lacks_model(name) or db.ended_prompts(AGENT, session)):
+            return
+        from clawback.capture import late
+        from clawback.capture.events import Prompt
+
+        exchanges = late.read(AGENT, Prompt(session, "", transcript=transcript or ""))
+        late.answer_ended(home, db, AGENT, Prompt(session, ""), exchanges)
+        late.complete(home, db, AGENT, session, exchanges)
+        last = db.last_turn(session=name)
+        if last and not last.model and isinstance(model, dict) and isinstance(model.get("id"), str):
+            db.name_model(last.id, model["id"])
 
 
 def _keep(home: Home, said: str, asked: int) -> None:

@@ -8,15 +8,16 @@ waited in vain is reported at the next command.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from clawback.capture import late
 from clawback.capture.events import Answer, Prompt
 from clawback.capture.ingest import (
     RECENT,
     Unusable,
     asks,
     clean,
-    connect,
     last_of,
     of_message,
     of_prompt,
@@ -25,7 +26,7 @@ from clawback.capture.ingest import (
 )
 
 if TYPE_CHECKING:
-    from clawback.capture.transcripts import Exchange
+    from clawback.capture.exchanges import Exchange
     from clawback.paths import Home
     from clawback.records import Turn
     from clawback.store import Store
@@ -45,37 +46,50 @@ class Meant(NamedTuple):
     """The command was given while the agent was at work."""
 
 
-def obey(here: Home, agent: str, event: Prompt, words: list[str]) -> str:
-    """Execute the command; returns what to tell the person. Raises nothing, whatever a person types."""
-    from clawback.errors import ClawbackError
+def obey(here: Home, store: Store, agent: str, event: Prompt, words: list[str]) -> str:
+    """Execute the command; returns what to tell the person. Raises ``StoreError`` alone, whatever a person types."""
     from clawback.feedback import command
 
     event_id = f"{agent}:rl:{event.session}:{event.id}" if event.id else ""
     source = f"{agent}:{event.by}" if event.by else agent
+    if event_id and (before := store.obeyed(event_id + words[0])) is not None:
+        return before  # told of twice
+    meant = Meant() if words[0] == "status" else _meant(here, store, agent, event, words[0])
+    if meant.running:
+        # While the agent is at work its commands have the name of the request that is under way: all have the same one.
+        event_id = f"{event_id}:{event.delivery}" if event.delivery else ""
+        if event_id and (before := store.obeyed(event_id + words[0])) is not None:
+            return before
+    cleaned = [clean(here, word) for word in words]
+    if meant.refusal:
+        reply = command.Reply(meant.refusal)
+    else:
+        reply = command.run(
+            store, cleaned, meant.turn, place=meant.place, source=source, event_id=event_id
+        )  # fmt: skip
+    if event_id:
+        store.put_obeyed(event_id + words[0], reply.text)
+    if event.at:  # nobody reads a reply now
+        if meant.refusal or (meant.turn is None and not meant.place):
+            _lose(store, agent, event, cleaned, meant.refusal or reply.text, source)
+        return reply.text
+    lost = store.untold(f"{agent}:prompt:{event.session}:")
+    began = _began(here, store) if reply.rated else ""
+    return " ".join([reply.text, *([began] if began else []), *map(told_of, lost)])
+
+
+def _lose(store: Store, agent: str, event: Prompt, words: list[str], why: str, source: str) -> None:
+    """A rating that waited for the database was refused: it is told of at the next command."""
+    from clawback.errors import UsageError
+    from clawback.feedback import command
+
     try:
-        with connect(here) as store:
-            if event_id and (before := store.obeyed(event_id + words[0])) is not None:
-                return before  # told of twice
-            meant = Meant() if words[0] == "status" else _meant(here, store, agent, event, words[0])
-            if meant.running:
-                # While the agent is at work its commands have the name of the request that is under way: all have the same one.
-                event_id = f"{event_id}:{event.delivery}" if event.delivery else ""
-                if event_id and (before := store.obeyed(event_id + words[0])) is not None:
-                    return before
-            if meant.refusal:
-                said = command.Reply(meant.refusal)
-            else:
-                said = command.run(
-                    store, [clean(here, word) for word in words], meant.turn,
-                    place=meant.place, source=source, event_id=event_id,
-                )  # fmt: skip
-            if event_id:
-                store.put_obeyed(event_id + words[0], said.text)
-            lost = store.untold(f"{agent}:prompt:{event.session}:")
-            began = _began(here, store) if said.rated else ""
-    except ClawbackError as error:
-        return str(error)
-    return " ".join([said.text, *([began] if began else []), *map(told_of, lost)])
+        feedback, _ = command.understood(words[0], words[1] if len(words) > 1 else "")
+    except UsageError:
+        return
+    place = of_prompt(agent, event.session, f"late {event.id or event.at}")
+    store.put_early(place, replace(feedback, source=source, created_at=event.at))
+    store.lose_early(place, why[:1].lower() + why[1:].rstrip("."))
 
 
 def _began(here: Home, store: Store) -> str:
@@ -99,7 +113,7 @@ def told_of(lost: Early) -> str:
 def settle(here: Home, store: Store, agent: str, event: Prompt, waiting: list[str]) -> None:
     """Another prompt has come, so earlier ones get no further answer: ratings waiting for those are applied to the part that exists, or lost."""
     start = len(of_prompt(agent, event.session, ""))
-    told = _told(agent, event.transcript)
+    told = late.read(agent, event)
     for place in waiting:
         if (name := place[start:]) == event.id and name:
             continue
@@ -115,8 +129,9 @@ def settle(here: Home, store: Store, agent: str, event: Prompt, waiting: list[st
 def _meant(here: Home, store: Store, agent: str, event: Prompt, word: str) -> Meant:
     if event.about:
         return _replied_to(store, agent, event)
-    told = _told(agent, event.transcript)
-    complete(here, store, agent, event.session, told)
+    told = late.read(agent, event)
+    late.answer_ended(here, store, agent, event, told)
+    late.complete(here, store, agent, event.session, told)
     running = bool(event.id) and store.kept_prompt(agent, event.session, event.id) is not None
     running = running or any(event.id in one.ids for one in told)
     kept = store.newest_prompt(agent, event.session, event.by)
@@ -133,6 +148,8 @@ def _meant(here: Home, store: Store, agent: str, event: Prompt, word: str) -> Me
         return Meant(turn, place, running=running)
     if running and not event.ends:
         return Meant(None, place, running=True)
+    if any(one.id == name for one in store.ended_prompts(agent, event.session)):
+        return Meant(None, place)  # its text is in the agent's record in a moment
     turn = _from_record(here, store, agent, event, name, kept, exchange)
     if turn is not None:
         return Meant(turn, place, running=running)
@@ -187,14 +204,6 @@ def _of_session(store: Store, agent: str, event: Prompt) -> Meant:
     return Meant(last.id if last else None)
 
 
-def _told(agent: str, path: str) -> list[Exchange]:
-    if not path:
-        return []
-    from clawback.capture import transcripts
-
-    return transcripts.recent(agent, path)
-
-
 # ------------------------------------------------------------------------------------------ what there is of it
 
 
@@ -214,16 +223,16 @@ def _from_record(
             return record(here, store, agent, answer, exchange)
         except Unusable:
             return None  # nobody knows what it answers
-    heard = _heard(here, store, event.session, kept)
-    if heard is None:
+    response = heard(here, store, event.session, kept)
+    if response is None:
         return None
     try:
-        return record(here, store, agent, Answer(event.session, heard, name), exchange)
+        return record(here, store, agent, Answer(event.session, response, name), exchange)
     except Unusable:
         return None
 
 
-def _heard(here: Home, store: Store, session: str, kept: Kept | None) -> str | None:
+def heard(here: Home, store: Store, session: str, kept: Kept | None) -> str | None:
     """What our own server heard of the answer to a prompt, before it broke off, if nothing has claimed it."""
     if kept is None or not kept.parts:
         return None
@@ -233,25 +242,6 @@ def _heard(here: Home, store: Store, session: str, kept: Kept | None) -> str | N
         if asks(here, turn, kept) and turn.response.strip():
             return turn.response
     return None
-
-
-def complete(here: Home, store: Store, agent: str, session: str, told: list[Exchange]) -> None:
-    """Complete an answer: an event brings only its last block; all blocks are in the agent's record a moment later."""
-    for exchange in told[-RECENT:]:
-        if len(exchange.blocks) < 2:
-            continue
-        number = next(
-            (n for name in exchange.ids if (n := store.at_post(of_prompt(agent, session, name)))), None
-        )
-        turn = store.turn(number) if number else None
-        whole = clean(here, exchange.text)
-        if (
-            turn
-            and turn.session.startswith(f"{agent}:")
-            and whole != turn.response
-            and whole.endswith(turn.response.strip())
-        ):
-            store.complete(turn.id, whole)
 
 
 def _end(exchange: Exchange | None) -> str:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from clawback import config
-from clawback.capture import ingest, proof, script
-from clawback.capture.events import Answer, Prompt, Reaction, Shown
-from clawback.errors import ClawbackError
+from clawback.capture import ingest, proof, script, spool
+from clawback.capture.events import Answer, Failed, Prompt, Reaction, Shown
+from clawback.errors import ClawbackError, StoreBusy
 from clawback.feedback import command
 from clawback.jobs.remote_commands import order
 from clawback.paths import Home, secret
@@ -36,8 +36,11 @@ USAGE = (
     "/rl rate 8, /rl note TEXT or /rl undo (rl: good does the same). /rl status says what was learned so far."
 )
 NOT_RUNNING = "Clawback's server does not answer: start it with `clawback serve`, then ask again."
+BUSY = "Clawback's server is there and busy: it said nothing for {seconds:g} seconds. Ask again later."
+STOPPED = "was given up when the bot stopped"
 ANSWER_SECONDS = 600.0
 PROOF_SECONDS = 10.0
+"""How long one try at the server's proof may take. A busy server is asked again, within ``ANSWER_SECONDS``."""
 HISTORY_MESSAGES, HISTORY_CHARACTERS = 20, 24_000
 """How much of a conversation the model is told again."""
 REMEMBERED = 300
@@ -87,6 +90,8 @@ class Desk:
         self.turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """One question at a time in a conversation: the next one goes on from the answer."""
         self.working: set[asyncio.Task[Any]] = set()
+        self.open: set[tuple[str, str]] = set()
+        """(session, id) of the questions that are being answered."""
 
     def welcomes(self, by: str) -> bool:
         """Whether this person is answered. One who is not is named in the log once, so that the owner can let them in."""
@@ -140,7 +145,7 @@ class Desk:
             return
         event = Reaction("", message, sign if on else 0, by, f"{message}:{by}:{sign:+d}", at)
         async with self.entry:
-            await self._try(ingest.take, self.home, self.name, event)
+            await self._try(spool.deliver, self.home, self.name, event)
 
     async def close(self) -> None:
         """Cancel the questions that are being answered."""
@@ -153,7 +158,10 @@ class Desk:
 
     def obey(self, heard: Heard, words: list[str]) -> str:
         """Execute a command and return the reply. Blocking, and quick."""
+        event = Prompt(heard.session, heard.text, heard.id, about=heard.about, by=heard.by)
         try:
+            if spool.waiting(self.home):
+                spool.drain(self.home)
             with ingest.connect(self.home) as store:
                 # A rating twice is one rating; these would do their work twice.
                 if words[0] in ("undo", *command.ADMIN) and not self._first(store, heard):
@@ -163,12 +171,16 @@ class Desk:
                     # Said in a thread: it is about the last answer there, whoever asked for it.
                     newest = store.newest_prompt(self.name, heard.session)
                     about = newest.id if newest else heard.under
+                self._settle(store, heard.session, about)
             if words[0] in command.ADMIN:
                 if heard.by not in self.owners:
                     return f"Clawback: `{words[0]}` is for owners."
                 return order(self.home, self.name, heard.text) or ""
-            event = Prompt(heard.session, heard.text, heard.id, about=about, by=heard.by)
-            return ingest.take(self.home, self.name, event) or ""
+            return spool.deliver(self.home, self.name, event._replace(about=about)) or ""
+        except StoreBusy as error:
+            if words[0] in command.ADMIN:
+                return f"Clawback: {error}"
+            return spool.deliver(self.home, self.name, event) or ""
         except (ClawbackError, ingest.Unusable) as error:
             return f"Clawback: {error}"
 
@@ -184,35 +196,73 @@ class Desk:
     # ----------------------------------------------------------------------------------------------- questions
 
     async def _answer(self, heard: Heard, send: Send) -> None:
-        async with self.entry:
-            if await self._try(self._begin, heard) is False:
-                return
-        async with self.turns.setdefault(heard.session, asyncio.Lock()):
-            try:
-                messages = await self._try(self._messages, heard) or [{"role": "user", "content": heard.text}]
-                said, model = await self._ask(heard.session, messages)
-            except BaseException as error:
-                # Else what is said next would be kept for an answer that never comes.
-                await self._try(self._give_up, heard)
-                if not isinstance(error, Unanswered):
-                    raise
-                await self._say(send, str(error))
-                return
-            answer = Answer(heard.session, said, heard.id, prompt=heard.text, model=model)
-            await self._try(ingest.take, self.home, self.name, answer)
-        for message in await self._say(send, said):
-            await self._try(ingest.take, self.home, self.name, Shown(heard.session, heard.id, message))
+        question = (heard.session, heard.id)
+        try:
+            async with self.entry:
+                self.open.add(question)
+                if await self._try(self._begin, heard) is False:
+                    return
+            async with self.turns.setdefault(heard.session, asyncio.Lock()):
+                answer = await self._answer_to(heard, send)
+        finally:
+            self.open.discard(question)
+        if answer is None:
+            return
+        for message in await self._say(send, answer.text):
+            await self._try(spool.deliver, self.home, self.name, Shown(heard.session, heard.id, message))
+
+    async def _answer_to(self, heard: Heard, send: Send) -> Answer | None:
+        """Ask the model and store what it answers. None where it does not: the person is told that, and what it means for their ratings."""
+        try:
+            messages = await self._try(self._messages, heard) or [{"role": "user", "content": heard.text}]
+            text, model = await self._ask(heard.session, messages)
+        except BaseException as error:
+            # Else what is said next would be kept for an answer that never comes.
+            failed = isinstance(error, Unanswered)
+            lost = await self._try(self._give_up, heard, "failed" if failed else STOPPED)
+            if not failed:
+                raise
+            await self._say(send, " ".join([str(error), *(lost or [])]))
+            return None
+        answer = Answer(heard.session, text, heard.id, prompt=heard.text, model=model)
+        await self._try(spool.deliver, self.home, self.name, answer)
+        return answer
 
     def _begin(self, heard: Heard) -> bool:
-        with ingest.connect(self.home) as store:
-            if not self._first(store, heard):
-                return False
-        ingest.take(self.home, self.name, Prompt(heard.session, heard.text, heard.id, by=heard.by))
+        prompt = Prompt(heard.session, heard.text, heard.id, by=heard.by)
+        try:
+            with ingest.connect(self.home) as store:
+                if not self._first(store, heard):
+                    return False
+                self._settle(store, heard.session)
+        except StoreBusy:
+            pass  # answered all the same; a question that is told of twice meanwhile is answered twice
+        spool.deliver(self.home, self.name, prompt)
         return True
 
-    def _give_up(self, heard: Heard) -> None:
+    def _settle(self, store: Store, session: str, about: str = "") -> None:
+        """Questions that a bot before this one has left behind get no answer: what waits for them is lost, and is told at the next command."""
+        start = ingest.of_prompt(self.name, session, "")
+        left = [place[len(start) :] for place in store.waits_at(start)]
+        newest = store.newest_prompt(self.name, session)
+        left += [name for name in (about, newest.id if newest else "") if name]
+        for name in dict.fromkeys(left):
+            kept = store.kept_prompt(self.name, session, name)
+            waits = (kept is not None and bool(kept.parts)) or start + name in store.waits_at(start)
+            if waits and (session, name) not in self.open and store.at_post(start + name) is None:
+                ingest.take_into(self.home, store, self.name, Failed(session, name, STOPPED))
+
+    def _give_up(self, heard: Heard, why: str) -> list[str]:
+        """No answer comes to the question. Returns a sentence for each rating that waited for it."""
+        from clawback.capture import taps
+
+        failed = Failed(heard.session, heard.id, why)
+        spool.deliver(self.home, self.name, failed)
+        if why == STOPPED:
+            return []  # nobody is told now; the next command does it
         with ingest.connect(self.home) as store:
-            store.drop_prompt(self.name, heard.session, heard.id)
+            place = ingest.of_prompt(self.name, heard.session, heard.id)
+            return [taps.told_of(lost) for lost in store.untold(place)]
 
     def _messages(self, heard: Heard) -> list[Message]:
         """The conversation so far, as far as it is told again, and the question."""
@@ -238,10 +288,10 @@ class Desk:
         url, headers = address(self.home)
         headers |= {"X-Session-Id": session, "X-Turn-Type": "main"}
         body = {"model": self.settings.model, "messages": messages}
-        patience = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+        deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
         try:
-            async with aiohttp.ClientSession(timeout=patience) as client:
-                await self._proved(client, url)
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS)) as client:
+                await self._proved(client, url, deadline)
                 async with client.post(
                     f"{url}/v1/chat/completions", json=body, headers=headers, allow_redirects=False
                 ) as answer:
@@ -264,19 +314,25 @@ class Desk:
             raise Unanswered("The model answered with nothing; ask again.")
         return said, str(model)
 
-    async def _proved(self, client: Any, url: str) -> None:
-        """Who listens there is our server. Raises ``Unanswered`` where it is not: nothing was said to it yet."""
+    async def _proved(self, client: Any, url: str, deadline: float) -> None:
+        """Who listens there is our server. Raises ``Unanswered`` where it is not, or is busy until the deadline: nothing was said to it yet."""
         import aiohttp
 
-        asked, quick = proof.nonce(), aiohttp.ClientTimeout(total=PROOF_SECONDS)
-        question = client.get(
-            f"{url}{proof.PATH}", headers={proof.HEADER: asked}, timeout=quick, allow_redirects=False
-        )
-        try:
-            async with question as answer:
-                said = (await answer.content.read(1000)).decode("utf-8", "replace")
-        except TimeoutError:
-            raise Unanswered(NOT_RUNNING) from None
+        clock = asyncio.get_running_loop().time
+        while True:
+            asked = proof.nonce()
+            patience = aiohttp.ClientTimeout(total=max(min(PROOF_SECONDS, deadline - clock()), 0.01))
+            question = client.get(
+                f"{url}{proof.PATH}", headers={proof.HEADER: asked}, timeout=patience, allow_redirects=False
+            )
+            try:
+                async with question as answer:
+                    said = (await answer.content.read(1000)).decode("utf-8", "replace")
+                break
+            except TimeoutError:
+                # It listens, and has no time: a machine in the middle of a training run.
+                if clock() >= deadline:
+                    raise Unanswered(BUSY.format(seconds=ANSWER_SECONDS)) from None
         port = int(url.rpartition(":")[2])
         if not await asyncio.to_thread(proof.holds, self.home, port, asked, said):
             log.error("%s: what answers on %s is not our server; nothing was said to it", self.name, url)

@@ -165,6 +165,10 @@ class Tools:
         if found := store.last_turn(cwd=self.folder):
             return found.id
         newest = store.last_turn()
+        if newest is None and (other := store.last_unvouched()):
+            raise NotFound(
+                f'Turn {other.id} ("{cut(other.response, 60)}") came from a client without Clawback\'s token: name it if the person means it.'
+            )
         if newest is None:
             raise NotFound("There is no captured turn to rate yet.")
         words = f'turn {newest.id} ("{cut(newest.response, 60)}")'

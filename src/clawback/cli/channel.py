@@ -35,7 +35,7 @@ def channel(platform: str, check: bool, as_json: bool) -> int:
         return 0
     wrong = channels.missing(here, platform)
     if not runner.server_answers(here):
-        wrong.append("The server does not run: clawback serve.")
+        wrong.append("The server does not run (clawback serve), or is too busy to answer.")
     text = "\n".join(wrong) or f"Nothing is missing: clawback channel {platform}"
     emit({"missing": wrong}, text, as_json)
     return 1 if wrong else 0

@@ -29,10 +29,15 @@ def json_option(function: F) -> F:
 
 
 def open_store() -> Store:
-    """The store of this home (made on first use)."""
+    """The store of this home (made on first use), with the events that waited for it."""
     from clawback import store
 
-    return store.connect(current_home().database)
+    here = current_home()
+    if here.spool.is_dir():
+        from clawback.capture import spool
+
+        spool.drain_if_waiting(here)
+    return store.connect(here.database)
 
 
 def current_home() -> Home:

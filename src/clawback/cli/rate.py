@@ -45,7 +45,8 @@ def newest(store: Store, turn: int | None, anywhere: bool = False) -> int:
     found = store.last_turn()
     if found is None:
         raise NotFound(
-            "There is no captured turn to rate yet. Use your agent, `clawback chat`, or `clawback import FILE`."
+            unvouched(store)
+            or "There is no captured turn to rate yet. Use your agent, `clawback chat`, or `clawback import FILE`."
         )
     if not anywhere:
         of = f"of {found.cwd}" if found.cwd else "without a known folder"
@@ -53,9 +54,26 @@ def newest(store: Store, turn: int | None, anywhere: bool = False) -> int:
         question = f"There is no turn of this folder. The newest is {named}. Rate that one?"
         if not (sys.stdin.isatty() and click.confirm(question, default=False, err=True)):
             raise NotFound(
-                f"There is no turn of this folder. The newest is {named}: `--any` rates that, `--turn ID` any other."
+                f"There is no turn of this folder. The newest is {named}: `--any` rates that, `--turn ID` any other. {unvouched(store)}".strip()
             )
     return found.id
+
+
+def unvouched(store: Store) -> str:
+    """Why the newest turn is passed by, and how it is rated; "" where it is not passed by."""
+    turn = store.last_unvouched()
+    if turn is None:
+        return ""
+    context = click.get_current_context(silent=True)
+    words = (
+        [context.info_name or "good", *map(str, filter(None, [context.params.get("score")]))]
+        if context
+        else ["good"]
+    )
+    return (
+        f'Turn {turn.id} ("{shorten(turn.response, 60)}") came from a client that does not send Clawback\'s token, so it could be'
+        f" from any program on this machine. If it is yours: `clawback {' '.join(words)} --turn {turn.id}`."
+    )
 
 
 def done(store: Store, given: Feedback, sentence: str, as_json: bool) -> None:
@@ -82,9 +100,8 @@ def training_prepared() -> str:
 def start_training_if_due(store: Store) -> bool:
     """A cheap count first; the room that starts processes is only imported when it has something to do."""
     from clawback.feedback import training_due
-    from clawback.feedback.due import claim_start
 
-    if not training_due(store, current_home()) or not claim_start(store):
+    if not training_due(store, current_home()):
         return False
     from clawback import jobs
 

@@ -14,6 +14,7 @@ from clawback.errors import ConfigError, Interrupted, UsageError
 from clawback.paths import Home, secret
 from clawback.progress import OnProgress
 from clawback.records import Run, Sample
+from clawback.runs.process import hosted_key
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
@@ -64,12 +65,6 @@ def recipe(home: Home, settings: Config, made: Recipe) -> Recipe:
     return dataclasses.replace(kept, extra={**kept.extra, KEY: settings.hosted.url})
 
 
-def key_env(settings: Config) -> str:
-    """The variable that holds the trainer's key."""
-    given = settings.hosted
-    return given.key_env or ("FIREWORKS_API_KEY" if given.provider == "fireworks" else "TINKER_API_KEY")
-
-
 def where(home: Home, settings: Config) -> Where:
     """The trainer that the settings name. Raises ``ConfigError`` where its key is missing, or would go over the network in the clear."""
     from clawback.hosted.journal import Cap
@@ -88,7 +83,7 @@ def where(home: Home, settings: Config) -> Where:
             "Fireworks names a base and what to train it on: `clawback config set hosted.model accounts/fireworks/models/NAME` and "
             "`clawback config set hosted.shape accounts/fireworks/trainingShapes/NAME`."
         )
-    name = key_env(settings)
+    name = hosted_key(settings)
     key = os.environ.get(name, "")
     if not key and address.hostname in LOOPBACK:
         key = secret(home.root / "token")  # our own stand-in takes it

@@ -145,8 +145,8 @@ def _server(home: Home) -> Iterator[Finding]:
     elif announced and not proof.proven(home, port):
         yield {
             "ok": False,
-            "what": f"what listens on port {port} does not answer as our server does: it hangs, or is another program",
-            "fix": "End it, and start `clawback serve` again. Until then hooks tell it nothing, and work more slowly.",
+            "what": f"what listens on port {port} does not answer as our server does: it is very busy, hangs, or is another program",
+            "fix": "Try again once the machine is less busy. If it stays so, end it, and start `clawback serve` again. Until then hooks tell it nothing, and work more slowly.",
         }
     elif not announced and taken:
         yield {

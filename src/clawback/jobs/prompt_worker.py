@@ -7,7 +7,6 @@ continues.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 import traceback
@@ -16,9 +15,9 @@ from pathlib import Path
 from clawback import config, store
 from clawback.errors import ClawbackError
 from clawback.jobs import prompting
-from clawback.jobs.background import KEPT_VARIABLES
 from clawback.jobs.worker import say, write_to_log
 from clawback.paths import Home
+from clawback.runs import process
 
 FAILED = "prompts_failed"
 """Where the store keeps when a search last failed: every look would begin another that fails."""
@@ -29,16 +28,7 @@ def maybe_start(home: Home) -> bool:
     settings = config.load(home.config)
     if not settings.prompts.automatic or not due(home, settings) or under_way(home):
         return False
-    kept = {*KEPT_VARIABLES, settings.prompts.key_env}
-    subprocess.Popen(
-        [sys.executable, "-m", "clawback.jobs.prompt_worker", str(home.root)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=home.root,
-        env={k: v for k, v in os.environ.items() if k in kept} | {"CLAWBACK_HOME": str(home.root)},
-        start_new_session=True,
-    )
+    process.start(home, "clawback.jobs.prompt_worker", keys=[settings.prompts.key_env])
     return True
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from clawback import config, store
 from clawback.errors import Busy, ClawbackError, Stopped
-from clawback.feedback.due import FAILED, last_failure, not_now, training_due
+from clawback.feedback.due import FAILED, STARTED, last_failure, not_now, training_due
 from clawback.jobs.background import stamp
 from clawback.paths import Home
 
@@ -94,6 +94,7 @@ def failed(home: Home, why: str) -> int:
     say(why)
     with contextlib.suppress(ClawbackError), store.connect(home.database) as db:
         db.set(FAILED, {"at": time.time(), "why": why})
+        db.set(STARTED, 0.0)
     return 1
 
 

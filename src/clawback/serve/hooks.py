@@ -57,7 +57,7 @@ def routes(server: Server) -> list[Any]:
 def answer(home: Home, agent: str, payload: bytes) -> tuple[str, str]:
     """What the agent reads, and its media type. Raises ``UsageError`` for an agent that nobody provides."""
     if agent == "status-line":
-        return status_line.text(home), "text/plain"
+        return status_line.text(home, payload), "text/plain"
     known = adapter.find(agent)
     try:
         event = known.parse(hook.parse(payload))

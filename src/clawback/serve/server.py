@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clawback import config, jobs, release, store
+from clawback.capture import spool
 from clawback.engine.memory import give_back
 from clawback.errors import ClawbackError
 from clawback.feedback import training_due
@@ -67,6 +68,7 @@ class Server:
                 await asyncio.to_thread(self.local.start)
             if not self.shares:
                 keep_what_is_loaded()
+            await asyncio.to_thread(spool.drain_if_waiting, self.home)
             settling = asyncio.create_task(self._settle())
             yield
             settling.cancel()
@@ -91,6 +93,7 @@ class Server:
 
     def _look(self) -> None:
         """Off the event loop, with a connection of its own: adding a trial up reads every session of it."""
+        spool.drain_if_waiting(self.home)
         with store.connect(self.home.database) as db:
             if ended := release.trial.settle(db, self.home, time.time()):
                 log.warning("the trial is over: version %s is live", ended[1].number)

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from clawback.errors import NotFound, StoreError
 from clawback.store import connection
 from clawback.store.driver import sqlite3
-from clawback.store.schema import DAMAGED, ODD, _sentence
+from clawback.store.schema import DAMAGED, ODD, store_error
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,6 +74,11 @@ class Base:
     def close(self) -> None:
         self._db.close()
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the caller is inside ``together``: nothing of it is stored yet."""
+        return self._db.in_transaction
+
     def __enter__(self) -> Self:
         return self
 
@@ -88,7 +93,7 @@ class Base:
         except OverflowError:
             raise NotFound("There is no entry with so large a number.") from None
         except DAMAGED as error:
-            raise StoreError(_sentence(self.path, error)) from error
+            raise store_error(self.path, error) from error
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
@@ -109,7 +114,7 @@ class Base:
         except OverflowError:
             raise NotFound("There is no entry with so large a number.") from None
         except DAMAGED as error:
-            raise StoreError(_sentence(self.path, error)) from error
+            raise store_error(self.path, error) from error
 
     def get(self, key: str, default: Any = None) -> Any:
         """A small value kept under a name (the EMA baseline, say), or ``default``."""

@@ -27,11 +27,19 @@ class Kept(NamedTuple):
 
 class Prompts(Base):
     def put_prompt(
-        self, agent: str, session: str, prompt_id: str, text: str, *, by: str = "", notice: bool = False
+        self,
+        agent: str,
+        session: str,
+        prompt_id: str,
+        text: str,
+        *,
+        by: str = "",
+        notice: bool = False,
+        at: float = 0.0,
     ) -> None:
         """Keep a prompt until its answer comes; more text under the same id was added while the agent was at work.
 
-        Those older than a day go, but for the newest 1,000.
+        Those older than a day go, but for the newest 1,000. ``at``: when it was asked, by default now.
         """
         with self._write() as db:
             known = self.kept_prompt(agent, session, prompt_id) if prompt_id else None
@@ -39,7 +47,7 @@ class Prompts(Base):
                 db.execute(
                     "INSERT OR REPLACE INTO prompts (agent, session, prompt_id, text, created_at, person, notice)"
                     " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (agent, session, prompt_id, text, now(), by, notice),
+                    (agent, session, prompt_id, text, at or now(), by, notice),
                 )
             elif text and text not in known.parts:  # a hook that fires twice adds nothing
                 first, *more = (*known.parts, text)
@@ -85,6 +93,23 @@ class Prompts(Base):
         )
         return _kept(rows[0]) if rows else None
 
+    def end_prompt(self, agent: str, session: str, prompt_id: str, ended: bool = True) -> None:
+        """Mark that the answer to a prompt is complete though its text is not known yet, or remove the mark."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE prompts SET ended = ? WHERE agent = ? AND session = ? AND prompt_id = ?",
+                (ended, agent, session, prompt_id),
+            )
+
+    def ended_prompts(self, agent: str, session: str) -> list[Kept]:
+        """Prompts whose answer is complete and whose text is not known yet, oldest first."""
+        rows = self._read(
+            "SELECT * FROM prompts WHERE agent = ? AND session = ? AND ended ORDER BY created_at, rowid",
+            agent,
+            session,
+        )
+        return [_kept(row) for row in rows]
+
     def drop_prompt(self, agent: str, session: str, prompt_id: str) -> None:
         """No answer is coming to it."""
         with self._write() as db:
@@ -101,7 +126,11 @@ class Prompts(Base):
     def put_obeyed(self, event_id: str, reply: str) -> None:
         with self._write() as db:
             db.execute("INSERT OR IGNORE INTO obeyed VALUES (?, ?, ?)", (event_id, reply, now()))
-            db.execute("DELETE FROM obeyed WHERE at < ?", (now() - 86_400,))
+            # A name of the spool is kept longer: its file may still be there.
+            db.execute(
+                "DELETE FROM obeyed WHERE at < CASE WHEN event_id LIKE 'spool:%' THEN ? ELSE ? END",
+                (now() - 30 * 86_400, now() - 86_400),
+            )
 
 
 def _kept(row: sqlite3.Row) -> Kept:

@@ -9,7 +9,7 @@ import os
 from contextlib import closing
 from pathlib import Path
 
-from clawback.errors import StoreError
+from clawback.errors import StoreBusy, StoreError
 from clawback.store import connection
 from clawback.store.driver import sqlite3
 
@@ -44,7 +44,7 @@ def open_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.
     try:
         db, found = _open(path, busy_seconds)
     except DAMAGED as error:
-        raise StoreError(_sentence(path, error)) from error
+        raise store_error(path, error) from error
     try:
         if found > newest():
             raise StoreError(
@@ -60,7 +60,7 @@ def open_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.
             _migrate(db, path)
     except DAMAGED as error:
         db.close()
-        raise StoreError(_sentence(path, error)) from error
+        raise store_error(path, error) from error
     except StoreError:
         db.close()
         raise
@@ -100,7 +100,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
             check_same_thread=False,
         )
     except DAMAGED as error:
-        raise StoreError(_sentence(path, error)) from error
+        raise store_error(path, error) from error
     if found != newest():
         db.close()
         raise StoreError(
@@ -145,6 +145,12 @@ def _keep_copy(path: Path, version: int) -> None:
     with closing(source):
         connection.copy(source, path, copy)
     copy.chmod(0o600)
+
+
+def store_error(path: Path, error: Exception) -> StoreError:
+    """What SQLite reports as an error of ours, with a sentence; ``StoreBusy`` where another process holds the lock."""
+    sentence = _sentence(path, error)
+    return StoreBusy(sentence) if "locked" in str(error) else StoreError(sentence)
 
 
 def _sentence(path: Path, error: Exception) -> str:

@@ -162,6 +162,15 @@ class Turns(Pictures):
         rows = self._read(sql + " ORDER BY t.seen_at DESC, t.id DESC LIMIT 1", *values)
         return _turn(rows[0]) if rows else None
 
+    def last_unvouched(self) -> Turn | None:
+        """The newest main turn that nobody vouches for, where it is newer than all that somebody does."""
+        rows = self._read(
+            _TURN
+            + "WHERE t.kind = 'main' AND NOT t.vouched AND t.id > (SELECT coalesce(max(id), 0) FROM turns"
+            " WHERE kind = 'main' AND vouched) ORDER BY t.seen_at DESC, t.id DESC LIMIT 1"
+        )
+        return _turn(rows[0]) if rows else None
+
     def seen(self, number: int) -> None:
         """A hook reports that the person sees this answer now: it belongs to their conversation, and is vouched for."""
         with self._write() as db:
@@ -175,6 +184,41 @@ class Turns(Pictures):
             db.execute(
                 "UPDATE bodies SET response = ?, response_ids = NULL, response_logprobs = NULL WHERE turn_id = ?",
                 (response, number),
+            )
+
+    def name_model(self, number: int, model: str) -> None:
+        """Store which model answered, where nothing was known of it."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE turns SET model = ? WHERE id = ? AND model = ''", (self.clean(model)[:200], number)
+            )
+
+    def lacks_model(self, session: str) -> bool:
+        """Whether of one of the newest main turns of a session it is not known which model answered."""
+        rows = self._read(
+            "SELECT model FROM turns WHERE session_id = (SELECT id FROM sessions WHERE name = ?) AND kind = 'main'"
+            " ORDER BY id DESC LIMIT 3",
+            session,
+        )
+        return any(not row["model"] for row in rows)
+
+    def put_work(self, number: int, before: Sequence[Message], work: Sequence[Message]) -> None:
+        """Store the messages of a turn anew: those that are stored already, and the tool calls and results that followed them."""
+        messages = [dict(m) for m in (*before, *self.clean(list(work)))]
+        with self._write() as db:
+            if not shows_pictures(self._read("SELECT messages FROM bodies WHERE turn_id = ?", number)[0][0]):
+                db.execute(
+                    "UPDATE bodies SET messages = ? WHERE turn_id = ?",
+                    (json.dumps(messages, ensure_ascii=False), number),
+                )
+
+    def drop_side(self, number: int) -> None:
+        """Delete a side turn that nobody has said anything about."""
+        with self._write() as db:
+            db.execute(
+                "DELETE FROM turns WHERE id = ? AND kind = 'side'"
+                " AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = turns.id OR f.other_turn_id = turns.id)",
+                (number,),
             )
 
     def name_folder(self, session: str, cwd: str) -> None:

@@ -1,0 +1,79 @@
+"""Reads the Gemini CLI's record of a session, ``~/.gemini/tmp/…/chats/session-….json``: one document, or a message a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from clawback.capture.exchanges import Exchange, moment
+from clawback.reminders import without_reminders
+
+
+def read(lines: Iterable[str]) -> list[Exchange]:
+    """Prompts have no names that events bring, so that each exchange is named ""."""
+    exchanges: list[Exchange] = []
+    for message in _messages(list(lines)):
+        kind, text = message.get("type"), _text(message.get("content"))
+        if kind == "user":
+            words = without_reminders(text)
+            if words and (not exchanges or exchanges[-1].steps):
+                exchanges.append(Exchange([""]))
+            if words:
+                exchanges[-1].asked.append(words)
+        elif kind == "gemini" and exchanges:
+            _add_response(exchanges[-1], message, text)
+    return exchanges
+
+
+def _add_response(exchange: Exchange, message: Mapping[str, Any], text: str) -> None:
+    name = str(message.get("id") or f"response {len(exchange.steps)}")
+    exchange.response, exchange.model = name, str(message.get("model") or "") or exchange.model
+    if text.strip():
+        exchange.add_text(name, text.strip())
+        exchange.blocks, exchange.at = [text.strip()], moment(message.get("timestamp"))
+    calls = message.get("toolCalls")
+    listed = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    for call in listed:
+        exchange.add_call(name, call.get("id"), call.get("name"), call.get("args"))
+    for call in listed:
+        if call.get("result") is not None:
+            exchange.add_result(call.get("id"), _text(call["result"]) or call["result"])
+
+
+def _messages(lines: list[str]) -> list[dict[str, Any]]:
+    try:
+        document = json.loads("\n".join(lines))
+        found = document.get("messages") if isinstance(document, dict) else document
+        return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
+    except (ValueError, RecursionError):
+        pass
+    messages: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(lines):
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(message, dict) and message.get("type") in ("user", "gemini"):
+            messages[str(message.get("id") or number)] = (
+                message  # a line replaces an earlier one of that name
+            )
+    return list(messages.values())
+
+
+def _text(content: Any) -> str:
+    """The text of parts: strings, ``{"text"}``, and what a function returned."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [content]
+    texts = []
+    for part in parts:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict) and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif isinstance(part, dict) and isinstance(part.get("functionResponse"), dict):
+            response = part["functionResponse"].get("response")
+            output = response.get("output", response.get("error")) if isinstance(response, dict) else None
+            texts.append(output if isinstance(output, str) else json.dumps(response, ensure_ascii=False))
+    return "\n".join(texts)

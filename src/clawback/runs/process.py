@@ -1,0 +1,67 @@
+"""Starts the background processes that train and that search for a prompt, with an environment from an allow-list.
+
+An agent's hook, which starts most runs, has the agent's environment: API keys and tokens that no run needs.
+Nothing heavy is imported here: this is called after every rating, in hooks too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clawback.config import Config
+    from clawback.paths import Home
+
+ALLOWED = (
+    "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT",
+    "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONPATH", "VIRTUAL_ENV",
+)  # fmt: skip
+"""Variables that a training process gets: where things are, and how the machine is used."""
+ALLOWED_WHERE_SET = (
+    "LC_CTYPE", "TZ", "HF_HUB_CACHE", "OLLAMA_MODELS", "TRANSFORMERS_OFFLINE", "CUDA_DEVICE_ORDER",
+    "HIP_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM", "WANDB_MODE",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+    "XDG_RUNTIME_DIR", "CREDENTIALS_DIRECTORY", "DBUS_SESSION_BUS_ADDRESS",
+)  # fmt: skip
+"""Variables that only some machines set: further caches and devices, the way out to the network, where an encrypted home's key is kept."""
+
+
+def hosted_key(settings: Config) -> str:
+    """The variable that holds the key of a trainer elsewhere."""
+    hosted = settings.hosted
+    return hosted.key_env or ("FIREWORKS_API_KEY" if hosted.provider == "fireworks" else "TINKER_API_KEY")
+
+
+def key_variables(settings: Config) -> set[str]:
+    """The variables that hold the keys which a training run uses: of its judge and of its trainer, where the settings name one."""
+    names = {settings.judge.key_env} if settings.judge.enabled else set()
+    return names | ({hosted_key(settings)} if settings.hosted.url else set())
+
+
+def environment(
+    home: Home, keys: Iterable[str] = (), available: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment of a process of ours: the allowed variables, those of ``keys``, and this home."""
+    available = os.environ if available is None else available
+    names = {*ALLOWED, *ALLOWED_WHERE_SET, *keys} - {""}
+    return {name: available[name] for name in names if name in available} | {"CLAWBACK_HOME": str(home.root)}
+
+
+def start(
+    home: Home, module: str, arguments: Iterable[str] = (), keys: Iterable[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start ``python -m MODULE HOME ARGUMENTS`` as a detached process. It outlives whoever started it, and writes its own log."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, str(home.root), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=home.root,
+        env=environment(home, keys),
+        start_new_session=True,
+    )
