@@ -56,7 +56,9 @@ if TYPE_CHECKING:
     "--max-turns", default=40, show_default=True, type=click.IntRange(1), help="Replies in an episode."
 )
 @click.option(
-    "--max-tokens", default=32, show_default=True, type=click.IntRange(1), help="Tokens of a reply."
+    "--max-tokens",
+    type=click.IntRange(1),
+    help="Tokens of a reply.  [default: by environment, 32 (Gymnasium) to 1024 (terminal)]",
 )
 @click.option(
     "--penalty",

@@ -179,6 +179,7 @@ def summary(played: Iterable[Played]) -> dict[str, Any]:
         "truncated": sum(one.stop in ("truncated", "turns") for one in whole),
         "turns": turns / count if count else None,
         "unparsable": sum(one.unparsable for one in whole) / turns if turns else None,
+        "idle": sum(bool(one.info.get("idle")) for one in whole),
         "all_solved": _all_solved(whole),
         "seconds": sum(one.seconds for one in every),
     }

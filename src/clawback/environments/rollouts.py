@@ -147,6 +147,8 @@ class Rollouts:
         from clawback.engine.torch.sampling.conversations import Conversations
 
         self.policy, self.worlds, self.how = policy, worlds, play or Play()
+        self.max_tokens = min(self.how.max_tokens, max(1, policy.info.context // 2))
+        """Of a reply: half of what the model can read is left for what led to it."""
         self.on_episodes = on_episodes
         self.update = 0
         """How often the weights have changed: noted with each reply."""
@@ -251,7 +253,7 @@ class Rollouts:
         except Exception as error:
             return self._again(live, error)
         if isinstance(said, Observation):
-            room = self.policy.info.context - self.how.max_tokens
+            room = self.policy.info.context - self.max_tokens
             live.dialogue = Dialogue(
                 self.policy.chat,
                 in_words(said.messages, said.tools),
@@ -317,7 +319,7 @@ class Rollouts:
             order = live.order
             seed = mixed(order.draws, order.number, len(live.steps))
             prompt = live.dialogue.prompt()
-            turns.append(Turn(order.number, prompt, seed, self.how.max_tokens, live.dialogue.pixels))
+            turns.append(Turn(order.number, prompt, seed, self.max_tokens, live.dialogue.pixels))
         for live, sampled in zip(ready, self.conversations.draw(turns), strict=True):
             assert live.dialogue is not None
             branch = live.dialogue.branch
