@@ -306,7 +306,18 @@ def _tasks(environments: EnvironmentSet, split: Split, count: int) -> Sequence[T
         raise NotFound(
             f"{environments.name} has no tasks in the split `{split}`. Try --split {'train' if split == 'test' else 'test'}."
         )
+    tell_of_a_single_task(environments)
     return tasks
+
+
+def tell_of_a_single_task(environments: EnvironmentSet) -> None:
+    """Say so where the only task is in both splits."""
+    train, test = environments.tasks("train"), environments.tasks("test")
+    if len(train) == 1 == len(test) and train[0].id == test[0].id:
+        click.echo(
+            f"{environments.name} has one task, which is in both splits: what is measured on it is not held out.",
+            err=True,
+        )
 
 
 def _refused(environments: EnvironmentSet) -> dict[str, str]:

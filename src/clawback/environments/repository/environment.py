@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 import weakref
@@ -16,6 +15,7 @@ from clawback.environments.core import EnvironmentFailure, Observation, Split, T
 from clawback.environments.repository import checkout, judging, protected
 from clawback.environments.repository.rows import Row
 from clawback.environments.terminal.episode import HOW, Settings, ShellEnvironment, World, says
+from clawback.environments.worlds import share_out
 from clawback.errors import ClawbackError, NotFound
 from clawback.records import Message
 from clawback.sandbox import choose, open_sandbox, scratch
@@ -49,11 +49,9 @@ class RepositoryTasks:
         weakref.finalize(self, scratch.let_go, self._cache)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        return [
-            Task(id, {"repo": row.repo, "problem": row.problem}, split)
-            for id, row in self._rows.items()
-            if _split(row) == split
-        ]
+        shared = share_out({id: row.split for id, row in self._rows.items()})
+        rows = [self._rows[id] for id in shared[split]]
+        return [Task(row.id, {"repo": row.repo, "problem": row.problem}, split) for row in rows]
 
     def row(self, task: Task) -> Row:
         if task.id not in self._rows:
@@ -161,8 +159,3 @@ class RepositoryEnvironment(ShellEnvironment):
             tree, tests, self.settings.limits, self._rung, self._tasks.test_seconds, self._tasks.packages
         )
 
-
-def _split(row: Row) -> Split:
-    if row.split in ("train", "test"):
-        return "test" if row.split == "test" else "train"
-    return "test" if hashlib.sha256(row.id.encode()).digest()[0] % 5 == 0 else "train"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from clawback.environments.core import Observation, Split, Task
 from clawback.environments.terminal import folders
 from clawback.environments.terminal.episode import HOW, Settings, ShellEnvironment, World, says
 from clawback.environments.terminal.grading import furnish, grade, limits_of, opened, outside_work
+from clawback.environments.worlds import share_out
 from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.records import Message
 from clawback.sandbox import choose, choose_for_image, find_image
@@ -81,11 +81,9 @@ class TerminalTasks:
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Those that can be run; ``refused`` has the others."""
-        return [
-            Task(id, {"instruction": folder.instruction}, split)
-            for id, folder in self._folders.items()
-            if _split(folder) == split and not self._refusal(folder)
-        ]
+        runnable = {id: folder for id, folder in self._folders.items() if not self._refusal(folder)}
+        shared = share_out({id: folder.split for id, folder in runnable.items()})
+        return [Task(id, {"instruction": runnable[id].instruction}, split) for id in shared[split]]
 
     def refused(self) -> dict[str, str]:
         """Tasks that cannot be run, and why: whatever this machine has, or for want of their image."""
@@ -118,9 +116,3 @@ class TerminalTasks:
         script = folder.solution.read_text(encoding="utf-8").rstrip()
         return [says(f"```bash\n{script}\n```"), says("Done.")]
 
-
-def _split(folder: folders.Folder) -> Split:
-    """As the task says; else one in five, by its name, is for the test."""
-    if folder.split in ("train", "test"):
-        return "test" if folder.split == "test" else "train"
-    return "test" if hashlib.sha256(folder.id.encode()).digest()[0] % 5 == 0 else "train"
