@@ -11,7 +11,7 @@ import pytest
 
 from clawback.environments.core import EnvironmentFailure, Solvable, Step, Task
 from clawback.environments.repository import RepositoryTasks, checkout, make, own, protected, rows
-from clawback.environments.repository.judging import _key
+
 from clawback.errors import NotFound, UsageError
 from clawback.sandbox import probe
 
@@ -223,11 +223,6 @@ def test_rows_as_swe_bench_has_them(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_decides_about_tests(path: str, decides: bool) -> None:
     assert protected.decides(path, {"pkg/fixed_test.py", "conftest.py"}) is decides
-
-
-def test_names_in_junit() -> None:
-    assert _key("a/test_b.py::C::d[x::y/z]") == ("a.test_b.C", "d[x::y/z]")
-    assert _key("test_b.py::d") == ("test_b", "d")
 
 
 @pytest.mark.parametrize("commit", ["", "--upload-pack=x", "HEAD~1", "a b"])
