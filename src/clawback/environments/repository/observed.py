@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -17,6 +18,13 @@ class Other:
 
     def __eq__(self, other: object) -> bool:
         return False
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An error in place of a value: the names of its class and of those above it."""
+
+    names: frozenset[str]
 
 
 def value(written: Any) -> Any:
@@ -46,6 +54,8 @@ def value(written: Any) -> Any:
             return tuple(value(part) for part in body)
         case "e":
             return {value(part) for part in body}
+        case "x":
+            return Raised(frozenset(map(str, body)))
         case "d":
             return {value(key): value(part) for key, part in body}
     raise ValueError(f"{kind!r} is no kind of value")

@@ -11,6 +11,7 @@ import builtins
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 MOST = 200_000
@@ -54,8 +55,13 @@ class Recorder:
         self.cases: dict[str, int] = {}
         self.current: dict[str, Any] = {}
 
-    def observed(self, site: int, value: Any) -> None:
-        line = json.dumps(plain(value))
+    def observed(self, site: int, expression: Callable[[], Any]) -> None:
+        """What comes of an expression, be it a value or an error: which of them is right is not known here."""
+        try:
+            came = plain(expression())
+        except Exception as error:
+            came = ["x", [kind.__name__ for kind in type(error).__mro__]]
+        line = json.dumps(came)
         self.current.setdefault("seen", []).append([site, line if len(line) <= MOST else '["?"]'])
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:  # noqa: ARG002

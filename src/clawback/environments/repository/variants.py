@@ -3,9 +3,10 @@
 A process that runs the policy's code controls the interpreter in which a test's assertion is made, so its word is
 worth nothing by itself. Two things are kept from it:
 
-- **the expected values.** ``assert slug(x) == "a-b"`` becomes ``observed(0, slug(x))``: the value leaves the
-  process and is compared outside. Whoever does not know the right value cannot report it.
-- **which tests are right.** Assertions that need more than a plain value (``raises``, truth, membership) stay; each
+- **the expected values and errors.** ``assert slug(x) == "a-b"`` becomes ``observed(0, lambda: slug(x))``, and so does
+  ``with pytest.raises(ValueError): slug(x)``: what comes of it leaves the process and is compared outside. Whoever does
+  not know what is right cannot report it.
+- **which tests are right.** Assertions that need more than a plain value (truth, membership, objects) stay; each
   variant has a random part of these tests *twisted* (another exception, another value, the opposite), so that they
   must fail. They look like the others, and only the process outside knows which they are.
 """
@@ -19,6 +20,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from clawback.environments.repository.observed import Raised
 
 OBSERVE = "observed"
 """The name under which the runner offers the function that reports a value."""
@@ -39,12 +42,18 @@ _EXCEPTIONS = (
 
 @dataclass(frozen=True)
 class Site:
-    """Where a value is observed. ``values``: what is right, one for each case of a parametrized test, else one."""
+    """Where a value is observed. ``values``: what is right, one for each case of a parametrized test, else one.
 
-    values: tuple[Any, ...]
+    ``errors``: the names of the errors of which one is right, in place of any value.
+    """
+
+    values: tuple[Any, ...] = ()
     by_case: bool = False
+    errors: frozenset[str] = frozenset()
 
     def right(self, case: int, value: Any) -> bool:
+        if self.errors or isinstance(value, Raised):
+            return isinstance(value, Raised) and bool(self.errors & value.names)
         expected = self.values[case if self.by_case else 0] if case < len(self.values) or not self.by_case else ...
         try:
             return bool(value == expected)
@@ -111,7 +120,7 @@ class _Hiding(ast.NodeTransformer):
         hidden: set[str] = set()
         self._hidden = hidden
         test.body = [self.visit(statement) for statement in test.body]
-        test.body = [s for s in test.body if not (_assigned(s) in hidden)] or [ast.Pass()]
+        test.body = [s for s in test.body if _assigned(s) not in hidden] or [ast.Pass()]
         _blank_columns(test, hidden)
         if len(test.body) > 1 and ast.get_docstring(test) is not None:
             del test.body[0]  # it may say what is expected
@@ -128,19 +137,32 @@ class _Hiding(ast.NodeTransformer):
                 return self._observed(left, right) or node
         return node
 
+    def visit_With(self, node: ast.With) -> ast.stmt:
+        match node:
+            case ast.With(items=[ast.withitem(context_expr=raises, optional_vars=None)], body=[ast.Expr(value=value)]):
+                if (errors := _errors(raises)) and _movable(value):
+                    return self._report(value, Site(errors=errors)) or node
+        self.generic_visit(node)
+        return node
+
+    def _report(self, value: ast.expr, site: Site) -> ast.stmt | None:
+        number, self._count = self._count, self._count + 1
+        if number in self.leave:
+            return None
+        self.sites[number] = site
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        arguments: list[ast.expr] = [ast.Constant(number), ast.Lambda(nothing, value)]
+        return ast.Expr(ast.Call(ast.Name(OBSERVE, ast.Load()), arguments, []))
+
     def _observed(self, left: ast.expr, right: ast.expr) -> ast.stmt | None:
         for value, expected in ((left, right), (right, left)):
             site = self._site(expected)
-            if site is None or self._site(value) is not None:
+            if site is None or self._site(value) is not None or not _movable(value):
                 continue
-            number, self._count = self._count, self._count + 1
-            if number in self.leave:
-                return None
-            self.sites[number] = site
-            if isinstance(expected, ast.Name):
+            report = self._report(value, site)
+            if report is not None and isinstance(expected, ast.Name):
                 self._hidden.add(expected.id)
-            call = ast.Call(ast.Name(OBSERVE, ast.Load()), [ast.Constant(number), value], [])
-            return ast.Expr(call)
+            return report
         return None
 
     def _site(self, node: ast.expr) -> Site | None:
@@ -153,6 +175,27 @@ class _Hiding(ast.NodeTransformer):
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             return None
         return Site((value,)) if _tells(value) else None
+
+
+def _movable(node: ast.expr) -> bool:
+    """Whether an expression means the same within a lambda."""
+    kinds = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
+    calls = (part.func for part in ast.walk(node) if isinstance(part, ast.Call))
+    frames = any(isinstance(call, ast.Name) and call.id in ("super", "locals") for call in calls)
+    return not frames and not any(isinstance(part, kinds) for part in ast.walk(node))
+
+
+def _errors(node: ast.expr) -> frozenset[str]:
+    """The errors that ``pytest.raises(X)`` waits for; none for any other context, or one that looks at the message."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="raises" | "assertRaises") | ast.Name(id="raises"), args=[kinds], keywords=[]):
+            parts = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
+            names = [
+                part.id if isinstance(part, ast.Name) else part.attr if isinstance(part, ast.Attribute) else ""
+                for part in parts
+            ]
+            return frozenset(names) if all(names) else frozenset()
+    return frozenset()
 
 
 def _tells(value: Any) -> bool:
