@@ -41,6 +41,8 @@ class RepositoryTasks:
             tuple(packages),
             test_seconds,
         )
+        self.answer_seconds = max(600.0, 24 * test_seconds)
+        """The tests run in several boxes, each with a limit of its own."""
         self._settings = settings or Settings()
         self._rows = {row.id: row for row in rows}
         self._made: dict[str, Path] = {}

@@ -75,6 +75,9 @@ class TerminalTasks:
         self.name = name
         self._settings = settings or Settings()
         self._folders = {folder.id: folder for folder in map(folders.read, folders.find(root))}
+        longest = max((folder.test_seconds for folder in self._folders.values()), default=0.0)
+        self.answer_seconds = 4 * longest + 60
+        """A check runs in at most four boxes, each with a limit of its own."""
         self._missing: dict[str, str] = {}  # images, and why each cannot be had
         if not self._folders:
             raise NotFound(f"{root} has no task folders (with a task.toml or a task.yaml).")
