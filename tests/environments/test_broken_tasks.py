@@ -69,7 +69,7 @@ class World:
                 FOREVER.wait()
             case "no step":
                 return None  # type: ignore[return-value]
-        return Step((), 1.0, True)
+        return Step((), float(message["content"] == "42"), True)
 
     async def close(self) -> None:
         if self.kind == "raises at close":
@@ -184,11 +184,11 @@ def test_what_tasks_say_of_their_split_counts() -> None:
     assert [len(by_split[split]) for split in ("train", "test")] == [1, 1]
 
 
-def test_ones_own_first_task_is_validated(tmp_path: Path, run_command: Any = None) -> None:
+def test_ones_own_first_task_is_validated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The documented first command, on a folder with one task."""
-    from click.testing import CliRunner
-
-    from clawback.cli import main as cli
+    from clawback.cli import main
     from tests.environments.terminal.test_terminal import folder
 
     folder(tmp_path / "tasks" / "first")
@@ -197,7 +197,8 @@ def test_ones_own_first_task_is_validated(tmp_path: Path, run_command: Any = Non
     solution.write_text("true\n")
     found = registry.find(f"terminal:{tmp_path / 'tasks'}")
     assert [t.id for t in found.tasks("test")] == [t.id for t in found.tasks("train")] == ["first"]
-    result = CliRunner().invoke(
-        cli, ["env", "validate", f"terminal:{tmp_path / 'tasks'}"], env={"CLAWBACK_HOME": str(tmp_path / "home")}
-    )
-    assert "one task, which is in both splits" in result.output
+    monkeypatch.setenv("CLAWBACK_HOME", str(tmp_path / "home"))
+    assert main(["env", "validate", f"terminal:{tmp_path / 'tasks'}", "--json"]) == 1  # its check asks for nothing
+    output = capsys.readouterr()
+    assert "one task, which is in both splits" in output.err
+    assert "saying nothing scores 1 as well" in output.out

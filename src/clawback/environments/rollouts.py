@@ -32,7 +32,7 @@ from clawback.environments.core import (
     Task,
 )
 from clawback.environments.tools.calls import in_words
-from clawback.environments.world_loops import RESPONDS, Hanging, WorldLoops, answer_seconds
+from clawback.environments.world_loops import RESPONDS, Hanging, WorldLoops, answer_seconds, checked
 from clawback.environments.worlds import mixed
 from clawback.errors import ClawbackError, MissingExtra
 from clawback.records import Episode, EpisodeStatus, EpisodeStep
@@ -277,7 +277,7 @@ class Rollouts:
         from clawback.engine.torch.models.dialogue import Dialogue
 
         try:
-            said = live.answer.result()
+            said = checked(live.answer.result(), Step if live.dialogue else Observation)
         except MissingExtra:  # no world of this set will ever open here, however often it is tried
             raise
         except Exception as error:

@@ -7,10 +7,11 @@ caller's loop, and no thread that hangs keeps the process from ending.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from math import isfinite
+from typing import Any, SupportsFloat, TypeVar
 
 from clawback.environments.background_loop import BackgroundLoop
 from clawback.environments.core import Environment, EnvironmentFailure, EnvironmentSet, Observation, Step, Task
@@ -35,6 +36,20 @@ def answer_seconds(environments: EnvironmentSet, otherwise: float = SECONDS) -> 
             return max(float(seconds), otherwise)
         at = getattr(at, "of", None)
     return otherwise
+
+
+def checked(answer: Any, kind: type[T]) -> T:
+    """An answer that is an observation or a step as it should be. Raises ``EnvironmentFailure``."""
+    if not isinstance(answer, kind):
+        raise EnvironmentFailure(f"the environment answered with a {type(answer).__name__}, not a {kind.__name__}")
+    messages = answer.messages  # type: ignore[attr-defined]
+    if not isinstance(messages, tuple | list) or not all(isinstance(m, Mapping) and "role" in m for m in messages):
+        raise EnvironmentFailure("the environment answered with messages that are none (a `role` and a `content` each)")
+    if isinstance(answer, Step) and answer.reward is not None:
+        number = isinstance(answer.reward, SupportsFloat) and not isinstance(answer.reward, str)
+        if not number or not isfinite(float(answer.reward)):
+            raise EnvironmentFailure(f"the environment gave the reward {answer.reward!r}, which is no number")
+    return answer
 
 
 class WorldLoops:
@@ -103,14 +118,14 @@ class BoundedWorld:
             self._world = self.environments.make()
             return await self._world.reset(task, seed)
 
-        return await self._call(start)
+        return checked(await self._call(start), Observation)
 
     async def step(self, message: Message) -> Step:
         async def answer() -> Step:
             assert self._world is not None
             return await self._world.step(message)
 
-        return await self._call(answer)
+        return checked(await self._call(answer), Step)
 
     async def close(self) -> None:
         """Close the environment; one that cannot be closed in time is left behind."""
@@ -136,4 +151,6 @@ class BoundedWorld:
         if not await asyncio.to_thread(self._lane.responds, RESPONDS):
             self._blocked = True
             self._loops.found_blocked(self._lane)
+            # Whoever blocks the loop is not known: each of its episodes may be tried again, on a loop of its own.
+            raise EnvironmentFailure(f"the environment did not answer within {self.seconds:g} s: its loop is blocked")
         raise Hanging(f"the environment did not answer within {self.seconds:g} s")
