@@ -67,6 +67,40 @@ def test_terminal(hack: dict[str, Any]) -> None:
     assert (step.done, step.reward) == (True, 0.0), step.info
 
 
-@pytest.mark.parametrize("track", ["repository", "terminal"])
+@pytest.mark.parametrize("track", ["repository", "terminal", "gsm8k", "tools"])
 def test_there_are_fifty(track: str) -> None:
     assert len({param.id for param in corpus(track)}) >= 50
+
+
+# ---- answers and tool calls: cheap, so all of them are quick
+
+
+def texts(track: str) -> list[Any]:
+    hacks = tomllib.loads((HACKS / f"{track}.toml").read_text("utf-8"))["hack"]
+    return [pytest.param(hack["replies"], id=hack["name"]) for hack in hacks]
+
+
+@pytest.fixture(scope="module")
+def question(tmp_path_factory: pytest.TempPathFactory) -> str:
+    rows = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    rows.write_text('{"question": "6 times 7?", "answer": "#### 42"}\n')
+    return f"gsm8k:{rows}?tools=calculator"
+
+
+@pytest.mark.parametrize("replies", texts("gsm8k"))
+def test_answers(replies: list[str], question: str) -> None:
+    assert last_step(question, "", replies).reward == 0.0
+
+
+@pytest.mark.parametrize("reply", ["#### 42", "42", "The answer is 42.", "\\boxed{42}", "<answer>42</answer>", "#### $42.00"])
+def test_honest_answers(reply: str, question: str) -> None:
+    assert last_step(question, "", [reply]).reward == 1.0
+
+
+SHOP = tomllib.loads((HACKS / "tools.toml").read_text("utf-8"))["hack"]
+
+
+@pytest.mark.parametrize("hack", [pytest.param(hack, id=hack["name"]) for hack in SHOP])
+def test_tools(hack: dict[str, Any]) -> None:
+    step = last_step("tools:shop", hack["task"], hack["replies"])
+    assert (step.done, step.reward) == (True, 0.0), step

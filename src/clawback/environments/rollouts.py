@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from clawback.engine.torch.sampling.generate import Sampled
 
 T = TypeVar("T")
-LATE = 5.0
+LATE = 1.0
 """Seconds past its time limit after which a world's loop is looked at."""
 MOST_FAILED = 0.5
 """Share of episodes whose world may break before playing stops, once there are ``FEWEST_FAILED``."""

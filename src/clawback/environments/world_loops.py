@@ -14,7 +14,14 @@ from math import isfinite
 from typing import Any, SupportsFloat, TypeVar
 
 from clawback.environments.background_loop import BackgroundLoop
-from clawback.environments.core import Environment, EnvironmentFailure, EnvironmentSet, Observation, Step, Task
+from clawback.environments.core import (
+    Environment,
+    EnvironmentFailure,
+    EnvironmentSet,
+    Observation,
+    Step,
+    Task,
+)
 from clawback.records import Message
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from clawback.environments.evaluating import orders
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.step_judge import StepJudged
+from clawback.errors import UsageError
 from clawback.paths import Home
 from clawback.records import Episode
 
@@ -162,6 +163,10 @@ def samples(home: Home, wish: Wish, count: int, *, seed: int | None = None) -> l
     settings = config.load(home.config)
     seed = settings.training.seed if seed is None else seed
     worlds = wish.worlds(seed)
+    if not worlds.tasks("train"):
+        raise UsageError(
+            f"{worlds.name} has no tasks to learn from, so there is nothing to play: give at least one the split `train`."
+        )
     with store.connect(home.database) as db:
         policy = release.load(home, db.live(), settings)
     policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)

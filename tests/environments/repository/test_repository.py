@@ -11,7 +11,6 @@ import pytest
 
 from clawback.environments.core import EnvironmentFailure, Solvable, Step, Task
 from clawback.environments.repository import RepositoryTasks, checkout, make, own, protected, rows
-
 from clawback.errors import NotFound, UsageError
 from clawback.sandbox import probe
 
