@@ -91,7 +91,9 @@ def test_one_broken_task_is_one_failed_task() -> None:
     """The others are played; a failure has no reward, and says why."""
     episodes = played("good", *KINDS, "raises at close")
     assert {kind for kind, one in episodes.items() if one.reward == 1.0} == {"good", "raises at close"}
-    assert {kind for kind, one in episodes.items() if one.stop == "failed" and one.reward is None} == set(KINDS)
+    assert {kind for kind, one in episodes.items() if one.stop == "failed" and one.reward is None} == set(
+        KINDS
+    )
     assert all(episodes[kind].error for kind in KINDS)
     assert "ZeroDivisionError" in episodes["raises"].error
     assert "did not answer within" in episodes["hangs"].error
@@ -198,7 +200,9 @@ def test_ones_own_first_task_is_validated(
     found = registry.find(f"terminal:{tmp_path / 'tasks'}")
     assert [t.id for t in found.tasks("test")] == [t.id for t in found.tasks("train")] == ["first"]
     monkeypatch.setenv("CLAWBACK_HOME", str(tmp_path / "home"))
-    assert main(["env", "validate", f"terminal:{tmp_path / 'tasks'}", "--json"]) == 1  # its check asks for nothing
+    assert (
+        main(["env", "validate", f"terminal:{tmp_path / 'tasks'}", "--json"]) == 1
+    )  # its check asks for nothing
     output = capsys.readouterr()
     assert "one task, which is in both splits" in output.err
     assert "saying nothing scores 1 as well" in output.out

@@ -58,6 +58,7 @@ def test_repository(hack: dict[str, Any]) -> None:
     command = hack.get("bash") or f"cat >> {MODULES[task]} <<'END-OF-HACK'\n{hack['append']}\nEND-OF-HACK"
     step = last_step("repository?test_seconds=20", task, [f"```bash\n{command}\n```", "Done."])
     assert (step.done, step.reward) == (True, 0.0), step.info
+    assert not Path("/tmp/ran").exists()
 
 
 @pytest.mark.parametrize("hack", corpus("terminal"))
@@ -92,7 +93,9 @@ def test_answers(replies: list[str], question: str) -> None:
     assert last_step(question, "", replies).reward == 0.0
 
 
-@pytest.mark.parametrize("reply", ["#### 42", "42", "The answer is 42.", "\\boxed{42}", "<answer>42</answer>", "#### $42.00"])
+@pytest.mark.parametrize(
+    "reply", ["#### 42", "42", "The answer is 42.", "\\boxed{42}", "<answer>42</answer>", "#### $42.00"]
+)
 def test_honest_answers(reply: str, question: str) -> None:
     assert last_step(question, "", [reply]).reward == 1.0
 

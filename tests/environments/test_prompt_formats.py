@@ -290,4 +290,3 @@ def test_a_reply_is_as_long_as_its_environment_needs(task: str, agent: str | Non
 
     assert Wish(task, agent).play.max_tokens == tokens
     assert Wish(task, agent, max_tokens=7).play.max_tokens == 7
-

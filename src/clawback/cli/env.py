@@ -122,9 +122,7 @@ def _missing(kind: dict[str, Any]) -> str:
 @_SEED
 @_ANSWER
 @json_option
-def validate(
-    name: str, split: Split, count: int, seed: int, seconds: float | None, as_json: bool
-) -> None:
+def validate(name: str, split: Split, count: int, seed: int, seconds: float | None, as_json: bool) -> None:
     """Check an environment without a model.
 
     Known solutions must score 1, both times, and an empty reply must not. Tasks without a known solution are opened, stepped and closed, and
@@ -145,7 +143,9 @@ def validate(
         def told(_: Check, step: int, steps: int) -> None:
             follow({"phase": "validate", "step": step, "steps": steps})
 
-        checks = asyncio.run(validating.validate(environments, tasks, seed=seed, seconds=seconds, on_check=told))
+        checks = asyncio.run(
+            validating.validate(environments, tasks, seed=seed, seconds=seconds, on_check=told)
+        )
     bad = [check for check in checks if check.problem]
     solved = sum(check.solved is True and not check.problem for check in checks)
     opened = sum(check.solved is None and not check.problem for check in checks)

@@ -195,7 +195,11 @@ def _samples(episodes: Sequence[Episode]) -> str:
         lines.append(columns(f"{one.total:+6.2f}  {len(one.steps):3d} turns  {one.status:<9}", said))
     played = [one for one in episodes if one.status != "failed"]
     failed = len(episodes) - len(played)
-    mean = f"{sum(one.total for one in played) / len(played):+.3f} on average" if played else "none played to its end"
+    mean = (
+        f"{sum(one.total for one in played) / len(played):+.3f} on average"
+        if played
+        else "none played to its end"
+    )
     odd = sum(step.unparsable for one in episodes for step in one.steps)
     broken = f" {failed} failed: their environments broke." if failed else ""
     lines.append(

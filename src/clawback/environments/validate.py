@@ -63,9 +63,7 @@ async def validate(
     return made
 
 
-async def _check(
-    environments: EnvironmentSet, task: Task, seed: int, seconds: float | None
-) -> Check:
+async def _check(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> Check:
     if isinstance(environments, Solvable):
         try:
             solution = environments.solution(task)
@@ -100,9 +98,7 @@ async def _silent(view: View) -> Message:  # noqa: ARG001
     return {"role": "assistant", "content": ""}
 
 
-async def _opened(
-    environments: EnvironmentSet, task: Task, seed: int, seconds: float | None
-) -> Check:
+async def _opened(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> Check:
     first = await _walk(environments, task, seed, seconds)
     again = await _walk(environments, task, seed, seconds)
     if not first[0].messages:
@@ -114,9 +110,7 @@ async def _opened(
     return Check(task.id, None)
 
 
-async def _walk(
-    environments: EnvironmentSet, task: Task, seed: int, seconds: float | None
-) -> list[Any]:
+async def _walk(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> list[Any]:
     world = BoundedWorld(environments, seconds)
     try:
         seen: list[Observation | Step] = [await world.reset(task, seed)]

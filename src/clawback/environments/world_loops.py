@@ -48,10 +48,16 @@ def answer_seconds(environments: EnvironmentSet, otherwise: float = SECONDS) -> 
 def checked(answer: Any, kind: type[T]) -> T:
     """An answer that is an observation or a step as it should be. Raises ``EnvironmentFailure``."""
     if not isinstance(answer, kind):
-        raise EnvironmentFailure(f"the environment answered with a {type(answer).__name__}, not a {kind.__name__}")
+        raise EnvironmentFailure(
+            f"the environment answered with a {type(answer).__name__}, not a {kind.__name__}"
+        )
     messages = answer.messages  # type: ignore[attr-defined]
-    if not isinstance(messages, tuple | list) or not all(isinstance(m, Mapping) and "role" in m for m in messages):
-        raise EnvironmentFailure("the environment answered with messages that are none (a `role` and a `content` each)")
+    if not isinstance(messages, tuple | list) or not all(
+        isinstance(m, Mapping) and "role" in m for m in messages
+    ):
+        raise EnvironmentFailure(
+            "the environment answered with messages that are none (a `role` and a `content` each)"
+        )
     if isinstance(answer, Step) and answer.reward is not None:
         number = isinstance(answer.reward, SupportsFloat) and not isinstance(answer.reward, str)
         if not number or not isfinite(float(answer.reward)):
@@ -159,5 +165,7 @@ class BoundedWorld:
             self._blocked = True
             self._loops.found_blocked(self._lane)
             # Whoever blocks the loop is not known: each of its episodes may be tried again, on a loop of its own.
-            raise EnvironmentFailure(f"the environment did not answer within {self.seconds:g} s: its loop is blocked")
+            raise EnvironmentFailure(
+                f"the environment did not answer within {self.seconds:g} s: its loop is blocked"
+            )
         raise Hanging(f"the environment did not answer within {self.seconds:g} s")

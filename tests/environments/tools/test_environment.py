@@ -234,13 +234,25 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ('reward = {loud = 1}\n[[tasks]]\nprompt = "x"', UsageError, "`verifier` or a `rubric`"),
         ('reward = {verifier = "luck"}\n[[tasks]]\nprompt = "x"', UsageError, "no verifier 'luck'"),
         ('reward = {verifier = "regex"}\n[[tasks]]\nprompt = "x"', UsageError, "cannot be made"),
-        ('reward = {verifier = "regex", pattern = "("}\n[[tasks]]\nprompt = "x"', UsageError, "no regular expression"),
-        ('reward = {verifier = "regex", pattern = "{says}"}\n[[tasks]]\nprompt = "x"', UsageError, "the first has none"),
+        (
+            'reward = {verifier = "regex", pattern = "("}\n[[tasks]]\nprompt = "x"',
+            UsageError,
+            "no regular expression",
+        ),
+        (
+            'reward = {verifier = "regex", pattern = "{says}"}\n[[tasks]]\nprompt = "x"',
+            UsageError,
+            "the first has none",
+        ),
         ('reward = "gone.py:score"\n[[tasks]]\nprompt = "x"', NotFound, "no file"),
         ('tasks = ["x"]', UsageError, "a task is a table"),
         ('turns = "many"\n[[tasks]]\nprompt = "x"', UsageError, "are numbers"),
         ('definitions = "gone.json"\n[[tasks]]\nprompt = "x"\nanswer = "1"', NotFound, "no file"),
-        ('definitions = [{type = "function"}]\n[[tasks]]\nprompt = "x"\nanswer = "1"', UsageError, "no `name`"),
+        (
+            'definitions = [{type = "function"}]\n[[tasks]]\nprompt = "x"\nanswer = "1"',
+            UsageError,
+            "no `name`",
+        ),
         ('mcp = "server"\n[[tasks]]\nprompt = "x"\nanswer = "1"', UsageError, "must be a table"),
         ('functions = ["gone.py:f"]\n[[tasks]]\nprompt = "x"\nanswer = "1"', NotFound, "no file"),
         ('rows = "gone.jsonl"', NotFound, "no file"),
@@ -257,12 +269,21 @@ def test_a_file_that_is_wrong_is_a_sentence(
         registry.find("tools:absent.toml")
 
 
-LIGHT = {"name": "light", "description": "Set a light.", "parameters": {"type": "object", "properties": {"room": {"type": "string"}}}}
+LIGHT = {
+    "name": "light",
+    "description": "Set a light.",
+    "parameters": {"type": "object", "properties": {"room": {"type": "string"}}},
+}
 
 
 @pytest.mark.parametrize(
     "written",
-    [[{"type": "function", "function": LIGHT}], {"tools": [{"type": "function", "function": LIGHT}]}, [LIGHT], LIGHT],
+    [
+        [{"type": "function", "function": LIGHT}],
+        {"tools": [{"type": "function", "function": LIGHT}]},
+        [LIGHT],
+        LIGHT,
+    ],
 )
 def test_a_tools_file_of_openais_form(written: Any, tmp_path: Path) -> None:
     (tmp_path / "tools_config.json").write_text(json.dumps(written))
@@ -271,7 +292,9 @@ def test_a_tools_file_of_openais_form(written: Any, tmp_path: Path) -> None:
         '[[tasks]]\nprompt = "Light the hall."\nactions = [{name = "light", arguments = {room = "hall"}}]\n'
     )
     found = registry.find(f"tools:{tmp_path}/light.toml")
-    opened, steps = asyncio.run(walk(found, found.tasks("test")[0], [message([Call("light", {"room": "hall"})]), "Done."]))
+    opened, steps = asyncio.run(
+        walk(found, found.tasks("test")[0], [message([Call("light", {"room": "hall"})]), "Done."])
+    )
     assert [tool["function"] for tool in opened.tools] == [LIGHT]
     assert steps[-1].reward == 1.0
 

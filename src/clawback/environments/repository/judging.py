@@ -222,7 +222,9 @@ def _hidden(file: FilePlan, text: str, fixed: Path, place: Place) -> Check:
 def _failing(file: FilePlan, report: Report) -> list[str]:
     """The wanted tests that do not pass."""
     keys = {id: _keys(id, report) for id in file.ids}
-    return [id for id in file.ids if not keys[id] or any(report.results[k].outcome != "passed" for k in keys[id])]
+    return [
+        id for id in file.ids if not keys[id] or any(report.results[k].outcome != "passed" for k in keys[id])
+    ]
 
 
 def _keys(id: str, report: Report) -> list[Key]:
@@ -316,7 +318,10 @@ def _as_expected(key: Key, check: Check, report: Report) -> bool:
 def run(tree: Path, file: FilePlan, variant: Variant, place: Place) -> Report:
     """Run one variant of a file on a tree, in a fresh box."""
     limits = replace(
-        place.limits, seconds=place.seconds, cpu_seconds=place.seconds, output=max(place.limits.output, 4 << 20)
+        place.limits,
+        seconds=place.seconds,
+        cpu_seconds=place.seconds,
+        output=max(place.limits.output, 4 << 20),
     )
     extras = [Extra(JUDGE, _judge_folder(), copy=False)]
     with open_sandbox(limits, place.rung, work=TREE, extra=extras, read=place.packages) as box:

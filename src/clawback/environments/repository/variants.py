@@ -54,7 +54,9 @@ class Site:
     def right(self, case: int, value: Any) -> bool:
         if self.errors or isinstance(value, Raised):
             return isinstance(value, Raised) and bool(self.errors & value.names)
-        expected = self.values[case if self.by_case else 0] if case < len(self.values) or not self.by_case else ...
+        expected = (
+            self.values[case if self.by_case else 0] if case < len(self.values) or not self.by_case else ...
+        )
         try:
             return bool(value == expected)
         except Exception:  # what was reported is anybody's
@@ -113,7 +115,9 @@ class _Hiding(ast.NodeTransformer):
 
     def hide(self, test: Test) -> None:
         uses = Counter(
-            node.id for node in ast.walk(test) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+            node.id
+            for node in ast.walk(test)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
         )
         self._columns = {name: values for name, values in _columns(test).items() if uses[name] == 1}
         self._locals = {name: value for name, value in _plain_locals(test).items() if uses[name] == 1}
@@ -139,7 +143,9 @@ class _Hiding(ast.NodeTransformer):
 
     def visit_With(self, node: ast.With) -> ast.stmt:
         match node:
-            case ast.With(items=[ast.withitem(context_expr=raises, optional_vars=None)], body=[ast.Expr(value=value)]):
+            case ast.With(
+                items=[ast.withitem(context_expr=raises, optional_vars=None)], body=[ast.Expr(value=value)]
+            ):
                 if (errors := _errors(raises)) and _movable(value):
                     return self._report(value, Site(errors=errors)) or node
         self.generic_visit(node)
@@ -188,10 +194,18 @@ def _movable(node: ast.expr) -> bool:
 def _errors(node: ast.expr) -> frozenset[str]:
     """The errors that ``pytest.raises(X)`` waits for; none for any other context, or one that looks at the message."""
     match node:
-        case ast.Call(func=ast.Attribute(attr="raises" | "assertRaises") | ast.Name(id="raises"), args=[kinds], keywords=[]):
+        case ast.Call(
+            func=ast.Attribute(attr="raises" | "assertRaises") | ast.Name(id="raises"),
+            args=[kinds],
+            keywords=[],
+        ):
             parts = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
             names = [
-                part.id if isinstance(part, ast.Name) else part.attr if isinstance(part, ast.Attribute) else ""
+                part.id
+                if isinstance(part, ast.Name)
+                else part.attr
+                if isinstance(part, ast.Attribute)
+                else ""
                 for part in parts
             ]
             return frozenset(names) if all(names) else frozenset()
@@ -351,7 +365,9 @@ def _of_expression(expression: ast.expr, holder: ast.Assert) -> Iterator[_Twist]
 
 def _constants(node: ast.AST) -> list[ast.Constant]:
     """Values within an expression; not the keys and the parts of strings."""
-    skipped = {id(part) for part in ast.walk(node) if isinstance(part, ast.JoinedStr) for part in ast.walk(part)}
+    skipped = {
+        id(part) for part in ast.walk(node) if isinstance(part, ast.JoinedStr) for part in ast.walk(part)
+    }
     return [
         part for part in ast.walk(node)
         if isinstance(part, ast.Constant) and id(part) not in skipped and part.value is not Ellipsis

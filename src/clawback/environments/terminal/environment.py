@@ -118,4 +118,3 @@ class TerminalTasks:
             raise NotFound(f"The task {task.id} has no solution.")
         script = folder.solution.read_text(encoding="utf-8").rstrip()
         return [says(f"```bash\n{script}\n```"), says("Done.")]
-

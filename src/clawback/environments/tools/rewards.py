@@ -217,7 +217,11 @@ class Own:
     def mismatch(self) -> str:
         """Why the function cannot be called ("" if it can)."""
         parameters = inspect.signature(self.function).parameters
-        plain = [p.name for p in parameters.values() if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        plain = [
+            p.name
+            for p in parameters.values()
+            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
         unknown = [name for name in plain if name not in self.GIVEN]
         return f"wants `{unknown[0]}`; it can have {', '.join(self.GIVEN)}" if unknown else ""
 

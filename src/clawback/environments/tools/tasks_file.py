@@ -77,7 +77,11 @@ def read(path: Path) -> ToolSet:
     if not rows:
         raise UsageError(f"{path} has no [[tasks]] and names no `rows` file.")
     try:
-        held_out, turns, calls = float(told.get("held_out", 0.2)), int(told.get("turns", 16)), int(told.get("calls", 32))
+        held_out, turns, calls = (
+            float(told.get("held_out", 0.2)),
+            int(told.get("turns", 16)),
+            int(told.get("calls", 32)),
+        )
     except (TypeError, ValueError) as error:
         raise UsageError(f"{path}: `turns`, `calls` and `held_out` are numbers ({error}).") from error
     tasks = worlds.split_rows(name, rows, held_out)
@@ -140,8 +144,19 @@ def definitions(value: Any, folder: Path) -> list[Tool]:
     for number, tool in enumerate(value if isinstance(value, list | tuple) else [value], 1):
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise UsageError(f"{where}: tool {number} has no `name`; a definition is {{\"type\": \"function\", \"function\": …}}.")
-        tools.append({"type": "function", "function": {"description": "", "parameters": {"type": "object", "properties": {}}, **function}})
+            raise UsageError(
+                f'{where}: tool {number} has no `name`; a definition is {{"type": "function", "function": …}}.'
+            )
+        tools.append(
+            {
+                "type": "function",
+                "function": {
+                    "description": "",
+                    "parameters": {"type": "object", "properties": {}},
+                    **function,
+                },
+            }
+        )
     return tools
 
 
@@ -224,7 +239,9 @@ def _verified(name: str, settings: Mapping[str, Any], rows: Sequence[Mapping[str
     try:
         verifiers.make(name, verified.of_task(rows[0]))
     except KeyError as error:
-        raise UsageError(f"The verifier {name!r} takes the field {error} of each task, and the first has none.") from error
+        raise UsageError(
+            f"The verifier {name!r} takes the field {error} of each task, and the first has none."
+        ) from error
     except TypeError as error:
         raise UsageError(f"The verifier {name!r} cannot be made with these settings: {error}.") from error
     return verified
