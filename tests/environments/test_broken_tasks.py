@@ -206,3 +206,36 @@ def test_ones_own_first_task_is_validated(
     output = capsys.readouterr()
     assert "one task, which is in both splits" in output.err
     assert "saying nothing scores 1 as well" in output.out
+
+
+# ---- a few episodes to look at
+
+
+def test_samples_of_a_set_without_training_tasks_are_a_sentence(tmp_path: Path) -> None:
+    from clawback.errors import UsageError
+    from clawback.jobs import drawing
+    from clawback.paths import Home
+
+    (tmp_path / "held.toml").write_text('[[tasks]]\nprompt = "x"\nanswer = "1"\nsplit = "test"\n')
+    wish = drawing.Wish(f"tools:{tmp_path}/held.toml")
+    with pytest.raises(UsageError, match="no tasks to learn from"):
+        drawing.samples(Home(tmp_path / "home"), wish, 2)
+
+
+def test_samples_that_all_failed_are_summed_up() -> None:
+    from clawback.cli.gym import _samples
+    from clawback.records import Episode
+
+    failed = Episode(
+        environment="e",
+        task="t",
+        seed=0,
+        messages=(),
+        branches=(),
+        steps=(),
+        status="failed",
+        stop_reason="gone",
+    )
+    assert "1 failed: their environments broke" in _samples([failed])
+    assert "none played to its end" in _samples([failed])
+    assert "0 episodes" in _samples([])

@@ -62,7 +62,8 @@ def checked(answer: Any, kind: type[T]) -> T:
         number = isinstance(answer.reward, SupportsFloat) and not isinstance(answer.reward, str)
         if not number or not isfinite(float(answer.reward)):
             raise EnvironmentFailure(f"the environment gave the reward {answer.reward!r}, which is no number")
-    return answer
+    checked_answer: T = answer
+    return checked_answer
 
 
 class WorldLoops:
