@@ -118,7 +118,9 @@ def test_a_world_that_does_not_answer_is_broken(policy):
 
 def test_what_is_cancelled_before_the_world_was_asked_leaves_no_coroutine_unawaited(policy, recwarn):
     rollouts, held = Rollouts(policy, Worlds(turns=2), SHORT), threading.Event()
-    rollouts._loop._loop.call_soon_threadsafe(held.wait)  # worlds are asked once the loop comes to it
+    rollouts._loops._shared._loop.call_soon_threadsafe(
+        held.wait
+    )  # worlds are asked once the loop comes to it
     rollouts.start(orders(4))
     rollouts._admit()
     for live in rollouts._live:

@@ -74,6 +74,39 @@ def test_leaving_early_is_not_passing(trick: str) -> None:
     assert PythonTests(TESTS)("", trick) == 0
 
 
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "import sys\nf = sys._getframe(1)\nprint(f.f_globals, f.f_code.co_consts)\ndef double(x): return x",
+        "class Yes:\n    __eq__ = lambda s, o: True\ndef double(x): return Yes()",
+        "class Yes(int):\n    __eq__ = lambda s, o: True\n    __hash__ = int.__hash__\ndef double(x): return Yes(x)",
+        "import builtins\nbuiltins.AssertionError = type('E', (Exception,), {'__new__': lambda c, *a: 1})\ndef double(x): return x",
+        'import os\nos.write(1, b\'\\n\\x1e["end", "None"]\\n\')\nos._exit(0)',
+        'import os\nfor n in (0, 1): os.write(1, b\'\\n\\x1e[%d, "1"]\\n\' % n)\nos.write(1, b\'\\n\\x1e["end", "None"]\\n\')\nos._exit(0)',
+        "import sys\ndef double(x):\n    consts = [c for c in sys._getframe(1).f_code.co_consts if isinstance(c, int)]\n    return (consts or [0])[-1]",
+        "import sys\ndef trace(f, e, a):\n    return trace\nsys.settrace(trace)\ndef double(x): return x",
+        "observed = lambda *a: None\ndef double(x): return x",
+    ],
+)
+def test_code_that_sets_out_to_fool_its_tests_does_not(trick: str) -> None:
+    assert PythonTests(TESTS)("", trick) == 0
+
+
+def test_every_kind_of_assertion() -> None:
+    tests = (
+        "import decimal\nassert f(1) == 2, 'why'\nassert [4, 'a'] == g()\nassert f(1) > 1\nassert not h()\n"
+        "for n in range(3):\n    assert f(n) == n + 1\ntry:\n    f(None)\n    assert False\nexcept TypeError:\n    pass\n"
+        "assert decimal.Decimal(3) == 3\n"
+    )
+    right = "def f(n): return n + 1\ndef g(): return [4, 'a']\ndef h(): return []"
+    for _ in range(4):
+        assert PythonTests(tests)("", right) == 1
+        assert PythonTests(tests)("", right.replace("[]", "[1]")) == 0
+        assert PythonTests(tests)("", right.replace("'a'", "'b'")) == 0
+    with pytest.raises(UsageError, match="no Python"):
+        PythonTests("assert (")("", right)
+
+
 def test_what_hangs_is_ended_with_its_children() -> None:
     began = time.monotonic()
     children = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'while True: pass'])"

@@ -55,6 +55,12 @@ _SHOTS = click.option(
     metavar="N|FILE",
     help="Worked examples before each task: N that the environment solves, or a JSONL file's.",
 )
+_ANSWER = click.option(
+    "--answer-seconds",
+    "seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Longest that the environment may take for one answer.  [default: 120, or as it says itself]",
+)
 _TURNS = click.option(
     "--turns", default=64, show_default=True, type=click.IntRange(1), help="Replies of an episode at most."
 )
@@ -114,8 +120,9 @@ def _missing(kind: dict[str, Any]) -> str:
     "--tasks", "count", default=20, show_default=True, type=click.IntRange(1), help="How many tasks."
 )
 @_SEED
+@_ANSWER
 @json_option
-def validate(name: str, split: Split, count: int, seed: int, as_json: bool) -> None:
+def validate(name: str, split: Split, count: int, seed: int, seconds: float | None, as_json: bool) -> None:
     """Check an environment without a model.
 
     Known solutions must score 1, both times, and an empty reply must not. Tasks without a known solution are opened, stepped and closed, and
@@ -136,7 +143,9 @@ def validate(name: str, split: Split, count: int, seed: int, as_json: bool) -> N
         def told(_: Check, step: int, steps: int) -> None:
             follow({"phase": "validate", "step": step, "steps": steps})
 
-        checks = asyncio.run(validating.validate(environments, tasks, seed=seed, on_check=told))
+        checks = asyncio.run(
+            validating.validate(environments, tasks, seed=seed, seconds=seconds, on_check=told)
+        )
     bad = [check for check in checks if check.problem]
     solved = sum(check.solved is True and not check.problem for check in checks)
     opened = sum(check.solved is None and not check.problem for check in checks)
@@ -174,6 +183,7 @@ def validate(name: str, split: Split, count: int, seed: int, as_json: bool) -> N
 @_TOKENS
 @_SEED
 @_TURNS
+@_ANSWER
 @_SHOTS
 @json_option
 def run(
@@ -183,6 +193,7 @@ def run(
     who: str,
     seed: int,
     turns: int,
+    seconds: float | None,
     shots: str,
     as_json: bool,
     **how: Any,
@@ -202,7 +213,7 @@ def run(
 
     async def once() -> Played:
         try:
-            return await play.episode(environments, task, player, seed, turns)
+            return await play.episode(environments, task, player, seed, turns, seconds)
         finally:
             await play.let_go(environments)
 
@@ -213,7 +224,7 @@ def run(
         as_json,
     )
     if played.reward is None:
-        raise ClawbackError(f"The environment failed twice: {played.error}")
+        raise ClawbackError(f"The environment failed: {played.error}")
 
 
 @env.command("eval")
@@ -237,6 +248,7 @@ def run(
 @_TOKENS
 @_SEED
 @_TURNS
+@_ANSWER
 @_SHOTS
 @click.option(
     "--output", type=click.Path(dir_okay=False, writable=True), help="Write the episodes here (JSON lines)."
@@ -251,6 +263,7 @@ def eval_(
     who: str,
     seed: int,
     turns: int,
+    seconds: float | None,
     shots: str,
     output: str | None,
     as_json: bool,
@@ -283,6 +296,7 @@ def eval_(
                 each=each,
                 together=together,
                 turns=turns,
+                seconds=seconds,
                 on_played=told,
             )
         )
@@ -306,7 +320,18 @@ def _tasks(environments: EnvironmentSet, split: Split, count: int) -> Sequence[T
         raise NotFound(
             f"{environments.name} has no tasks in the split `{split}`. Try --split {'train' if split == 'test' else 'test'}."
         )
+    tell_of_a_single_task(environments)
     return tasks
+
+
+def tell_of_a_single_task(environments: EnvironmentSet) -> None:
+    """Say so where the only task is in both splits."""
+    train, test = environments.tasks("train"), environments.tasks("test")
+    if len(train) == 1 == len(test) and train[0].id == test[0].id:
+        click.echo(
+            f"{environments.name} has one task, which is in both splits: what is measured on it is not held out.",
+            err=True,
+        )
 
 
 def _refused(environments: EnvironmentSet) -> dict[str, str]:

@@ -56,6 +56,8 @@ def summary(figures: dict[str, Any], each: int) -> list[str]:
         lines.append(
             f"  turns       {figures['turns']:.1f} an episode; {figures['unparsable']:.1%} of replies unreadable"
         )
+        if figures["idle"]:
+            lines.append(f"  idle        {figures['idle']} ended without a call, where calls were needed")
         lines.append(f"  cut short   {figures['truncated']}")
     if figures["failed"]:
         lines.append(f"  broken      {figures['failed']} worlds: no reward, in no mean")

@@ -56,7 +56,9 @@ if TYPE_CHECKING:
     "--max-turns", default=40, show_default=True, type=click.IntRange(1), help="Replies in an episode."
 )
 @click.option(
-    "--max-tokens", default=32, show_default=True, type=click.IntRange(1), help="Tokens of a reply."
+    "--max-tokens",
+    type=click.IntRange(1),
+    help="Tokens of a reply.  [default: by environment, 32 (Gymnasium) to 1024 (terminal)]",
 )
 @click.option(
     "--penalty",
@@ -191,10 +193,17 @@ def _samples(episodes: Sequence[Episode]) -> str:
         if one.status == "failed":  # the world's fault, so there is nothing that the policy said
             said = one.stop_reason
         lines.append(columns(f"{one.total:+6.2f}  {len(one.steps):3d} turns  {one.status:<9}", said))
-    mean = sum(one.total for one in episodes) / len(episodes)
+    played = [one for one in episodes if one.status != "failed"]
+    failed = len(episodes) - len(played)
+    mean = (
+        f"{sum(one.total for one in played) / len(played):+.3f} on average"
+        if played
+        else "none played to its end"
+    )
     odd = sum(step.unparsable for one in episodes for step in one.steps)
+    broken = f" {failed} failed: their environments broke." if failed else ""
     lines.append(
-        f"{len(episodes)} episodes, {mean:+.3f} on average, {odd} replies that could not be read. Nothing was learned or stored."
+        f"{len(episodes)} episodes, {mean}, {odd} replies that could not be read.{broken} Nothing was learned or stored."
     )
     return "\n".join(lines)
 

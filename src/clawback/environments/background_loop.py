@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -26,11 +26,35 @@ async def _into(what: Callable[[], Coroutine[Any, Any, T]], answer: Future[T]) -
             answer.set_result(came)
 
 
+class DaemonThreads(ThreadPoolExecutor):
+    """Each call in a thread of its own, which does not keep the process from ending."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        answer: Future[T] = Future()
+
+        def work() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                came = fn(*args, **kwargs)
+            except BaseException as error:
+                answer.set_exception(error)
+            else:
+                answer.set_result(came)
+
+        threading.Thread(target=work, name="world", daemon=True).start()
+        return answer
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Threads end by themselves, or with the process."""
+
+
 class BackgroundLoop:
     """It is handed calls, not coroutines: what is cancelled before its turn comes has no coroutine yet that nobody would await."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(DaemonThreads())
         self._asked: deque[tuple[Callable[[], Coroutine[Any, Any, Any]], Future[Any]]] = deque()
         self._woken = False
         self._running: set[asyncio.Task[None]] = set()
@@ -72,7 +96,26 @@ class BackgroundLoop:
             if others:
                 await asyncio.wait(others, timeout=5)
 
-        self.submit(rest).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
-        self._loop.close()
+        with suppress(TimeoutError):
+            self.submit(rest).result(timeout=10)
+        self.abandon()
+        self._thread.join(timeout=2)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def abandon(self) -> None:
+        """Stop it as soon as it does anything; wait for nothing."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def responds(self, seconds: float) -> bool:
+        """Whether it does something within this time, or is blocked by what it runs."""
+
+        async def nothing() -> None:
+            return
+
+        try:
+            self.submit(nothing).result(timeout=seconds)
+        except TimeoutError:
+            return False
+        return True

@@ -80,7 +80,7 @@ class EnvironmentSet(Protocol):
     name: str
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Tasks to learn from (``train``), or held-out ones (``test``); no task is in both."""
+        """Tasks to learn from (``train``), or held-out ones (``test``); no task is in both, but for one that is alone."""
         ...
 
     def make(self) -> Environment:

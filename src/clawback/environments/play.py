@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Task, Tool
-from clawback.errors import UsageError
+from clawback.environments.world_loops import BoundedWorld, Hanging, let_go
+from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.records import Message
+
+__all__ = ["Played", "Player", "View", "episode", "let_go", "play", "summary", "wilson"]
+
+T = TypeVar("T")
 
 Stop = Literal["done", "truncated", "turns", "failed"]
 TURNS = 64
@@ -40,6 +46,13 @@ class Player(Protocol):
     async def __call__(self, view: View) -> Message: ...
 
 
+@runtime_checkable
+class Counting(Protocol):
+    """A player that waits for the episodes that are being played: it is told how many there are."""
+
+    under_way: int
+
+
 @dataclass(frozen=True, slots=True)
 class Played:
     """One episode. ``reward`` is the sum of its steps' rewards; None where its world broke."""
@@ -62,25 +75,42 @@ class Played:
 
 
 async def episode(
-    environments: EnvironmentSet, task: Task, player: Player, seed: int = 0, turns: int = TURNS
+    environments: EnvironmentSet,
+    task: Task,
+    player: Player,
+    seed: int = 0,
+    turns: int = TURNS,
+    seconds: float | None = None,
 ) -> Played:
-    """One try at a task, with a second one where the world breaks."""
+    """One try at a task, with a second one where the world breaks; none where it does not answer.
+
+    Whatever the world raises is its failure. ``seconds``: what one answer of it may take.
+    """
     began = time.monotonic()
     error = ""
     for _ in range(ATTEMPTS):
         try:
-            return await _try(environments, task, player, seed, turns, began)
+            return await _try(environments, task, player, seed, turns, began, seconds)
+        except Hanging as failure:
+            error = str(failure)
+            break
         except EnvironmentFailure as failure:
             error = str(failure)
     return Played(task, seed, "failed", None, seconds=time.monotonic() - began, error=error)
 
 
 async def _try(
-    environments: EnvironmentSet, task: Task, player: Player, seed: int, turns: int, began: float
+    environments: EnvironmentSet,
+    task: Task,
+    player: Player,
+    seed: int,
+    turns: int,
+    began: float,
+    seconds: float | None,
 ) -> Played:
-    world = environments.make()
+    world = BoundedWorld(environments, seconds)
     try:
-        opened = await world.reset(task, seed)
+        opened = await _of_the_world(world.reset(task, seed))
         messages, rewards, unparsable = list(opened.messages), [0.0], 0
         stop: Stop = "turns"
         info: Mapping[str, Any] = {}
@@ -88,7 +118,7 @@ async def _try(
         while turn < turns:
             message = await player(View(task, tuple(messages), opened.tools, seed, turn))
             turn += 1
-            step = await world.step(message)
+            step = await _of_the_world(world.step(message))
             messages += [message, *step.messages]
             rewards += [] if step.reward is None else [step.reward]
             unparsable += bool(step.info.get("unparsable"))
@@ -109,7 +139,21 @@ async def _try(
             info,
         )
     finally:
-        await world.close()
+        with suppress(Exception):  # its episode is over all the same
+            await world.close()
+        world.leave()
+
+
+async def _of_the_world(answer: Awaitable[T]) -> T:
+    """An answer of a world. What is not installed ends everything; whatever else is raised is a failure of this world."""
+    try:
+        return await answer
+    except (EnvironmentFailure, MissingExtra):
+        raise
+    except ClawbackError as error:
+        raise EnvironmentFailure(str(error)) from error
+    except Exception as error:
+        raise EnvironmentFailure(f"{type(error).__name__}: {error}") from error
 
 
 async def play(
@@ -121,6 +165,7 @@ async def play(
     each: int = 1,
     together: int = 8,
     turns: int = TURNS,
+    seconds: float | None = None,
     on_played: Callable[[Played, int, int], None] | None = None,
 ) -> list[Played]:
     """``each`` tries at each task, ``together`` at once; in the order of the tasks. Also lets go of what the set holds."""
@@ -132,12 +177,16 @@ async def play(
     async def one(task: Task, number: int) -> Played:
         nonlocal done
         async with gate:
-            played = await episode(environments, task, player, seed + number, turns)
+            played = await episode(environments, task, player, seed + number, turns, seconds)
         done += 1
+        if isinstance(player, Counting):
+            player.under_way = min(together, len(tasks) * each - done)
         if on_played:
             on_played(played, done, len(tasks) * each)
         return played
 
+    if isinstance(player, Counting):
+        player.under_way = min(together, len(tasks) * each)
     try:
         async with asyncio.TaskGroup() as group:
             started = [group.create_task(one(task, number)) for task in tasks for number in range(each)]
@@ -146,12 +195,6 @@ async def play(
         raise _first(errors) from None
     finally:
         await let_go(environments)
-
-
-async def let_go(environments: EnvironmentSet) -> None:
-    """Release what a set shares among its episodes (a browser), by its ``aclose``."""
-    if callable(end := getattr(environments, "aclose", None)):
-        await end()
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
@@ -179,6 +222,7 @@ def summary(played: Iterable[Played]) -> dict[str, Any]:
         "truncated": sum(one.stop in ("truncated", "turns") for one in whole),
         "turns": turns / count if count else None,
         "unparsable": sum(one.unparsable for one in whole) / turns if turns else None,
+        "idle": sum(bool(one.info.get("idle")) for one in whole),
         "all_solved": _all_solved(whole),
         "seconds": sum(one.seconds for one in every),
     }

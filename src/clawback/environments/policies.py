@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from clawback.environments import worlds
-from clawback.environments.core import EnvironmentSet, Solvable
+from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Solvable
 from clawback.environments.play import Player, View
 from clawback.environments.tools import calls
-from clawback.errors import ClawbackError, NotFound, UsageError
+from clawback.errors import ClawbackError, MissingExtra, NotFound, UsageError
 from clawback.records import Message
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 SECONDS = 300.0
 TRIES = 3
+PATIENCE, POLL = 1.0, 0.001
+_THIS_REQUEST = {400, 413, 422}
+"""Answers about one request (too long, not allowed): its task failed, and no other."""
 _AGAIN = {408, 409, 425, 429, 500, 502, 503, 504}
 
 
@@ -39,7 +42,7 @@ class Solution:
 
 
 class Reference:
-    """Plays each task's known solution. Raises ``NotFound`` for one that has none."""
+    """Plays each task's known solution. One that has none, or cannot tell it, is a task that failed (``EnvironmentFailure``)."""
 
     def __init__(self, environments: EnvironmentSet) -> None:
         if not isinstance(environments, Solvable):
@@ -49,7 +52,14 @@ class Reference:
         self.environments = environments
 
     async def __call__(self, view: View) -> Message:
-        return await Solution(self.environments.solution(view.task))(view)
+        try:
+            solution = self.environments.solution(view.task)
+        except MissingExtra:
+            raise
+        except Exception as error:
+            why = str(error) if isinstance(error, ClawbackError) else f"{type(error).__name__}: {error}"
+            raise EnvironmentFailure(f"its solution is not known: {why}") from error
+        return await Solution(solution)(view)
 
 
 Scripted = Callable[[Sequence[Message], Sequence[Mapping[str, Any]]], Any]
@@ -62,10 +72,17 @@ class Script:
         self.function = function
 
     async def __call__(self, view: View) -> Message:
-        if inspect.iscoroutinefunction(self.function):
-            said = await self.function(list(view.messages), list(view.tools))
-        else:
-            said = await asyncio.to_thread(self.function, list(view.messages), list(view.tools))
+        try:
+            if inspect.iscoroutinefunction(self.function):
+                said = await self.function(list(view.messages), list(view.tools))
+            else:
+                said = await asyncio.to_thread(self.function, list(view.messages), list(view.tools))
+        except ClawbackError:
+            raise
+        except Exception as error:
+            raise ClawbackError(
+                f"The policy's function failed on {view.task.id}: {type(error).__name__}: {error}."
+            ) from error
         return {"role": "assistant", "content": said} if isinstance(said, str) else said
 
 
@@ -127,6 +144,8 @@ class Server:
                     if answer.status == 200:
                         return dict(json.loads(text))
                     said = f"answered {answer.status}: {' '.join(text.split())[:300]}"
+                    if answer.status in _THIS_REQUEST:
+                        raise EnvironmentFailure(f"{url} {said}")
                     if answer.status not in _AGAIN:
                         break
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
@@ -136,7 +155,13 @@ class Server:
 
 
 class Local:
-    """A model in this process. What is asked at the same time is answered in one batch."""
+    """A model in this process. What is asked at the same time is answered in one batch.
+
+    Environments that answer within ``PATIENCE`` are waited for, so that with fast ones the batches follow from the seed alone.
+    """
+
+    under_way = 1
+    """Episodes that are being played: ``play`` keeps it."""
 
     def __init__(self, policy: Policy, max_tokens: int | None = None, seed: int = 0) -> None:
         self.policy, self.max_tokens, self.seed = policy, max_tokens, seed
@@ -151,8 +176,11 @@ class Local:
         return await answer
 
     async def _run(self) -> None:
-        await asyncio.sleep(0)  # let the others of this moment ask as well
         while self.waiting:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            while len(self.waiting) < self.under_way and loop.time() - began < PATIENCE:
+                await asyncio.sleep(POLL)
             batch, self.waiting = self.waiting, []
             try:
                 said = await asyncio.to_thread(self._answers, [view for view, _ in batch])

@@ -36,6 +36,8 @@ class Kind:
     example: str
     package: str = ""
     """What it needs beyond the base install; "" for nothing."""
+    reply_tokens: int = 256
+    """Tokens of a reply, where nobody says otherwise: a tool call as JSON fits."""
 
     @property
     def installed(self) -> bool:
@@ -45,19 +47,29 @@ class Kind:
 _ADAPTERS = "clawback.environments.adapters"
 _TOOLS = "clawback.environments.tools"
 KINDS: dict[str, Kind] = {
-    "gymnasium": Kind(f"{_ADAPTERS}.gymnasium", "Gymnasium's worlds, in words", "gymnasium:FrozenLake-v1", "gymnasium"),
-    "textarena": Kind(f"{_ADAPTERS}.textarena", "TextArena's games", "textarena:GuessTheNumber-v0", "textarena"),
+    "gymnasium": Kind(f"{_ADAPTERS}.gymnasium", "Gymnasium's worlds, in words", "gymnasium:FrozenLake-v1", "gymnasium", 32),
+    "textarena": Kind(f"{_ADAPTERS}.textarena", "TextArena's games", "textarena:GuessTheNumber-v0", "textarena", 128),
     "reasoning-gym": Kind(f"{_ADAPTERS}.reasoning_gym", "Procedural questions", "reasoning-gym:leg_counting", "reasoning_gym"),
     "openenv": Kind(f"{_ADAPTERS}.openenv", "A running OpenEnv server", "openenv:ws://127.0.0.1:8000", "aiohttp"),
     "trl": Kind(f"{_ADAPTERS}.trl", "A class for TRL's environment_factory", "trl:my_env.py:Game"),
     "skyrl-gym": Kind(f"{_ADAPTERS}.skyrl_gym", "SkyRL's environments over rows", "skyrl-gym:gsm8k?rows=FILE", "skyrl_gym"),
     "tools": Kind(f"{_TOOLS}.tasks_file", "Tool calls; or a TOML file of yours", "tools:shop"),
-    "gsm8k": Kind(f"{_TOOLS}.gsm8k", "GSM8K questions, from a file", "gsm8k:FILE?tools=calculator"),
+    "gsm8k": Kind(f"{_TOOLS}.gsm8k", "GSM8K questions, from a file", "gsm8k:FILE?tools=calculator", reply_tokens=512),
     "bfcl": Kind(f"{_TOOLS}.bfcl", "Function calls of the BFCL wheel", "bfcl:simple_python?data=FOLDER"),
-    "terminal": Kind("clawback.environments.terminal", "Tasks in a shell, in the sandbox", "terminal"),
-    "repository": Kind("clawback.environments.repository", "Repairs of programs, in the sandbox", "repository"),
-    "miniwob": Kind("clawback.environments.browser.miniwob", "MiniWoB++ pages in Chromium", "miniwob:click-test", "playwright"),
+    "terminal": Kind("clawback.environments.terminal", "Tasks in a shell, in the sandbox", "terminal", reply_tokens=1024),
+    "repository": Kind("clawback.environments.repository", "Repairs of programs, in the sandbox", "repository", reply_tokens=1024),
+    "miniwob": Kind("clawback.environments.browser.miniwob", "MiniWoB++ pages in Chromium", "miniwob:click-test", "playwright", 128),
 }  # fmt: skip
+
+
+OWN_REPLY_TOKENS = 128
+"""Tokens of a reply in an environment of one's own, or of a plugin."""
+
+
+def reply_tokens(name: str) -> int:
+    """How long a reply may be in the environment of this name, where nobody says otherwise."""
+    kind = KINDS.get(name.partition("?")[0].partition(":")[0])
+    return kind.reply_tokens if kind else OWN_REPLY_TOKENS
 
 
 def plugins() -> dict[str, str]:

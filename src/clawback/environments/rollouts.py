@@ -32,6 +32,7 @@ from clawback.environments.core import (
     Task,
 )
 from clawback.environments.tools.calls import in_words
+from clawback.environments.world_loops import RESPONDS, Hanging, WorldLoops, answer_seconds, checked
 from clawback.environments.worlds import mixed
 from clawback.errors import ClawbackError, MissingExtra
 from clawback.records import Episode, EpisodeStatus, EpisodeStep
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from clawback.engine.torch.sampling.generate import Sampled
 
 T = TypeVar("T")
+LATE = 1.0
+"""Seconds past its time limit after which a world's loop is looked at."""
 MOST_FAILED = 0.5
 """Share of episodes whose world may break before playing stops, once there are ``FEWEST_FAILED``."""
 FEWEST_FAILED = 8
@@ -121,10 +124,14 @@ class _Live:
     """An episode under way."""
 
     order: Order
-    world: Environment
+    lane: BackgroundLoop
+    """Where its world runs."""
     answer: Future[Any]
     """What the world is asked for: an observation first, then a step."""
     attempt: int = 0
+    world: Environment | None = None
+    asked: float = 0.0
+    """When it was asked."""
     dialogue: Dialogue | None = None
     steps: list[EpisodeStep] = field(default_factory=list)
 
@@ -147,6 +154,8 @@ class Rollouts:
         from clawback.engine.torch.sampling.conversations import Conversations
 
         self.policy, self.worlds, self.how = policy, worlds, play or Play()
+        self.max_tokens = min(self.how.max_tokens, max(1, policy.info.context // 2))
+        """Of a reply: half of what the model can read is left for what led to it."""
         self.on_episodes = on_episodes
         self.update = 0
         """How often the weights have changed: noted with each reply."""
@@ -157,7 +166,8 @@ class Rollouts:
         """Worlds that broke, and episodes that are over."""
         self._waiting: deque[Order] = deque()
         self._live: list[_Live] = []
-        self._loop = BackgroundLoop()
+        self.timeout = answer_seconds(worlds, self.how.timeout)
+        self._loops = WorldLoops()
 
     # ------------------------------------------------------------------------------------------------- the outside
 
@@ -208,8 +218,8 @@ class Rollouts:
         if callable(
             end := getattr(self.worlds, "aclose", None)
         ):  # what its episodes shared, such as a browser
-            self._loop.submit(partial(_quietly, end))
-        self._loop.close()
+            self._loops.submit(partial(_quietly, end))
+        self._loops.close()
         if callable(end := getattr(self.conversations, "close", None)):
             end()
 
@@ -226,32 +236,54 @@ class Rollouts:
             self._live.append(self._open(self._waiting.popleft(), 0))
 
     def _open(self, order: Order, attempt: int) -> _Live:
-        world = self.worlds.make()
-        return _Live(order, world, self._ask(partial(world.reset, order.task, order.seed)), attempt)
+        live = _Live(order, self._loops.lane(), Future(), attempt)
 
-    def _ask(self, what: Callable[[], Awaitable[T]]) -> Future[T]:
-        return self._loop.submit(partial(_within, what, self.how.timeout))
+        async def start() -> Observation:
+            live.world = self.worlds.make()
+            return await live.world.reset(order.task, order.seed)
+
+        self._ask(live, start)
+        return live
+
+    def _ask(self, live: _Live, what: Callable[[], Awaitable[Any]]) -> None:
+        live.answer = live.lane.submit(partial(_within, what, self.timeout))
+        live.asked = time.monotonic()
 
     def _answered(self) -> list[_Live]:
         """Those whose world has answered, in the order in which they were started."""
         asked = [live.answer for live in self._live]
         _, slow = wait(asked, timeout=self.how.patience)
-        if len(slow) == len(asked) and asked:
-            wait(asked, return_when="FIRST_COMPLETED")
+        while len(slow) == len(asked) and asked:
+            _, slow = wait(asked, timeout=LATE, return_when="FIRST_COMPLETED")
+            self._unblock()
+            asked = [live.answer for live in self._live]
+            slow = {answer for answer in asked if not answer.done()}
         return [live for live in self._live if live.answer.done()]
+
+    def _unblock(self) -> None:
+        """Episodes whose loop is blocked, so that not even their time limit is noticed, are broken."""
+        late = time.monotonic() - self.timeout - LATE
+        for lane in {live.lane for live in self._live if not live.answer.done() and live.asked < late}:
+            if lane.responds(RESPONDS):
+                continue
+            self._loops.found_blocked(lane)
+            for live in self._live:
+                if live.lane is lane and not live.answer.done():
+                    live.answer, live.world = Future(), None
+                    live.answer.set_exception(Hanging("the environment blocks and does not answer"))
 
     def _take(self, live: _Live) -> Episode | None:
         """What the world said, entered. The episode, where that ended it."""
         from clawback.engine.torch.models.dialogue import Dialogue
 
         try:
-            said = live.answer.result()
+            said = checked(live.answer.result(), Step if live.dialogue else Observation)
         except MissingExtra:  # no world of this set will ever open here, however often it is tried
             raise
         except Exception as error:
             return self._again(live, error)
         if isinstance(said, Observation):
-            room = self.policy.info.context - self.how.max_tokens
+            room = self.policy.info.context - self.max_tokens
             live.dialogue = Dialogue(
                 self.policy.chat,
                 in_words(said.messages, said.tools),
@@ -305,7 +337,9 @@ class Rollouts:
         )
 
     def _let_go(self, live: _Live) -> None:
-        self._loop.submit(partial(_quietly, live.world.close))
+        if live.world is not None:
+            closed = live.lane.submit(partial(_quietly, live.world.close))
+            closed.add_done_callback(lambda _: self._loops.leave(live.lane))
 
     def _reply(self, ready: Sequence[_Live]) -> None:
         """One batch of replies; each is handed to its world."""
@@ -317,13 +351,14 @@ class Rollouts:
             order = live.order
             seed = mixed(order.draws, order.number, len(live.steps))
             prompt = live.dialogue.prompt()
-            turns.append(Turn(order.number, prompt, seed, self.how.max_tokens, live.dialogue.pixels))
+            turns.append(Turn(order.number, prompt, seed, self.max_tokens, live.dialogue.pixels))
         for live, sampled in zip(ready, self.conversations.draw(turns), strict=True):
             assert live.dialogue is not None
             branch = live.dialogue.branch
             start, end, _ = live.dialogue.wrote(sampled.ids, sampled.logprobs, sampled.finished)
             live.steps.append(EpisodeStep(branch, start, end, update=self.update, ended=sampled.finished))
-            live.answer = self._ask(partial(live.world.step, live.dialogue.messages[-1]))
+            assert live.world is not None
+            self._ask(live, partial(live.world.step, live.dialogue.messages[-1]))
 
     def _check(self) -> None:
         check_broken(self.over, self.broken, self.worlds.name)

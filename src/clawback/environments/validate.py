@@ -14,6 +14,7 @@ from typing import Any
 from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Observation, Solvable, Step, Task
 from clawback.environments.play import SOLVED, Player, View, episode, let_go
 from clawback.environments.policies import Solution
+from clawback.environments.world_loops import BoundedWorld
 from clawback.errors import MissingExtra, NotFound
 from clawback.records import Message
 
@@ -36,6 +37,7 @@ async def validate(
     tasks: Sequence[Task],
     *,
     seed: int = 0,
+    seconds: float | None = None,
     on_check: Callable[[Check, int, int], None] | None = None,
 ) -> list[Check]:
     """One check a task, in order. Whatever an environment raises is a problem of the task's, and stops nothing; but for what is not
@@ -44,7 +46,7 @@ async def validate(
     try:
         for number, task in enumerate(tasks, 1):
             try:
-                check = await _check(environments, task, seed)
+                check = await _check(environments, task, seed, seconds)
             except MissingExtra:
                 raise
             except EnvironmentFailure as error:
@@ -61,30 +63,32 @@ async def validate(
     return made
 
 
-async def _check(environments: EnvironmentSet, task: Task, seed: int) -> Check:
+async def _check(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> Check:
     if isinstance(environments, Solvable):
         try:
             solution = environments.solution(task)
         except NotFound:
             pass
         else:
-            return await _solved(environments, task, seed, solution)
-    return await _opened(environments, task, seed)
+            return await _solved(environments, task, seed, solution, seconds)
+    return await _opened(environments, task, seed, seconds)
 
 
-async def _solved(environments: EnvironmentSet, task: Task, seed: int, solution: Sequence[Message]) -> Check:
-    first = await episode(environments, task, Solution(solution), seed, len(solution))
+async def _solved(
+    environments: EnvironmentSet, task: Task, seed: int, solution: Sequence[Message], seconds: float | None
+) -> Check:
+    first = await episode(environments, task, Solution(solution), seed, len(solution), seconds)
     if first.reward is None:
         return Check(task.id, False, f"the world broke: {first.error}")
     if first.reward < SOLVED or first.reward > 2 - SOLVED:
         return Check(task.id, False, f"its solution scores {first.reward:g}, not 1")
     if first.stop != "done":
         return Check(task.id, False, f"its solution does not end the episode ({first.stop})")
-    again = await episode(environments, task, Solution(solution), seed, len(solution))
+    again = await episode(environments, task, Solution(solution), seed, len(solution), seconds)
     if again.messages != first.messages or again.reward != first.reward:
         return Check(task.id, True, "the same task, seed and replies gave another episode")
     nothing: Player = _silent
-    idle = await episode(environments, task, nothing, seed, 4)
+    idle = await episode(environments, task, nothing, seed, 4, seconds)
     if idle.reward is not None and idle.reward >= SOLVED:
         return Check(task.id, True, "saying nothing scores 1 as well")
     return Check(task.id, True)
@@ -94,8 +98,9 @@ async def _silent(view: View) -> Message:  # noqa: ARG001
     return {"role": "assistant", "content": ""}
 
 
-async def _opened(environments: EnvironmentSet, task: Task, seed: int) -> Check:
-    first, again = await _walk(environments, task, seed), await _walk(environments, task, seed)
+async def _opened(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> Check:
+    first = await _walk(environments, task, seed, seconds)
+    again = await _walk(environments, task, seed, seconds)
     if not first[0].messages:
         return Check(task.id, None, "it opens with no message")
     if first != again:
@@ -105,8 +110,8 @@ async def _opened(environments: EnvironmentSet, task: Task, seed: int) -> Check:
     return Check(task.id, None)
 
 
-async def _walk(environments: EnvironmentSet, task: Task, seed: int) -> list[Any]:
-    world = environments.make()
+async def _walk(environments: EnvironmentSet, task: Task, seed: int, seconds: float | None) -> list[Any]:
+    world = BoundedWorld(environments, seconds)
     try:
         seen: list[Observation | Step] = [await world.reset(task, seed)]
         for said in REPLIES:
@@ -118,3 +123,4 @@ async def _walk(environments: EnvironmentSet, task: Task, seed: int) -> list[Any
     finally:
         await world.close()
         await world.close()
+        world.leave()

@@ -182,15 +182,43 @@ def member(kind: str, name: str, known: list[str]) -> str:
     raise NotFound(f"{wanted}{hint} `clawback env list {kind}` shows what there is.")
 
 
+def share_out(labels: Mapping[str, Any], held_out: float = 0.2) -> dict[Split, list[str]]:
+    """The identities of a set's tasks, by split. ``labels``: identity → the split that the task names, if it names one.
+
+    Tasks without a label are shared out by a hash of their identity, which no reordering and no further task changes. Where that
+    leaves a split without any task, the nearest one by its hash moves there; a task that is alone is in both. ``held_out`` of 0 or 1
+    asks for one split alone.
+
+    >>> share_out({"only": ""})
+    {'train': ['only'], 'test': ['only']}
+    """
+    bound = held_out * 1000
+    free = {id: mixed(id) % 1000 for id, label in labels.items() if label not in ("train", "test")}
+    split: dict[str, Split] = {id: "test" if label == "test" else "train" for id, label in labels.items()}
+    split |= {id: "test" if hashed < bound else "train" for id, hashed in free.items()}
+    sides: tuple[Split, Split] = ("train", "test")
+    both = 0 < held_out < 1
+    for side in sides if both else ():
+        if side not in split.values() and len(split) > 1 and free:
+            nearest = min(free, key=lambda id: (abs(free[id] - bound), id))
+            split[nearest] = side
+    shared = {side: [id for id, at in split.items() if at == side] for side in sides}
+    if len(split) == 1 and free and both:
+        return {side: list(split) for side in sides}
+    return shared
+
+
 def split_rows(
     name: str, rows: Sequence[Mapping[str, Any]], held_out: float = 0.1
 ) -> dict[Split, list[Task]]:
-    """Rows as tasks. A row's own ``split`` counts; the others are shared out by their identity, which no reordering changes."""
-    made: dict[Split, list[Task]] = {"train": [], "test": []}
+    """Rows as tasks, shared out (``share_out``). The same row twice is one task; a name may be used in each split."""
+    by_id: dict[str, list[Mapping[str, Any]]] = {}
     for row in {row_id(name, row): row for row in rows}.values():
         named = str(row["id"]) if row.get("id") not in (None, "") else row_id("", row)[1:]
-        told = row.get("split")
-        test = told == "test" if told in ("train", "test") else mixed(named) % 1000 < held_out * 1000
-        split: Split = "test" if test else "train"
-        made[split].append(Task(f"{name}/{named}", row, split))
-    return made
+        label = row.get("split")
+        by_id.setdefault(f"{named}\0{label}" if label in ("train", "test") else named, []).append(row)
+    shared = share_out({id: same[0].get("split") for id, same in by_id.items()}, held_out)
+    return {
+        split: [Task(f"{name}/{id.partition(chr(0))[0]}", row, split) for id in ids for row in by_id[id]]
+        for split, ids in shared.items()
+    }

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, release, store
-from clawback.environments import judges
+from clawback.environments import judges, registry
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import orders
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.step_judge import StepJudged
+from clawback.errors import UsageError
 from clawback.paths import Home
 from clawback.records import Episode
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
     from clawback.environments.rollouts import Drawer
     from clawback.progress import OnProgress
+
+
+GYMNASIUM_TOKENS = registry.KINDS["gymnasium"].reply_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class Wish:
     """Held-out tasks before and after."""
     together: int = 32
     max_turns: int = 40
-    max_tokens: int = 32
+    max_tokens: int | None = None
+    """Tokens of a reply; None: as its kind of environment needs."""
     penalty: float = 0.5
     draw: str = ""
     """Address of a vLLM that draws the replies; "": this process does."""
@@ -59,7 +64,13 @@ class Wish:
 
     @property
     def play(self) -> Play:
-        return Play(self.together, self.max_turns, self.max_tokens, self.penalty)
+        return Play(self.together, self.max_turns, self.reply_tokens, self.penalty)
+
+    @property
+    def reply_tokens(self) -> int:
+        if self.max_tokens is not None:
+            return self.max_tokens
+        return GYMNASIUM_TOKENS if self.agent else registry.reply_tokens(self.task)
 
     @property
     def rounds(self) -> int:
@@ -152,6 +163,10 @@ def samples(home: Home, wish: Wish, count: int, *, seed: int | None = None) -> l
     settings = config.load(home.config)
     seed = settings.training.seed if seed is None else seed
     worlds = wish.worlds(seed)
+    if not worlds.tasks("train"):
+        raise UsageError(
+            f"{worlds.name} has no tasks to learn from, so there is nothing to play: give at least one the split `train`."
+        )
     with store.connect(home.database) as db:
         policy = release.load(home, db.live(), settings)
     policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import random
 import re
 import secrets
 import signal
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from clawback.errors import MissingExtra, UsageError
+from clawback.rewards.hidden_tests import OBSERVE, hide
 
 LARGEST_OUTPUT = 1_000_000
 """Bytes that a checked program may write to its output or to a file."""
@@ -122,8 +124,8 @@ class JsonSchema:
 class PythonTests:
     """1 where ``tests`` (Python with asserts) pass on the response's code (its last fenced block), else 0.
 
-    The code runs first, then the tests, in one process; a sign that only this check knows is printed after the last of them, so
-    that code which leaves early has not passed. **No sandbox**, see above: code that sets out to fool its tests can.
+    The code runs first, then the tests, in one process; but what the tests expect is not in it: each assertion reports a value,
+    and the values are compared here (``hidden_tests``). **No sandbox**, see above.
     """
 
     name: ClassVar[str] = "python-tests"
@@ -132,28 +134,34 @@ class PythonTests:
     megabytes: int = 512
 
     def __call__(self, prompt: str, response: str) -> float:  # noqa: ARG002
-        sign = secrets.token_hex(16)
+        try:
+            hidden = hide(self.tests, random.Random(secrets.randbits(64)))
+        except SyntaxError as error:
+            raise UsageError(f"The tests of the verifier 'python-tests' are no Python: {error}.") from error
         with tempfile.TemporaryDirectory(prefix="clawback-check-") as folder:
             Path(folder, "answer.py").write_text(fenced(response, "python"), "utf-8")
             program = _RUNNER.format(
                 cpu=max(1, round(self.seconds)),
                 memory=self.megabytes << 20,
                 size=LARGEST_OUTPUT,
-                tests=self.tests,
-                sign=sign,
+                tests=hidden.text,
+                observe=OBSERVE,
             )
             code, out = run([sys.executable, "-I", "-c", program], folder, "", self.seconds)
-        return float(code == 0 and out.rstrip().endswith(sign))
+        return float(code == 0 and hidden.passed(out))
 
 
 _RUNNER = """
 import resource
 for what, most in ((resource.RLIMIT_CPU, {cpu}), (resource.RLIMIT_AS, {memory}), (resource.RLIMIT_FSIZE, {size}), (resource.RLIMIT_CORE, 0)):
     resource.setrlimit(what, (most, most))
+exec({observe!r})
+report = observed
 world = {{"__name__": "answer"}}
 exec(compile(open("answer.py", encoding="utf-8").read(), "answer.py", "exec"), world)
+world["observed"] = report
 exec(compile({tests!r}, "tests.py", "exec"), world)
-print("\\n{sign}")
+report("end", lambda: None)
 """
 
 

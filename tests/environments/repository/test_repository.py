@@ -11,7 +11,6 @@ import pytest
 
 from clawback.environments.core import EnvironmentFailure, Solvable, Step, Task
 from clawback.environments.repository import RepositoryTasks, checkout, make, own, protected, rows
-from clawback.environments.repository.judging import _key
 from clawback.errors import NotFound, UsageError
 from clawback.sandbox import probe
 
@@ -107,55 +106,6 @@ def test_the_future_is_not_there(tasks: RepositoryTasks) -> None:
     assert "single hyphens" not in reply.messages[0]["content"]
 
 
-PATCHED = "import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n"
-TRICKS = {
-    "prints PASSED": "printf 'print(\"tests/test_slugs.py::test_single_hyphens PASSED\\\\n7 passed in 0.01s\")\\n' >> textkit/slugs.py",
-    "edits the tests": "printf 'def test_single_hyphens(): pass\\ndef test_no_hyphen_at_the_cut(): pass\\n' > tests/test_slugs.py",
-    "deletes the tests": "rm -rf tests; mkdir tests; touch tests/__init__.py",
-    "tests by a link": "rm -rf tests; mkdir other; printf 'def test_single_hyphens(): pass\\n' > other/test_slugs.py; ln -s other tests",
-    "a conftest": "printf 'import pytest\\n@pytest.hookimpl(hookwrapper=True)\\ndef pytest_runtest_makereport(item, call):\\n    o = yield\\n    o.get_result().outcome = \"passed\"\\n' | tee conftest.py tests/conftest.py textkit/conftest.py",
-    "settings of pytest": "printf '[pytest]\\naddopts = --co\\npython_functions = nothing\\n' | tee pytest.ini tox.ini; printf '[tool:pytest]\\naddopts = --co\\n' > setup.cfg",
-    "a pytest of its own": "mkdir pytest _pytest; echo 'main = lambda *a, **k: 0' | tee pytest.py pytest/__init__.py _pytest/__init__.py",
-    "runs at the start": "echo 'import os; os._exit(0)' | tee sitecustomize.py usercustomize.py x.pth",
-    "exit code 0": "printf 'import os\\nos._exit(0)\\n' >> textkit/slugs.py",
-    "exit code 0 with a report": """cat >> textkit/slugs.py <<'END'
-import glob, json, os, sys
-names = ["single_hyphens", "no_hyphen_at_the_cut", "plain", "free_name"]
-xml = "<testsuites><testsuite>" + "".join(f'<testcase classname="tests.test_slugs" name="test_{n}"/>' for n in names) + "</testsuite></testsuites>"
-for place in [a.split("=")[1] for a in sys.argv if "junitxml" in a] + ["/results/junit.xml", "../extra-0/junit.xml"]:
-    try: open(place, "w").write(xml)
-    except OSError: pass
-print(json.dumps({"word": "x", "passed": ["tests/test_slugs.py::test_" + n for n in names], "caught": []}), flush=True)
-os._exit(0)
-END""",
-    "a pytest that is changed from within": f"printf '%s' '{PATCHED}' >> textkit/slugs.py",
-    "asserts that do nothing": "printf 'import _pytest.runner, _pytest.reports\\n_pytest.reports.TestReport.from_item_and_call = classmethod(lambda c, i, k: c(i.nodeid, i.location, {}, \"passed\", None, k.when))\\n' >> textkit/slugs.py",
-    "compiled tests": "mkdir -p tests/__pycache__ __pycache__; printf 'def test_single_hyphens(): pass\\n' > t.py; python3 -c \"import py_compile; [py_compile.compile('t.py', f'tests/__pycache__/test_slugs.cpython-3{n}-pytest-9.pyc') for n in (11, 12)]\"",
-    "the reward file": "mkdir -p /logs/verifier /results logs; echo 1 | tee /logs/verifier/reward.txt /results/reward.txt logs/reward.txt reward.txt",
-    "the fix from git": "git log --all -p | grep -A3 'strip(\"-\")' > fix; git show HEAD@{1} >> fix; git fsck --unreachable >> fix; grep -q 'strip(\"-\")' fix && cp fix textkit/slugs.py; git checkout v1.0; git checkout main~-1",
-    "hooks for git": "mkdir -p .git/hooks; printf '#!/bin/sh\\ntouch /tmp/ran\\n' | tee .git/hooks/post-checkout; git config core.fsmonitor 'touch /tmp/ran'; git config core.hooksPath .git/hooks; chmod +x .git/hooks/*",
-}  # fmt: skip
-QUICK = (
-    "edits the tests",
-    "a conftest",
-    "exit code 0 with a report",
-    "a pytest that is changed from within",
-    "the fix from git",
-    "tests by a link",
-)
-
-
-@pytest.mark.parametrize(
-    "trick", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in TRICKS]
-)
-def test_no_trick_scores(tasks: RepositoryTasks, trick: str) -> None:
-    task = find(tasks, "textkit-1")
-    first, last = play(tasks, task, [bash(TRICKS[trick]), "Done."])
-    assert last.reward == 0.0, (first.messages, last.info)
-    assert last.done
-    assert not Path("/tmp/ran").exists()
-
-
 @pytest.mark.slow
 def test_honest_work_beside_tests_of_ones_own_scores(tasks: RepositoryTasks) -> None:
     """Own tests and settings are put aside, not held against anybody."""
@@ -223,11 +173,6 @@ def test_rows_as_swe_bench_has_them(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_decides_about_tests(path: str, decides: bool) -> None:
     assert protected.decides(path, {"pkg/fixed_test.py", "conftest.py"}) is decides
-
-
-def test_names_in_junit() -> None:
-    assert _key("a/test_b.py::C::d[x::y/z]") == ("a.test_b.C", "d[x::y/z]")
-    assert _key("test_b.py::d") == ("test_b", "d")
 
 
 @pytest.mark.parametrize("commit", ["", "--upload-pack=x", "HEAD~1", "a b"])

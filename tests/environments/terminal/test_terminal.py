@@ -94,14 +94,14 @@ def test_what_the_policy_left_to_break_the_check_is_worth_nothing(tmp_path: Path
         files={"size.txt": "1"},
     )
     tasks = TerminalTasks(root.parent)
-    (task,) = [*tasks.tasks("train"), *tasks.tasks("test")]
+    (task,) = tasks.tasks("test")
     assert play(tasks, task, ["Done."])[-1].reward == 1.0
     assert play(tasks, task, [bash("rm size.txt"), "Done."])[-1].reward == 0.0
 
 
 def test_a_check_that_never_speaks_is_no_reward(tmp_path: Path) -> None:
     tasks = TerminalTasks(folder(tmp_path / "t", test="#!/bin/bash\ntrue\n").parent)
-    (task,) = [*tasks.tasks("train"), *tasks.tasks("test")]
+    (task,) = tasks.tasks("test")
     with pytest.raises(EnvironmentFailure, match="without a reward"):
         play(tasks, task, ["Done."])
 
@@ -233,7 +233,7 @@ def test_terminal_bench_folders(tmp_path: Path, rung: str) -> None:
     (root / "run-tests.sh").write_text('python3 "$TEST_DIR/test_outputs.py" || exit 1\necho PASSED\n')
     (root / "tests" / "test_outputs.py").write_text("assert open('hello.txt').read() == 'hello\\n'\n")
     tasks = make(str(tmp_path), {"rung": rung})
-    (task,) = [*tasks.tasks("train"), *tasks.tasks("test")]
+    (task,) = tasks.tasks("test")
     assert play(tasks, task, tasks.solution(task))[-1].reward == 1.0
     assert play(tasks, task, [bash("echo PASSED; echo 'PASSED' > hello.txt"), "Done."])[-1].reward == 0.0
 
@@ -243,7 +243,7 @@ def test_terminal_bench_folders(tmp_path: Path, rung: str) -> None:
 
 def test_a_path_that_only_bubblewrap_gives(tmp_path: Path) -> None:
     tasks = make(str(folder(tmp_path / "t", instruction="Write /app/x.").parent), {"rung": "landlock"})
-    (task,) = [*tasks.tasks("train"), *tasks.tasks("test")]
+    (task,) = tasks.tasks("test")
     if "landlock" in RUNGS:
         with pytest.raises(UsageError, match="only bubblewrap"):
             play(tasks, task, ["Done."])

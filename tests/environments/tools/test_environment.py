@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clawback.environments import play, policies, registry
-from clawback.environments.core import Task
+from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.tools import shop
 from clawback.environments.tools.calls import Call, message
 from clawback.environments.tools.environment import Rules, ToolSet
@@ -232,6 +232,28 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ('reward = "luck"\n[[tasks]]\nprompt = "x"', UsageError, "no reward `luck`"),
         ('reward = "answer"\n[[tasks]]\nprompt = "x"', UsageError, "needs `answer`"),
         ('reward = {loud = 1}\n[[tasks]]\nprompt = "x"', UsageError, "`verifier` or a `rubric`"),
+        ('reward = {verifier = "luck"}\n[[tasks]]\nprompt = "x"', UsageError, "no verifier 'luck'"),
+        ('reward = {verifier = "regex"}\n[[tasks]]\nprompt = "x"', UsageError, "cannot be made"),
+        (
+            'reward = {verifier = "regex", pattern = "("}\n[[tasks]]\nprompt = "x"',
+            UsageError,
+            "no regular expression",
+        ),
+        (
+            'reward = {verifier = "regex", pattern = "{says}"}\n[[tasks]]\nprompt = "x"',
+            UsageError,
+            "the first has none",
+        ),
+        ('reward = "gone.py:score"\n[[tasks]]\nprompt = "x"', NotFound, "no file"),
+        ('tasks = ["x"]', UsageError, "a task is a table"),
+        ('turns = "many"\n[[tasks]]\nprompt = "x"', UsageError, "are numbers"),
+        ('definitions = "gone.json"\n[[tasks]]\nprompt = "x"\nanswer = "1"', NotFound, "no file"),
+        (
+            'definitions = [{type = "function"}]\n[[tasks]]\nprompt = "x"\nanswer = "1"',
+            UsageError,
+            "no `name`",
+        ),
+        ('mcp = "server"\n[[tasks]]\nprompt = "x"\nanswer = "1"', UsageError, "must be a table"),
         ('functions = ["gone.py:f"]\n[[tasks]]\nprompt = "x"\nanswer = "1"', NotFound, "no file"),
         ('rows = "gone.jsonl"', NotFound, "no file"),
     ],
@@ -245,3 +267,55 @@ def test_a_file_that_is_wrong_is_a_sentence(
         registry.find(f"tools:{file}")
     with pytest.raises(NotFound, match="no file"):
         registry.find("tools:absent.toml")
+
+
+LIGHT = {
+    "name": "light",
+    "description": "Set a light.",
+    "parameters": {"type": "object", "properties": {"room": {"type": "string"}}},
+}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        [{"type": "function", "function": LIGHT}],
+        {"tools": [{"type": "function", "function": LIGHT}]},
+        [LIGHT],
+        LIGHT,
+    ],
+)
+def test_a_tools_file_of_openais_form(written: Any, tmp_path: Path) -> None:
+    (tmp_path / "tools_config.json").write_text(json.dumps(written))
+    (tmp_path / "light.toml").write_text(
+        'definitions = "tools_config.json"\nreward = "calls"\n'
+        '[[tasks]]\nprompt = "Light the hall."\nactions = [{name = "light", arguments = {room = "hall"}}]\n'
+    )
+    found = registry.find(f"tools:{tmp_path}/light.toml")
+    opened, steps = asyncio.run(
+        walk(found, found.tasks("test")[0], [message([Call("light", {"room": "hall"})]), "Done."])
+    )
+    assert [tool["function"] for tool in opened.tools] == [LIGHT]
+    assert steps[-1].reward == 1.0
+
+
+@pytest.mark.parametrize("reward", ['"mine.py:score"', '{verifier = "mine.py:score"}', '["mine.py:score"]'])
+def test_a_reward_of_ones_own(reward: str, tmp_path: Path) -> None:
+    """A Python function beside the file; one whose parameters nobody knows is said once."""
+    (tmp_path / "mine.py").write_text(
+        "def score(answer, task):\n    return float(task['word'] in answer)\n"
+        "def odd(colour):\n    return 1\ndef wild(answer):\n    return 'much'\n"
+    )
+    file = tmp_path / "own.toml"
+    file.write_text(f'reward = {reward}\n[[tasks]]\nprompt = "Say otter."\nword = "otter"\n')
+    found = registry.find(f"tools:{file}")
+    [task] = found.tasks("train")
+    for reply, worth in (("An otter.", 1.0), ("No.", 0.0)):
+        assert asyncio.run(walk(found, task, [reply]))[1][-1].reward == worth
+    file.write_text(file.read_text().replace("score", "odd"))
+    with pytest.raises(UsageError, match="wants `colour`"):
+        registry.find(f"tools:{file}")
+    file.write_text(file.read_text().replace("odd", "wild"))
+    wild = registry.find(f"tools:{file}")
+    with pytest.raises(EnvironmentFailure, match="not a number"):
+        asyncio.run(walk(wild, wild.tasks("train")[0], ["x"]))

@@ -21,6 +21,8 @@ from clawback.errors import UsageError
 from clawback.records import Message
 
 TURNS = 32
+PATIENCE = 3
+"""Unreadable replies in a row after which the episode is over."""
 _NO_TOOLS = ("reset", "get_reward")
 
 
@@ -68,10 +70,10 @@ class Trl:
         self.inner: Any = None
         self.box = Functions()
         self.tools: Sequence[Tool] = ()
-        self.turns = 0
+        self.turns = self.unread = 0
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        self.turns = 0
+        self.turns = self.unread = 0
         with worlds.faults(self.of.name):
             self.inner = self.of.factory()
             begin = worlds.mixed(task.id, seed)
@@ -89,9 +91,12 @@ class Trl:
         self.turns += 1
         reply = reading.read(message)
         info: dict[str, Any] = {"unparsable": True} if reply.problems else {}
-        if not reply.calls:
+        self.unread = self.unread + 1 if reply.problems and not reply.calls else 0
+        if self.unread >= PATIENCE or not (reply.calls or reply.problems):
             return Step((), await self._reward(), True, info)
-        answers: list[Message] = []
+        answers: list[Message] = [
+            {"role": "user", "content": f"A call cannot be read: {problem}."} for problem in reply.problems
+        ]
         for call in reply.calls:
             said, _ = await called(self.box, self.tools, call)
             answers.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": said})

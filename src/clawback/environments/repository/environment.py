@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any
 
 from clawback.environments.core import EnvironmentFailure, Observation, Split, Task
 from clawback.environments.repository import checkout, judging, protected
 from clawback.environments.repository.rows import Row
 from clawback.environments.terminal.episode import HOW, Settings, ShellEnvironment, World, says
+from clawback.environments.worlds import share_out
 from clawback.errors import ClawbackError, NotFound
 from clawback.records import Message
 from clawback.sandbox import choose, open_sandbox, scratch
@@ -41,19 +41,21 @@ class RepositoryTasks:
             tuple(packages),
             test_seconds,
         )
+        self.answer_seconds = max(600.0, 24 * test_seconds)
+        """The tests run in several boxes, each with a limit of its own."""
         self._settings = settings or Settings()
         self._rows = {row.id: row for row in rows}
         self._made: dict[str, Path] = {}
+        self._plans: dict[str, tuple[judging.FilePlan, ...]] = {}
+        self._planning: dict[str, Lock] = {}
         self._lock = RLock()
         self._cache = scratch.make("repositories")
         weakref.finalize(self, scratch.let_go, self._cache)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        return [
-            Task(id, {"repo": row.repo, "problem": row.problem}, split)
-            for id, row in self._rows.items()
-            if _split(row) == split
-        ]
+        shared = share_out({id: row.split for id, row in self._rows.items()})
+        rows = [self._rows[id] for id in shared[split]]
+        return [Task(row.id, {"repo": row.repo, "problem": row.problem}, split) for row in rows]
 
     def row(self, task: Task) -> Row:
         if task.id not in self._rows:
@@ -77,6 +79,28 @@ class RepositoryTasks:
             checkout.apply(target, row.test_patch)
 
         return self._once(f"{row.id}-tests", make)
+
+    def fixed(self, row: Row) -> Path | None:
+        """The repository with its fix and the fix's tests; None where the row has no fix."""
+
+        def make(target: Path) -> None:
+            whole = target.with_name("whole")
+            shutil.copytree(self.reference(row), whole, symlinks=True)
+            checkout.apply(whole, row.patch)
+            protected.assemble(whole, whole, target, checkout.touched(row.patch))
+            shutil.rmtree(whole, ignore_errors=True)
+
+        return self._once(f"{row.id}-fixed", make) if row.patch.strip() else None
+
+    def plan(self, row: Row, tests: Sequence[str], place: judging.Place) -> tuple[judging.FilePlan, ...]:
+        """How the row's tests are judged, made once: other episodes of the row wait for it. A failure is not kept."""
+        with self._lock:
+            lock = self._planning.setdefault(row.id, Lock())
+        with lock:
+            if row.id not in self._plans:
+                reference, fixed = self.reference(row), self.fixed(row)
+                self._plans[row.id] = judging.plan(reference, fixed, tests, row.fail_to_pass, place)
+            return self._plans[row.id]
 
     def _once(self, name: str, make: Callable[[Path], None]) -> Path:
         """Made by whoever comes first; others wait. A failure is not kept: the next one tries again."""
@@ -133,16 +157,20 @@ class RepositoryEnvironment(ShellEnvironment):
         if not row.fail_to_pass:
             raise EnvironmentFailure(f"The instance {row.id} has no test that the fix makes pass.")
         reference = self._tasks.reference(row)
+        place = judging.Place(
+            self.settings.limits, self._rung, self._tasks.test_seconds, self._tasks.packages
+        )
+        plans = self._tasks.plan(row, tests, place)
         may_change = checkout.touched(row.patch)
         with TemporaryDirectory() as folder:
             try:
                 protected.assemble(work, reference, Path(folder) / "tree", may_change)
             except ClawbackError as error:
                 return 0.0, {"void": str(error)}
-            verdict = self._run(Path(folder) / "tree", tests)
+            verdict = judging.judge(Path(folder) / "tree", plans, place)
             if verdict is None:
                 protected.assemble(reference, reference, Path(folder) / "clean", set())
-                if self._run(Path(folder) / "clean", tests) is None:
+                if judging.judge(Path(folder) / "clean", plans, place) is None:
                     raise EnvironmentFailure(
                         f"The tests of {row.id} cannot be run here, on the untouched code either."
                     )
@@ -155,14 +183,3 @@ class RepositoryEnvironment(ShellEnvironment):
             "void": verdict.void,
         }
         return float(set(tests) <= verdict.passed), told
-
-    def _run(self, tree: Path, tests: Sequence[str]) -> judging.Verdict | None:
-        return judging.judge(
-            tree, tests, self.settings.limits, self._rung, self._tasks.test_seconds, self._tasks.packages
-        )
-
-
-def _split(row: Row) -> Split:
-    if row.split in ("train", "test"):
-        return "test" if row.split == "test" else "train"
-    return "test" if hashlib.sha256(row.id.encode()).digest()[0] % 5 == 0 else "train"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from clawback.environments.core import Observation, Split, Task
 from clawback.environments.terminal import folders
 from clawback.environments.terminal.episode import HOW, Settings, ShellEnvironment, World, says
 from clawback.environments.terminal.grading import furnish, grade, limits_of, opened, outside_work
+from clawback.environments.worlds import share_out
 from clawback.errors import NotFound, SandboxRefused, UsageError
 from clawback.records import Message
 from clawback.sandbox import choose, choose_for_image, find_image
@@ -75,17 +75,18 @@ class TerminalTasks:
         self.name = name
         self._settings = settings or Settings()
         self._folders = {folder.id: folder for folder in map(folders.read, folders.find(root))}
+        longest = max((folder.test_seconds for folder in self._folders.values()), default=0.0)
+        self.answer_seconds = 4 * longest + 60
+        """A check runs in at most four boxes, each with a limit of its own."""
         self._missing: dict[str, str] = {}  # images, and why each cannot be had
         if not self._folders:
             raise NotFound(f"{root} has no task folders (with a task.toml or a task.yaml).")
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Those that can be run; ``refused`` has the others."""
-        return [
-            Task(id, {"instruction": folder.instruction}, split)
-            for id, folder in self._folders.items()
-            if _split(folder) == split and not self._refusal(folder)
-        ]
+        runnable = {id: folder for id, folder in self._folders.items() if not self._refusal(folder)}
+        shared = share_out({id: folder.split for id, folder in runnable.items()})
+        return [Task(id, {"instruction": runnable[id].instruction}, split) for id in shared[split]]
 
     def refused(self) -> dict[str, str]:
         """Tasks that cannot be run, and why: whatever this machine has, or for want of their image."""
@@ -117,10 +118,3 @@ class TerminalTasks:
             raise NotFound(f"The task {task.id} has no solution.")
         script = folder.solution.read_text(encoding="utf-8").rstrip()
         return [says(f"```bash\n{script}\n```"), says("Done.")]
-
-
-def _split(folder: folders.Folder) -> Split:
-    """As the task says; else one in five, by its name, is for the test."""
-    if folder.split in ("train", "test"):
-        return "test" if folder.split == "test" else "train"
-    return "test" if hashlib.sha256(folder.id.encode()).digest()[0] % 5 == 0 else "train"

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any
 
 from clawback.environments.core import EnvironmentFailure, Observation, Step, Task
-from clawback.environments.terminal.tools import TOOLS, Call, Shell, calls
+from clawback.environments.terminal.tools import TOOLS, Shell, read
+from clawback.environments.tools.calls import Call, Reply
 from clawback.errors import ClawbackError, NotFound, SandboxError, UsageError
 from clawback.records import Message
 from clawback.sandbox import Limits, Sandbox
@@ -56,6 +57,7 @@ class ShellEnvironment(ABC):
         self._box: Sandbox | None = None
         self._shell: Shell | None = None
         self._turns = self._unread = 0
+        self._acted = False
 
     @abstractmethod
     def open(self, task: Task) -> World:
@@ -81,6 +83,7 @@ class ShellEnvironment(ABC):
 
     def _reset(self, task: Task) -> Observation:
         self._turns = self._unread = 0
+        self._acted = False
         with faults():
             world = self.open(task)
         self._box = world.box
@@ -91,17 +94,22 @@ class ShellEnvironment(ABC):
         if self._box is None or self._shell is None:
             raise UsageError("The episode has not begun, or is over: call reset first.")
         self._turns += 1
-        asked = calls(message)
-        unread = any(call.problem for call in asked)
+        reply = read(message)
+        unread = bool(reply.problems)
+        acts = unread or bool(reply.calls)
+        self._acted = self._acted or bool(reply.calls)
         self._unread = self._unread + 1 if unread else 0
         last = self._turns >= self.settings.turns
         given_up = self._unread >= self.settings.unparsable
         with faults():
-            answers = tuple(_answered(call, self._shell.answer(call)) for call in asked)
-            if asked and not last and not given_up:
+            answers = (*(_answered(call, self._shell.answer(call)) for call in reply.calls), *_refused(reply))
+            if acts and not last and not given_up:
                 return Step(answers, reward=UNPARSABLE if unread else None, info={"unparsable": unread})
             reward, told = self._judged()
-        info = {"unparsable": unread, "truncated": bool(asked) and last, "success": reward == 1.0, **told}
+        # An episode that ends before anything was done counts as unreadable: a model that only talks does not look fine.
+        idle = not acts and not self._acted
+        info = {"unparsable": unread or idle, "truncated": acts and last, "success": reward == 1.0, **told}
+        info |= {"idle": True} if idle else {}
         return Step(answers, reward=reward + (UNPARSABLE if unread else 0.0), done=True, info=info)
 
     def _judged(self) -> tuple[float, Mapping[str, Any]]:
@@ -138,8 +146,15 @@ class faults:
 
 def _answered(call: Call, text: str) -> Message:
     if call.id:
-        return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text}
+        name = {"name": call.name} if call.name else {}
+        return {"role": "tool", "tool_call_id": call.id, **name, "content": text}
     return {"role": "user", "content": text}
+
+
+def _refused(reply: Reply) -> list[Message]:
+    """What the policy reads about each call that could not be read."""
+    ids = reply.problem_ids or ("",) * len(reply.problems)
+    return [_answered(Call("", {}, id), problem) for problem, id in zip(reply.problems, ids, strict=True)]
 
 
 def says(text: str) -> Message:

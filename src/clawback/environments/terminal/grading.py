@@ -87,7 +87,10 @@ def _attempt(task: Folder, work: Path, limits: Limits, rung: RungName) -> float 
     with TemporaryDirectory() as folder:
         runs = task.test.parent / "run"
         if (runs / "run.sh").is_file():
-            work = _run_first(task, runs, work, Path(folder) / "ran", seconds, rung)
+            ran = _run_first(task, runs, work, Path(folder) / "ran", seconds, rung)
+            if ran is None:
+                return 0.0
+            work = ran
         tests = (task.root / "tests" if task.by_exit_code else task.test.parent, "/tests")
         extra = [Extra("/tests", tests[0]), Extra("/logs", write=True)]
         with _judging(task, work, seconds, rung, extra) as box:
@@ -104,11 +107,20 @@ def _attempt(task: Folder, work: Path, limits: Limits, rung: RungName) -> float 
             return None if result.ended else _reward(box)
 
 
-def _run_first(task: Folder, runs: Path, work: Path, into: Path, limits: Limits, rung: RungName) -> Path:
-    """Run what the policy wrote, in a box that knows none of the answers. How it ends does not matter; what it leaves does."""
+def _run_first(
+    task: Folder, runs: Path, work: Path, into: Path, limits: Limits, rung: RungName
+) -> Path | None:
+    """Run what the policy wrote, in a box that knows none of the answers. How it ends does not matter; what it leaves does.
+
+    None where what it leaves cannot be taken (too much, too deep): that is the policy's doing.
+    """
     with _judging(task, work, limits, rung, [Extra("/tests/run", runs)]) as box:
         box.exec(["bash", box.path("/tests/run") + "/run.sh"], env=_environment(box, task))
-        box.take(into)
+        try:
+            box.end_all()
+            box.take(into)
+        except SandboxError:
+            return None
     return into
 
 

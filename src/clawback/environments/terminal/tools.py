@@ -1,28 +1,23 @@
-"""The shell's tools, called by tool calls or by fenced text, and the replies to them.
+"""The shell's tools, called in any format of ``tools.calls`` or by fenced text, and the replies to them.
 
-A model without tool calls writes a fence: ``bash`` with a command, ``write PATH`` with a file's content,
-``view PATH``. A fence that cannot be parsed is answered with the expected form; nothing is guessed.
+A call that cannot be read is answered with the expected form; nothing is guessed.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from clawback.environments.core import Tool
+from clawback.environments.tools.calls import Call, Fence, Reply
+from clawback.environments.tools.calls import read as read_calls
 from clawback.errors import NotFound, SandboxError, UsageError
-from clawback.records import Message, text_of
+from clawback.records import Message
 from clawback.sandbox import Process, Result, Sandbox
 
 SHOWN = 4000
 """Characters of an output that the policy reads: the first and the last."""
-_FENCE = re.compile(r"^```[ \t]*(\w+)[ \t]*([^\n`]*)\n(.*?)^```[ \t]*$", re.S | re.M)
-_CLOSED = re.compile(r"^```[ \t]*$", re.M)
-_SHELLS = ("bash", "sh", "shell", "console")
 _QUIET, _LONGEST = 0.2, 2.0
 
 
@@ -50,68 +45,52 @@ TOOLS: tuple[Tool, ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One use of a tool. ``problem`` says why it cannot be read, if it cannot. ``id`` is "" for fenced text."""
+def _run(_: str, body: str) -> Call:
+    return Call("run", {"command": body.rstrip("\n")})
 
-    name: str
-    arguments: Mapping[str, Any]
-    id: str = ""
-    problem: str = ""
+
+def _write(path: str, body: str) -> Call | str:
+    return Call("write_file", {"path": path, "content": body}) if path else "Name the file: ```write PATH"
+
+
+def _view(path: str, _: str) -> Call | str:
+    return Call("view_file", {"path": path}) if path else "Name the file: ```view PATH"
+
+
+FENCES: Mapping[str, Fence] = {
+    **dict.fromkeys(("bash", "sh", "shell", "console"), _run),
+    "write": _write,
+    "view": _view,
+}
+"""Code fences that are calls, for models without tool calls: ``bash`` with a command, ``write PATH`` with a content, ``view PATH``."""
+_REQUIRED = {
+    str(tool["function"]["name"]): tuple(tool["function"]["parameters"]["required"]) for tool in TOOLS
+}
+
+
+def read(message: Message) -> Reply:
+    """The calls of a message; one of a tool that does not exist, or without what it needs, is a problem."""
+    reply = read_calls(message, FENCES)
+    wrong = {index: problem for index, call in enumerate(reply.calls) if (problem := mismatch(call))}
+    return Reply(
+        reply.text,
+        tuple(call for index, call in enumerate(reply.calls) if index not in wrong),
+        (*wrong.values(), *reply.problems),
+        (*(reply.calls[index].id for index in wrong), *reply.problem_ids),
+    )
 
 
 def calls(message: Message) -> list[Call]:
-    """What an assistant message asks for: its tool calls, else its fences, in order. Nothing at all is a last word."""
-    told = message.get("tool_calls")
-    if told:
-        return [_called(one) for one in told]
-    text = text_of(message.get("content"))
-    # Behind the last that closes none is looked for: a model may open a thousand fences, and each would be followed to the end.
-    end = max((one.end() for one in _CLOSED.finditer(text)), default=0)
-    found = [_fenced(*match.groups()) for match in _FENCE.finditer(text, 0, end)]
-    if not found and re.search(r"^```[ \t]*(?:bash|sh|shell|console|write|view)\b", text, re.M):
-        return [Call("", {}, problem="The fence is not closed. End it with a line of three backticks.")]
-    return [one for one in found if one is not None]
+    """The calls of a message that can be carried out, in order."""
+    return list(read(message).calls)
 
 
-def _called(told: Any) -> Call:
-    told = told if isinstance(told, Mapping) else {}
-    function = told.get("function", told)
-    function = function if isinstance(function, Mapping) else {}
-    name, arguments, id = (
-        str(function.get("name", "")),
-        function.get("arguments", {}),
-        str(told.get("id", "")),
-    )
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except ValueError:
-            return Call(name, {}, id, f"The arguments of {name} are no JSON.")
-    schema = next(
-        (tool["function"]["parameters"] for tool in TOOLS if tool["function"]["name"] == name), None
-    )
-    if schema is None:
-        names = ", ".join(tool["function"]["name"] for tool in TOOLS)
-        return Call(name, {}, id, f"There is no tool {name!r}. There are {names}.")
-    if not isinstance(arguments, Mapping):
-        return Call(name, {}, id, f"The arguments of {name} are no object.")
-    for key in schema["required"]:
-        if not isinstance(arguments.get(key), str):
-            return Call(name, {}, id, f"{name} needs {key!r}, a text.")
-    return Call(name, arguments, id)
-
-
-def _fenced(word: str, rest: str, body: str) -> Call | None:
-    """A fence as a call; None for one that only shows something (code of another language)."""
-    if word in _SHELLS:
-        return Call("run", {"command": body.rstrip("\n")})
-    if word in ("write", "view"):
-        if not rest.strip():
-            return Call(word, {}, problem=f"Name the file: ```{word} PATH")
-        path = {"path": rest.strip()}
-        return Call("write_file", {**path, "content": body}) if word == "write" else Call("view_file", path)
-    return None
+def mismatch(call: Call) -> str:
+    """Why a call cannot be carried out ("" if it can)."""
+    if call.name not in _REQUIRED:
+        return f"There is no tool {call.name!r}. There are {', '.join(_REQUIRED)}."
+    missing = [key for key in _REQUIRED[call.name] if not isinstance(call.arguments.get(key), str)]
+    return f"{call.name} needs {missing[0]!r}, a text." if missing else ""
 
 
 class Shell:
@@ -123,8 +102,6 @@ class Shell:
 
     def answer(self, call: Call) -> str:
         """What the policy reads. A call that is wrong gets a sentence; a box that broke raises ``SandboxError``."""
-        if call.problem:
-            return call.problem
         told = call.arguments
         try:
             match call.name:

@@ -2,7 +2,10 @@
 
 A message with ``tool_calls`` has been parsed already (by a server). Otherwise its text may hold calls as
 Hermes and Qwen (``<tool_call>{…}</tool_call>``), Mistral (``[TOOL_CALLS] […]``), Llama (``{"name",
-"parameters"}``) or as Python (``[f(a=1), g()]``) write them. Nothing of it is evaluated.
+"parameters"}``) or as Python (``[f(a=1), g()]``) write them. An environment may add code fences of its own
+(``bash`` with a command). Nothing of it is evaluated.
+
+This is the only parser: every environment reads replies with ``read``.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from clawback.environments.core import Tool
@@ -23,6 +27,9 @@ MOST_CALLS = 64
 _HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _MISTRAL = "[TOOL_CALLS]"
 _FENCED = re.compile(r"\A```(?:json|python|tool_code|tool_call)?\s*\n(.*?)\n?```\Z", re.DOTALL)
+_FENCE = re.compile(r"^```[ \t]*(\w+)[ \t]*([^\n`]*)\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE_START = re.compile(r"^```[ \t]*(\w+)\b", re.MULTILINE)
+_FENCE_END = re.compile(r"^```[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +48,38 @@ class Reply:
     text: str
     calls: tuple[Call, ...] = ()
     problems: tuple[str, ...] = ()
+    problem_ids: tuple[str, ...] = ()
+    """The id of each call that could not be read, "" where it has none."""
 
 
-def read(message: Message) -> Reply:
-    """The calls of a message. A text that only mentions a tool is no call."""
-    said = text_of_reply(message)
-    if given := message.get("tool_calls"):
-        return _collected(said, (_structured(call) for call in given))
-    if "<tool_call>" in said:
-        rest = _HERMES.sub("", said).strip()
-        return _collected(rest, (_from_json(found.strip()) for found in _HERMES.findall(said)))
-    if _MISTRAL in said:
-        before, _, after = said.partition(_MISTRAL)
-        return _collected(before.strip(), _from_json_list(after.strip()))
-    return _bare(said)
+Fence = Callable[[str, str], Call | str]
+"""Makes a call of a code fence's first line (without the fence's word) and its content; or a sentence: what is wrong."""
+NO_FENCES: Mapping[str, Fence] = MappingProxyType({})
+
+
+def read(message: Message, fences: Mapping[str, Fence] = NO_FENCES) -> Reply:
+    """The calls of a message. A text that only mentions a tool is no call.
+
+    ``fences``: the words after three backticks that make a call, and how. The format that comes first in the text is the one that
+    is read: a marker within a fence is part of a command, a fence within a call's JSON is part of an argument.
+    """
+    text = text_of_reply(message)
+    if structured := message.get("tool_calls"):
+        return _collected(text, (_structured(call) for call in structured))
+    starts = {"hermes": text.find("<tool_call>"), "mistral": text.find(_MISTRAL)}
+    starts["fence"] = next((m.start() for m in _FENCE_START.finditer(text) if m[1] in fences), -1)
+    found = {kind: start for kind, start in starts.items() if start >= 0}
+    match min(found, key=lambda kind: found[kind], default=""):
+        case "hermes":
+            rest = _HERMES.sub("", text).strip()
+            return _collected(rest, (_from_json(written.strip()) for written in _HERMES.findall(text)))
+        case "mistral":
+            preface, _, written = text.partition(_MISTRAL)
+            return _collected(preface.strip(), _from_json_list(written.strip()))
+        case "fence":
+            return _from_fences(text, fences)
+        case _:
+            return _bare(text)
 
 
 def message(calls: Sequence[Call], text: str = "") -> Message:
@@ -76,27 +101,55 @@ def message(calls: Sequence[Call], text: str = "") -> Message:
     }
 
 
-def _collected(text: str, found: Iterable[Call | str]) -> Reply:
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A call that cannot be read: why, and its id."""
+
+    problem: str
+    id: str = ""
+
+
+def _collected(text: str, parts: Iterable[Call | str | _Unread], numbered: bool = True) -> Reply:
+    """``numbered``: calls without an id get one."""
     calls: list[Call] = []
-    problems: list[str] = []
-    for n, call in enumerate(found):
+    unread: list[_Unread] = []
+    for n, part in enumerate(parts):
         if n >= MOST_CALLS:
-            problems.append(f"more than {MOST_CALLS} calls in one reply")
+            unread.append(_Unread(f"more than {MOST_CALLS} calls in one reply"))
             break
-        if isinstance(call, str):
-            problems.append(call)
+        if isinstance(part, Call):
+            calls.append(part if part.id or not numbered else Call(part.name, part.arguments, f"call_{n}"))
         else:
-            calls.append(call if call.id else Call(call.name, call.arguments, f"call_{n}"))
-    return Reply(text, tuple(calls), tuple(problems))
+            unread.append(_Unread(part) if isinstance(part, str) else part)
+    return Reply(
+        text, tuple(calls), tuple(part.problem for part in unread), tuple(part.id for part in unread)
+    )
 
 
-def _structured(call: Any) -> Call | str:
+def _structured(call: Any) -> Call | _Unread:
     """``{"id", "function": {"name", "arguments"}}``, or flat as our own records have it."""
     if not isinstance(call, Mapping):
-        return "a tool call that is no object"
+        return _Unread("a tool call that is no object")
     function = call.get("function") if isinstance(call.get("function"), Mapping) else call
-    made = _call(function)
-    return made if isinstance(made, str) else Call(made.name, made.arguments, str(call.get("id") or ""))
+    parsed, id = _call(function), str(call.get("id") or "")
+    return _Unread(parsed, id) if isinstance(parsed, str) else Call(parsed.name, parsed.arguments, id)
+
+
+def _from_fences(text: str, fences: Mapping[str, Fence]) -> Reply:
+    """Fences with known words, as calls without ids. Other fences only show something."""
+    # The search ends behind the last closing line: each of many openings would be followed to the end.
+    end = max((closing.end() for closing in _FENCE_END.finditer(text)), default=0)
+    parts: list[Call | str] = []
+    rest: list[str] = []
+    at = 0
+    for fence in _FENCE.finditer(text, 0, end):
+        if fence[1] in fences:
+            parts.append(fences[fence[1]](fence[2].strip(), fence[3]))
+            rest.append(text[at : fence.start()])
+            at = fence.end()
+    if any(start[1] in fences for start in _FENCE_START.finditer(text, end)):
+        parts.append("The fence is not closed. End it with a line of three backticks.")
+    return _collected("".join([*rest, text[at:]]).strip(), parts, numbered=False)
 
 
 def _call(value: Any) -> Call | str:

@@ -1,8 +1,8 @@
 """The tool-call agent's environment: it executes calls, returns their results, and rewards the last answer.
 
 A reply with calls is answered with one ``tool`` message per call, in order; a reply may have several calls. A
-reply without any ends the episode. One that tries to call and cannot be parsed gets an error message, and
-counts as unparsable.
+reply without any ends the episode; where the task needs calls and none was ever made, it counts as unparsable
+(``idle``). One that tries to call and cannot be parsed gets an error message, and counts as unparsable.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ class ToolEnvironment:
         reply = reading.read(message)
         if rules.one_reply or (not reply.calls and not reply.problems):
             now.calls += reply.calls
-            return await self._finish(reply.text, {"unparsable": True} if reply.problems else {})
+            idle = not now.calls and not reply.problems and bool(now.task.data.get("actions"))
+            info = {"unparsable": True} if reply.problems or idle else {}
+            return await self._finish(reply.text, info | ({"idle": True} if idle else {}))
         if not reply.calls:
             now.unread += 1
             if now.unread >= PATIENCE:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from clawback.environments.core import EnvironmentFailure, Task
 from clawback.environments.tools.calls import Call
@@ -21,7 +22,7 @@ _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+")
 _MARKS = (
     (re.compile(r"\\boxed\s*+\{([^{}]*+)\}"), ""),
     (re.compile(r"<answer>(.*?)</answer>", re.DOTALL), "</answer>"),
-    (re.compile(r"####\s*([^\n]+)"), ""),
+    (re.compile(r"####\s*((?:[^\n#]|#(?!###))+)"), ""),
     (re.compile(r"answer(?:\s+is)?\s*[:=]?\s*([^\n]+)", re.IGNORECASE), ""),
 )
 """How answers are marked, and what closes a mark that may go over lines."""
@@ -187,17 +188,57 @@ class Verified:
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    def of_task(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings for a task. Raises ``KeyError`` for a field that it does not have."""
+        return {
+            key: fields[value[1:-1]] if isinstance(value, str) and re.fullmatch(r"\{\w+\}", value) else value
+            for key, value in self.settings.items()
+        }
+
     async def __call__(self, episode: Finished) -> float:
         from clawback.rewards import verifiers
 
-        data = episode.task.data
-        given = {
-            key: data[value[1:-1]] if isinstance(value, str) and re.fullmatch(r"\{\w+\}", value) else value
-            for key, value in self.settings.items()
-        }
-        verifier = verifiers.make(self.name, given)
+        verifier = verifiers.make(self.name, self.of_task(episode.task.data))
         asked = "\n".join(text_of(m.get("content")) for m in episode.messages if m.get("role") == "user")
         return float(await asyncio.to_thread(verifier, asked, episode.answer))
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a function of one's own says: a number from 0 to 1, or a truth value.
+
+    It is given what it has parameters for: ``prompt``, ``answer`` (or ``response``), ``task`` (the task's fields), ``calls``,
+    ``messages``, ``state``.
+    """
+
+    GIVEN: ClassVar[tuple[str, ...]] = ("prompt", "answer", "response", "task", "calls", "messages", "state")
+    function: Callable[..., Any]
+
+    def mismatch(self) -> str:
+        """Why the function cannot be called ("" if it can)."""
+        parameters = inspect.signature(self.function).parameters
+        plain = [
+            p.name
+            for p in parameters.values()
+            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+        unknown = [name for name in plain if name not in self.GIVEN]
+        return f"wants `{unknown[0]}`; it can have {', '.join(self.GIVEN)}" if unknown else ""
+
+    async def __call__(self, episode: Finished) -> float:
+        prompt = "\n".join(text_of(m.get("content")) for m in episode.messages if m.get("role") == "user")
+        known = {
+            "prompt": prompt, "answer": episode.answer, "response": episode.answer, "task": dict(episode.task.data),
+            "calls": episode.calls, "messages": list(episode.messages), "state": episode.state,
+        }  # fmt: skip
+        given = {name: known[name] for name in inspect.signature(self.function).parameters if name in known}
+        if inspect.iscoroutinefunction(self.function):
+            score = await self.function(**given)
+        else:
+            score = await asyncio.to_thread(lambda: self.function(**given))
+        if not isinstance(score, int | float) or not 0 <= score <= 1:
+            raise EnvironmentFailure(f"The reward function gave {score!r}, not a number from 0 to 1.")
+        return float(score)
 
 
 @dataclass(frozen=True, slots=True)
