@@ -18,8 +18,8 @@ from clawback.environments.terminal import tools as terminal_tools
 from clawback.environments.tools import rewards, schema
 from clawback.feedback import verdict
 from clawback.prompts import guards
-from clawback.records import without_reminders
 from clawback.redact import redact
+from clawback.reminders import without_reminders
 from clawback.rewards import remarks
 from clawback.serve import tools
 from clawback.serve.dialects import anthropic

@@ -295,7 +295,7 @@ def test_opencodes_sub_agents_and_compaction_are_errands() -> None:
 
 
 def test_what_is_shown_as_the_prompt_is_what_the_person_wrote() -> None:
-    from clawback.records import without_reminders
+    from clawback.reminders import without_reminders
 
     caveat = "<local-command-caveat>The command below was run directly.</local-command-caveat>\n"
     name = "<command-name>/clear</command-name>\n            <command-message>clear</command-message>\n<command-args></command-args>\n"

@@ -8,7 +8,8 @@ import pytest
 
 from clawback.capture import conversations
 from clawback.capture.errands import is_retry
-from clawback.records import Turn, without_reminders
+from clawback.records import Turn
+from clawback.reminders import without_reminders
 
 WRAPPED = {
     "Copilot CLI": "<current_datetime>2026-11-26T13:51:09.000Z</current_datetime>\n\n{}",
