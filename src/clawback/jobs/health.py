@@ -13,6 +13,7 @@ from clawback import config, store
 from clawback.engine import local_models
 from clawback.errors import ClawbackError, ModelError
 from clawback.paths import Home, tidy
+from clawback.store import copies
 
 GLANCE = 8_000_000
 """Bytes of a database above which somebody who waits for the page does not wait for all of it to be read."""
@@ -68,11 +69,13 @@ def _settings(home: Home) -> Iterator[Finding]:
 def _database(home: Home) -> Iterator[Finding]:
     with store.connect(home.database) as db:
         problems = db.integrity()
+    copy = copies.newest(home.database)
     if problems:
         yield {
             "ok": False,
             "what": f"the database is damaged: {problems[0]}",
-            "fix": f"Put a backup in place of {home.database} (made with `clawback backup`).",
+            "fix": "`clawback salvage` saves what can be read, and keeps the damaged file aside."
+            + (f" The newest copy that was made by itself: {copy}." if copy else ""),
         }
     else:
         yield _well("the database is intact")

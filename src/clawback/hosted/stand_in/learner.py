@@ -194,20 +194,23 @@ class Learner:
     def save(self, model: str, folder: Path) -> None:
         """Adapter, and with it all that training goes on from."""
         self.turn(model)
-        beside = folder.with_name(folder.name + ".new")
-        for old in (beside, folder):
-            if old.exists():
-                shutil.rmtree(old)
+        beside, former = (folder.with_name(folder.name + ending) for ending in (".new", ".old"))
+        restore_checkpoint(folder)
+        shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(mode=0o700, parents=True)
         self.policy.save(beside)
         self._put_aside()
         slot = self.slots[model]
         state = {"rank": slot.rank, "weights": slot.weights, "optimizer": slot.optimizer}
         checkpoint.write(beside / STATE, {"fingerprint": STATE, **state})
+        if folder.exists():  # a folder cannot replace another: for a moment the former one has another name
+            folder.rename(former)
         beside.rename(folder)
+        shutil.rmtree(former, ignore_errors=True)
 
     def load(self, model: str, folder: Path, optimizer: bool) -> None:
         """Raises ``UsageError`` for weights of another shape."""
+        restore_checkpoint(folder)
         state = checkpoint.read(folder / STATE, STATE)
         if state is None:
             raise UsageError("That checkpoint cannot be read.")
@@ -227,6 +230,8 @@ class Learner:
     ) -> tuple[SampledSequence, ...]:
         """From a saved adapter, or from the base."""
         self._put_aside()
+        if adapter is not None:
+            restore_checkpoint(adapter)
         self.policy.put(adapter)
         self.active, self.optimizer = "", None
         stop = (
@@ -253,6 +258,16 @@ class Learner:
         ids = tuple(prompt)
         with torch.no_grad():
             return [None, *self.policy.scorer([Encoded(ids[:1], ids[1:])]).logprobs.tolist()]
+
+
+def restore_checkpoint(folder: Path) -> None:
+    """Give a checkpoint its name back: a process that was killed while it saved one again may have left the former under ``NAME.old``."""
+    former = folder.with_name(folder.name + ".old")
+    if former.exists():
+        if folder.exists():
+            shutil.rmtree(former)
+        else:
+            former.rename(folder)
 
 
 def _begin(one: Datum, loss: str) -> int:
