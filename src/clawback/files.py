@@ -62,6 +62,30 @@ def read_regular(path: Path, limit: int) -> bytes:
     return data
 
 
+def replace_folder(new: Path, folder: Path) -> None:
+    """Put a folder that was written beside in the place of another. Killed in between, ``restore_folder`` brings the former back."""
+    import shutil
+
+    restore_folder(folder)
+    former = folder.with_name(f".{folder.name}.old")
+    if folder.exists():  # a folder cannot be renamed over another: for a moment the former has another name
+        folder.rename(former)
+    new.rename(folder)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def restore_folder(folder: Path) -> None:
+    """Finish what a killed ``replace_folder`` began: the former folder gets its name back where the new one has not got it."""
+    former = folder.with_name(f".{folder.name}.old")
+    if former.exists():
+        if folder.exists():
+            import shutil
+
+            shutil.rmtree(former, ignore_errors=True)
+        else:
+            former.rename(folder)
+
+
 def append_line(path: Path, line: str) -> None:
     """Add a line and sync it, in a file of mode 0600: what a crash leaves is whole lines, and at most a piece of the last."""
     path.parent.mkdir(parents=True, exist_ok=True)

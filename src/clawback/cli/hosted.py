@@ -10,14 +10,12 @@ import click
 
 from clawback.cli.common import current_home, emit, fold, json_option, needs
 from clawback.errors import MissingExtra, UsageError
-from clawback.paths import secret
+from clawback.paths import HOSTED_TOKEN, secret
 
 if TYPE_CHECKING:
     from clawback.hosted.wire import Wire
 
 PORT = 8753
-TOKEN = "hosted-token"
-"""The trainer's key, in a file of the home. It trains here, and opens nothing else: the owner's token reads turns and rolls back."""
 
 
 @click.group()
@@ -77,10 +75,10 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     policy = engine.load(base, revision=settings.revision, dtype=settings.dtype)
     kind = fireworks_app.FireworksService if api == "fireworks" else service.Service
     state = kind(Learner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
-    token = secret(here.root / TOKEN)
+    token = secret(here.root / HOSTED_TOKEN)
     number = listening.getsockname()[1]
     click.echo(f"{base} can be trained at http://{host}:{number}  (Ctrl-C ends it)")
-    key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / TOKEN})"
+    key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / HOSTED_TOKEN})"
     click.echo(f"Key: {key}")
     some = around.Faults(faults, seed)
     if isinstance(state, fireworks_app.FireworksService):

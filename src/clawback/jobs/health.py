@@ -220,13 +220,11 @@ def _problem_with(base: str) -> str:
 
 
 def _lock(home: Home) -> Iterator[Finding]:
-    import psutil
-
     with store.connect(home.database) as db:
         run = db.active_run()
     if run is None:
         yield _well("no training run is active")
-    elif run.pid and psutil.pid_exists(run.pid):
+    elif not run.interrupted:
         yield _well(f"training run {run.id} is active")
     else:
         yield {

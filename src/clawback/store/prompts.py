@@ -5,7 +5,8 @@
 import json
 from typing import NamedTuple
 
-from clawback.store.base import Base, now
+from clawback.store.base import now
+from clawback.store.clock import Clock
 from clawback.store.driver import sqlite3
 
 
@@ -25,7 +26,11 @@ class Kept(NamedTuple):
         return "\n\n".join(self.parts)
 
 
-class Prompts(Base):
+DAY = 86_400.0
+KEPT_PROMPTS = 1000
+
+
+class Prompts(Clock):
     def put_prompt(
         self, agent: str, session: str, prompt_id: str, text: str, *, by: str = "", notice: bool = False
     ) -> None:
@@ -47,10 +52,10 @@ class Prompts(Base):
                     "UPDATE prompts SET text = ?, steering = ? WHERE agent = ? AND session = ? AND prompt_id = ?",
                     (first, json.dumps(more, ensure_ascii=False), agent, session, prompt_id),
                 )
-            db.execute(
-                "DELETE FROM prompts WHERE rowid <= (SELECT max(rowid) FROM prompts) - 1000 AND created_at < ?",
-                (now() - 86_400,),
-            )
+            last = db.execute("SELECT max(rowid) FROM prompts").fetchone()[0] or 0
+            if last > KEPT_PROMPTS:
+                old = self.deletion_time(DAY) - DAY
+                db.execute("DELETE FROM prompts WHERE rowid <= ? AND created_at < ?", (last - KEPT_PROMPTS, old))
 
     def kept_prompt(self, agent: str, session: str, prompt_id: str) -> Kept | None:
         """The prompt of that name. It stays: a hook that fires twice must find it again."""
@@ -101,7 +106,7 @@ class Prompts(Base):
     def put_obeyed(self, event_id: str, reply: str) -> None:
         with self._write() as db:
             db.execute("INSERT OR IGNORE INTO obeyed VALUES (?, ?, ?)", (event_id, reply, now()))
-            db.execute("DELETE FROM obeyed WHERE at < ?", (now() - 86_400,))
+            db.execute("DELETE FROM obeyed WHERE at < ?", (self.deletion_time(DAY) - DAY,))
 
 
 def _kept(row: sqlite3.Row) -> Kept:

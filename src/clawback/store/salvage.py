@@ -65,7 +65,8 @@ def salvage(database: Path) -> Report:
             for path in (source, target):
                 keys.put_back(path, keys.load(database))
         aside = _rebuild(source, target, database, report)
-        if report.damaged_parts and not report.saved.get("turns") and not report.saved.get("feedback"):
+        kept = [counts.get(table) for counts in (report.saved, report.from_copy) for table in ("turns", "feedback")]
+        if report.damaged_parts and not any(kept):
             raise StoreError(f"No turn and no rating of {database} can be read. Put a backup in its place; keep the file, which is as it was.")
         report.aside = len(aside)
         if aside:

@@ -28,6 +28,7 @@ from clawback.engine.torch.sampling.generate import sample, stop_ids
 from clawback.engine.torch.scoring.lm_head import logprobs
 from clawback.engine.types import Sampling
 from clawback.errors import UsageError
+from clawback.files import replace_folder
 from clawback.hosted.types import AdamParams, Datum, SampledSequence, SamplingParams, Scores
 
 LOSSES: Mapping[str, frozenset[str]] = {
@@ -194,8 +195,7 @@ class Learner:
     def save(self, model: str, folder: Path) -> None:
         """Adapter, and with it all that training goes on from."""
         self.turn(model)
-        beside, former = (folder.with_name(folder.name + ending) for ending in (".new", ".old"))
-        restore_checkpoint(folder)
+        beside = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(mode=0o700, parents=True)
         self.policy.save(beside)
@@ -203,14 +203,10 @@ class Learner:
         slot = self.slots[model]
         state = {"rank": slot.rank, "weights": slot.weights, "optimizer": slot.optimizer}
         checkpoint.write(beside / STATE, {"fingerprint": STATE, **state})
-        if folder.exists():  # a folder cannot replace another: for a moment the former one has another name
-            folder.rename(former)
-        beside.rename(folder)
-        shutil.rmtree(former, ignore_errors=True)
+        replace_folder(beside, folder)
 
     def load(self, model: str, folder: Path, optimizer: bool) -> None:
         """Raises ``UsageError`` for weights of another shape."""
-        restore_checkpoint(folder)
         state = checkpoint.read(folder / STATE, STATE)
         if state is None:
             raise UsageError("That checkpoint cannot be read.")
@@ -230,8 +226,6 @@ class Learner:
     ) -> tuple[SampledSequence, ...]:
         """From a saved adapter, or from the base."""
         self._put_aside()
-        if adapter is not None:
-            restore_checkpoint(adapter)
         self.policy.put(adapter)
         self.active, self.optimizer = "", None
         stop = (
@@ -258,16 +252,6 @@ class Learner:
         ids = tuple(prompt)
         with torch.no_grad():
             return [None, *self.policy.scorer([Encoded(ids[:1], ids[1:])]).logprobs.tolist()]
-
-
-def restore_checkpoint(folder: Path) -> None:
-    """Give a checkpoint its name back: a process that was killed while it saved one again may have left the former under ``NAME.old``."""
-    former = folder.with_name(folder.name + ".old")
-    if former.exists():
-        if folder.exists():
-            shutil.rmtree(former)
-        else:
-            former.rename(folder)
 
 
 def _begin(one: Datum, loss: str) -> int:
