@@ -41,7 +41,9 @@ def test_a_killed_run_is_interrupted_everywhere(
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
     with store.connect(home.database):
         pass
-    with subprocess.Popen([sys.executable, "-c", RUNS, str(home.database)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", RUNS, str(home.database)], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         with store.connect(home.database) as db:

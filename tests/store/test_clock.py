@@ -95,7 +95,9 @@ def test_a_machine_that_slept_for_forty_days_has_seen_them_pass(home: Home, mach
     assert inbox.fade(home) == 1
 
 
-def test_after_a_long_absence_deletion_waits_for_one_period_and_no_longer(home: Home, machine: Machine) -> None:
+def test_after_a_long_absence_deletion_waits_for_one_period_and_no_longer(
+    home: Home, machine: Machine
+) -> None:
     with store.connect(home.database) as db:
         a_turn(db, 1)
     inbox.fade(home)
@@ -119,7 +121,9 @@ def test_ratings_that_wait_for_their_answer_are_not_lost_by_a_clock(home: Home, 
         assert [given.value for given in db.put_post("here", turn)] == [1.0]
 
 
-def test_prompts_and_commands_outlive_a_clock(home: Home, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_and_commands_outlive_a_clock(
+    home: Home, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from clawback.store import prompts
 
     monkeypatch.setattr(prompts, "KEPT_PROMPTS", 2)
@@ -165,6 +169,8 @@ def test_a_number_of_a_process_that_is_used_again_is_another_process() -> None:
     child = os.fork()
     if child == 0:
         os._exit(0)
-    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # dead, and nobody has taken note: a zombie trains nothing
+    os.waitid(
+        os.P_PID, child, os.WEXITED | os.WNOWAIT
+    )  # dead, and nobody has taken note: a zombie trains nothing
     assert not processes.is_alive(child)
     os.waitpid(child, 0)

@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,9 @@ def content(home: Home) -> tuple[dict[int, str], dict[int, str]]:
 
 
 @pytest.mark.parametrize("wrong", ["00" * 32, os.urandom(32).hex()])
-def test_a_wrong_key_is_called_a_wrong_key_and_nobody_is_told_to_overwrite_anything(home: Home, wrong: str) -> None:
+def test_a_wrong_key_is_called_a_wrong_key_and_nobody_is_told_to_overwrite_anything(
+    home: Home, wrong: str
+) -> None:
     fill(home, 4)
     encryption.encrypt(home, "file")
     right = (home.root / keys.KEY_FILE).read_bytes()
@@ -208,7 +209,9 @@ def damage(database: Path, pages: list[int], rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_four_bad_pages_without_a_copy_cost_what_was_on_them_and_what_hangs_below(home: Home, seed: int) -> None:
+def test_four_bad_pages_without_a_copy_cost_what_was_on_them_and_what_hangs_below(
+    home: Home, seed: int
+) -> None:
     fill(home, 200)
     turns, notes = content(home)
     rng = random.Random(seed)
@@ -268,10 +271,16 @@ def test_what_a_sound_database_holds_is_all_there_afterwards(home: Home) -> None
     assert not report.aside
     with store.connect(home.database) as db:
         for table, rows in before.items():
-            assert sorted(map(tuple, rows), key=repr) == sorted(map(tuple, db._read(f'SELECT * FROM "{table}"')), key=repr), table
+            assert sorted(map(tuple, rows), key=repr) == sorted(
+                map(tuple, db._read(f'SELECT * FROM "{table}"')), key=repr
+            ), table
         for table, rows in derived.items():
             kept = [tuple(row) for row in rows if tuple(row)[1:] != (0, 0, 0)]
-            now = [tuple(row) for row in db._read(f'SELECT * FROM "{table}" ORDER BY 1') if tuple(row)[1:] != (0, 0, 0)]
+            now = [
+                tuple(row)
+                for row in db._read(f'SELECT * FROM "{table}" ORDER BY 1')
+                if tuple(row)[1:] != (0, 0, 0)
+            ]
             assert kept == now, table
 
 

@@ -127,7 +127,9 @@ def _told(done: object, retrain: bool) -> str:
 @click.option("--stale", is_flag=True, help="Versions that learned from what was deleted.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option(
-    "--trust-clock", is_flag=True, help="The clock is right, though it is far ahead of when this home was last used."
+    "--trust-clock",
+    is_flag=True,
+    help="The clock is right, though it is far ahead of when this home was last used.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option

@@ -37,7 +37,9 @@ def salvage(as_json: bool) -> None:
         lines.append(f"{report.aside} rows can be read but fit nowhere any more: {report.leftovers}.")
     lines.append(f"The damaged file is {report.damaged}.")
     if restored := sum(report.from_copy.values()):
-        lines.append(f"{restored} rows of these parts are as they were in {report.copy}; what came after it is lost.")
+        lines.append(
+            f"{restored} rows of these parts are as they were in {report.copy}; what came after it is lost."
+        )
     elif report.damaged_parts:
         lines.append("No copy has the rows of these parts: they are lost.")
     emit(asdict(report), fold("\n".join(lines)), as_json)

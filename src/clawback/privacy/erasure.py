@@ -105,7 +105,7 @@ def _leftovers(store: Store, home: Home, prompts: list[str]) -> list[str]:
     if _learned(home, prompts):
         shutil.rmtree(home.reward, ignore_errors=True)
         gone.append("The reward model, which learned from it,")
-    for copy in copies.every(home.database):
+    for copy in [*copies.every(home.database), *copies.remains(home.database)]:
         copy.unlink()
         gone.append(f"The copy {copy.name}")
     return gone

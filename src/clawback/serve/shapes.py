@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-
 from clawback import feedback, store
 from clawback.progress import describe
 from clawback.records import Feedback, Run, Turn, Version

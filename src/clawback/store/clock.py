@@ -59,7 +59,14 @@ class Clock(Base):
             trusted, ahead = wall, 0.0
         elif ahead > known["ahead"] + ADJUSTED:
             seen = 0.0  # it has jumped
-        return {"wall": wall, "boot": boot, "counter": counter, "trusted": trusted, "seen": seen, "ahead": ahead}
+        return {
+            "wall": wall,
+            "boot": boot,
+            "counter": counter,
+            "trusted": trusted,
+            "seen": seen,
+            "ahead": ahead,
+        }
 
     @staticmethod
     def _trusted(seen: dict[str, Any], period: float) -> float:

@@ -28,6 +28,15 @@ def every(database: Path) -> list[Path]:
     return sorted(database.parent.glob(f"{database.name}.*.backup"))
 
 
+def remains(database: Path) -> list[Path]:
+    """What ``clawback salvage`` left: damaged files, and rows that fitted nowhere."""
+    return sorted(
+        path
+        for kind in ("damaged", "leftovers")
+        for path in database.parent.glob(f"{database.name}.{kind}-*")
+    )
+
+
 def daily(database: Path) -> list[Path]:
     """Those that are made by themselves, oldest first."""
     return sorted(database.parent.glob(f"{database.name}.daily-*.backup"))
@@ -47,7 +56,9 @@ def copy_if_due(store: Store, kept: int, now: float | None = None) -> Path | Non
         return None
     database, moment = store.path, time.time() if now is None else now
     last = newest(database)
-    if last is not None and (abs(moment - last.stat().st_mtime) < EVERY or _changed_at(database) <= last.stat().st_mtime):
+    if last is not None and (
+        abs(moment - last.stat().st_mtime) < EVERY or _changed_at(database) <= last.stat().st_mtime
+    ):
         return None
     size = _size(database)
     if not store.count_turns() or size > LARGEST or _free(database.parent) < ROOM * size:
@@ -57,7 +68,9 @@ def copy_if_due(store: Store, kept: int, now: float | None = None) -> Path | Non
     store.backup(path)
     if trouble := _trouble(path, database):
         path.unlink()
-        raise StoreError(f"No copy of {database} was kept, for it is damaged ({trouble}): `clawback salvage` saves what can be read.")
+        raise StoreError(
+            f"No copy of {database} was kept, for it is damaged ({trouble}): `clawback salvage` saves what can be read."
+        )
     for old in daily(database)[:-kept]:
         with suppress(OSError):
             old.unlink()

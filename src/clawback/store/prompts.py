@@ -55,7 +55,9 @@ class Prompts(Clock):
             last = db.execute("SELECT max(rowid) FROM prompts").fetchone()[0] or 0
             if last > KEPT_PROMPTS:
                 old = self.deletion_time(DAY) - DAY
-                db.execute("DELETE FROM prompts WHERE rowid <= ? AND created_at < ?", (last - KEPT_PROMPTS, old))
+                db.execute(
+                    "DELETE FROM prompts WHERE rowid <= ? AND created_at < ?", (last - KEPT_PROMPTS, old)
+                )
 
     def kept_prompt(self, agent: str, session: str, prompt_id: str) -> Kept | None:
         """The prompt of that name. It stays: a hook that fires twice must find it again."""

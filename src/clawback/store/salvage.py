@@ -65,16 +65,24 @@ def salvage(database: Path) -> Report:
             for path in (source, target):
                 keys.put_back(path, keys.load(database))
         aside = _rebuild(source, target, database, report)
-        kept = [counts.get(table) for counts in (report.saved, report.from_copy) for table in ("turns", "feedback")]
+        kept = [
+            counts.get(table)
+            for counts in (report.saved, report.from_copy)
+            for table in ("turns", "feedback")
+        ]
         if report.damaged_parts and not any(kept):
-            raise StoreError(f"No turn and no rating of {database} can be read. Put a backup in its place; keep the file, which is as it was.")
+            raise StoreError(
+                f"No turn and no rating of {database} can be read. Put a backup in its place; keep the file, which is as it was."
+            )
         report.aside = len(aside)
         if aside:
             report.leftovers = database.with_name(f"{database.name}.leftovers-{stamp}.jsonl")
             _write_lines(report.leftovers, aside)
         _swap(database, target, report.damaged)
     except DAMAGED as error:
-        raise StoreError(f"Nothing could be saved from {database}: {error}. The file is as it was.") from error
+        raise StoreError(
+            f"Nothing could be saved from {database}: {error}. The file is as it was."
+        ) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return report
@@ -90,7 +98,9 @@ def _rebuild(source: Path, target: Path, database: Path, report: Report) -> list
         with closing(new), _newest_copy(database, report) as spare:
             new.execute("PRAGMA foreign_keys = OFF")
             new.execute("BEGIN IMMEDIATE")
-            new.execute("UPDATE versions SET status = 'retired' WHERE number = 0")  # which one is live comes with the rows
+            new.execute(
+                "UPDATE versions SET status = 'retired' WHERE number = 0"
+            )  # which one is live comes with the rows
             for table in _tables(new):
                 _copy_table(old, new, table, spare, report)
             new.execute("COMMIT")
@@ -105,7 +115,9 @@ def _rebuild(source: Path, target: Path, database: Path, report: Report) -> list
         made._db.execute("COMMIT")
         made._db.execute("PRAGMA foreign_keys = ON")
         if wrong := made.integrity():
-            raise StoreError(f"What could be read of {database} makes no sound database ({wrong[0]}). The file is as it was.")
+            raise StoreError(
+                f"What could be read of {database} makes no sound database ({wrong[0]}). The file is as it was."
+            )
         made._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return aside
 
@@ -128,7 +140,9 @@ def _open_source(source: Path, database: Path, report: Report) -> sqlite3.Connec
     if db is None:
         copy = copies.newest(database)
         way = f"Put the copy {copy} in its place" if copy else "Put a backup in its place"
-        raise StoreError(f"The table of contents of {database} is damaged, so that no row can be found. {way}; keep the file.")
+        raise StoreError(
+            f"The table of contents of {database} is damaged, so that no row can be found. {way}; keep the file."
+        )
     db.text_factory = lambda data: data.decode("utf-8", "replace")
     return db
 
@@ -154,7 +168,9 @@ def _readable(source: Path) -> sqlite3.Connection | None:
     except DAMAGED:
         return None
     try:
-        names = {row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()}
+        names = {
+            row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        }
         if 0 < found <= newest() and {"turns", "feedback"} <= names:
             return db
     except DAMAGED:
@@ -236,12 +252,18 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _tables(db: sqlite3.Connection) -> list[str]:
-    rows = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+    rows = db.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    ).fetchall()
     return [row[0] for row in rows if row[0] not in DERIVED]
 
 
 def _copy_table(
-    old: sqlite3.Connection, new: sqlite3.Connection, table: str, spare: sqlite3.Connection | None, report: Report
+    old: sqlite3.Connection,
+    new: sqlite3.Connection,
+    table: str,
+    spare: sqlite3.Connection | None,
+    report: Report,
 ) -> None:
     """All rows of a table that can be read; those of unreadable parts from the copy ``spare``."""
     columns = _common_columns(old, new, table)
@@ -358,7 +380,11 @@ def _by_key(
     if not columns:
         yield [], (0, FURTHEST)
         return
-    key = [row[1] for row in sorted(new.execute(f'PRAGMA table_info("{table}")').fetchall(), key=lambda r: r[5]) if row[5]]
+    key = [
+        row[1]
+        for row in sorted(new.execute(f'PRAGMA table_info("{table}")').fetchall(), key=lambda r: r[5])
+        if row[5]
+    ]
     for order in ("ASC", "DESC"):
         found: list[Any] = []
         by = ", ".join(f'"{name}" {order}' for name in key)
@@ -386,7 +412,10 @@ def _add_missing(db: sqlite3.Connection) -> None:
         db.execute("UPDATE versions SET status = 'live' WHERE number = 0")
     for table in ("turns", "feedback", "runs"):
         top = db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]
-        if db.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (top, table)).rowcount == 0:
+        if (
+            db.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (top, table)).rowcount
+            == 0
+        ):
             db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, top))
 
 
@@ -424,7 +453,9 @@ def _drop_orphans(db: sqlite3.Connection) -> list[dict[str, Any]]:
                 if not _is_required(db, table, column):
                     db.execute(f'UPDATE "{table}" SET "{column}" = NULL WHERE {where}')
                 else:
-                    aside += _take_out(db, table, where, (), f"the row of {parent} that it belongs to is gone")
+                    aside += _take_out(
+                        db, table, where, (), f"the row of {parent} that it belongs to is gone"
+                    )
         if not changed:
             return aside
 
@@ -443,7 +474,9 @@ def _take_out(
             if link[2] == table and child != table and _is_required(db, child, link[3]):
                 key = link[4] or _key_of(db, table)
                 inner = f'"{link[3]}" IN (SELECT "{key}" FROM "{table}" WHERE {where})'
-                aside += _take_out(db, child, inner, values, f"the row of {table} that it belongs to cannot be kept: {why}")
+                aside += _take_out(
+                    db, child, inner, values, f"the row of {table} that it belongs to cannot be kept: {why}"
+                )
     cursor = db.execute(f'SELECT * FROM "{table}" WHERE {where}', tuple(values))
     names = [column[0] for column in cursor.description]
     rows = [dict(zip(names, map(_plain, row), strict=True)) for row in cursor.fetchall()]

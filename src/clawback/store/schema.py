@@ -118,13 +118,21 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
 def _open_on_full_disk(path: Path) -> sqlite3.Connection:
     """To look only: the files that SQLite shares with other processes have no room, so it keeps their content in memory. Raises ``StoreError``."""
     try:
-        db, found = connection.connect(path, before="PRAGMA locking_mode = EXCLUSIVE", timeout=1.0, isolation_level=None, check_same_thread=False)
+        db, found = connection.connect(
+            path,
+            before="PRAGMA locking_mode = EXCLUSIVE",
+            timeout=1.0,
+            isolation_level=None,
+            check_same_thread=False,
+        )
         db.execute("PRAGMA query_only = ON")
     except DAMAGED as error:
         raise StoreError(troubles.describe(path, error)) from error
     if found != newest():
         db.close()
-        raise StoreError(f"The disk of {path} is full, so the database cannot be brought up to date: make room and try again.")
+        raise StoreError(
+            f"The disk of {path} is full, so the database cannot be brought up to date: make room and try again."
+        )
     return db
 
 

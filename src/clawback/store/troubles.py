@@ -24,7 +24,9 @@ def describe(path: Path, error: Exception) -> str:
         return _unreadable(path, text)
     if "malformed" in text:
         return damaged(path, text)
-    if "full" in text or (any(word in text for word in ("I/O", "unable to open", "readonly")) and is_full(path.parent)):
+    if "full" in text or (
+        any(word in text for word in ("I/O", "unable to open", "readonly")) and is_full(path.parent)
+    ):
         return f"The disk of {path} is full: make room and try again; nothing that was stored is lost, and it can be read meanwhile."
     if "readonly" in text:
         return f"The database {path} cannot be written: it, its folder or its disk is read-only."
@@ -48,7 +50,11 @@ def _unreadable(path: Path, text: str) -> str:
     except StoreError as error:
         return str(error)
     if place is not None and keys.encrypted(path):
-        where = {"file": path.with_name(keys.KEY_FILE), "keyring": "the keyring", "credential": "the service's credential"}
+        where = {
+            "file": path.with_name(keys.KEY_FILE),
+            "keyring": "the keyring",
+            "credential": "the service's credential",
+        }
         return (
             f"The database {path} is encrypted, and the key from {where[place]} does not open it: most likely it is"
             " another database's key. Give the right one, from its recovery copy, to `clawback encryption recover`. Change or"
