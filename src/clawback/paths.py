@@ -10,7 +10,7 @@ from clawback.files import replace
 ANOTHER_HOME = "Name another with CLAWBACK_HOME."
 
 
-HOSTED_TOKEN = "hosted-token"
+HOSTED_KEY_FILE = "hosted-token"
 """The key of the trainer that `clawback hosted serve` runs. It trains there and opens nothing else: the owner's token reads turns and rolls back."""
 
 

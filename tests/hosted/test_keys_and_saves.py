@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from clawback import config
 from clawback.files import replace_folder, restore_folder
 from clawback.jobs import elsewhere
-from clawback.paths import HOSTED_TOKEN, Home, secret
+from clawback.paths import HOSTED_KEY_FILE, Home, secret
 
 
 def test_the_trainers_key_is_not_the_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,9 +19,9 @@ def test_the_trainers_key_is_not_the_owners(tmp_path: Path, monkeypatch: pytest.
     owner = secret(home.root / "token")
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     key = elsewhere.where(home, config.load(home.config)).key
-    assert key == secret(home.root / HOSTED_TOKEN)
+    assert key == secret(home.root / HOSTED_KEY_FILE)
     assert key != owner
-    assert (home.root / HOSTED_TOKEN).stat().st_mode & 0o777 == 0o600
+    assert (home.root / HOSTED_KEY_FILE).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("dies_at", range(4))
@@ -46,10 +47,8 @@ def test_killed_anywhere_a_checkpoint_is_the_old_or_the_new(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", counted)
-        try:
+        with contextlib.suppress(Killed):
             replace_folder(new, folder)
-        except Killed:
-            pass
     restore_folder(folder)
     assert (folder / "state").read_text() == ("old" if dies_at < 2 else "new")
     assert not (tmp_path / ".name.old").exists()

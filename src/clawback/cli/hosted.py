@@ -10,7 +10,7 @@ import click
 
 from clawback.cli.common import current_home, emit, fold, json_option, needs
 from clawback.errors import MissingExtra, UsageError
-from clawback.paths import HOSTED_TOKEN, secret
+from clawback.paths import HOSTED_KEY_FILE, secret
 
 if TYPE_CHECKING:
     from clawback.hosted.wire import Wire
@@ -75,10 +75,10 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     policy = engine.load(base, revision=settings.revision, dtype=settings.dtype)
     kind = fireworks_app.FireworksService if api == "fireworks" else service.Service
     state = kind(Learner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
-    token = secret(here.root / HOSTED_TOKEN)
+    token = secret(here.root / HOSTED_KEY_FILE)
     number = listening.getsockname()[1]
     click.echo(f"{base} can be trained at http://{host}:{number}  (Ctrl-C ends it)")
-    key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / HOSTED_TOKEN})"
+    key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / HOSTED_KEY_FILE})"
     click.echo(f"Key: {key}")
     some = around.Faults(faults, seed)
     if isinstance(state, fireworks_app.FireworksService):

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from clawback.config import Config
 from clawback.errors import ConfigError, Interrupted, UsageError
-from clawback.paths import HOSTED_TOKEN, Home, secret
+from clawback.paths import HOSTED_KEY_FILE, Home, secret
 from clawback.progress import OnProgress
 from clawback.records import Run, Sample
 
@@ -91,7 +91,7 @@ def where(home: Home, settings: Config) -> Where:
     name = key_env(settings)
     key = os.environ.get(name, "")
     if not key and address.hostname in LOOPBACK:
-        key = secret(home.root / HOSTED_TOKEN)  # our own stand-in takes it
+        key = secret(home.root / HOSTED_KEY_FILE)  # our own stand-in takes it
     if not key:
         raise ConfigError(
             f"{name} is not set: put the key for {given.url} into it, or name another variable with "
