@@ -157,6 +157,9 @@ class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Age in days at which ``clawback prune`` deletes unrated turns; 0: age does not matter."""
     keep_versions: Count = 0
     """Number of versions that ``clawback prune`` keeps besides the live one and the one before it; 0: all."""
+    copies: Count = 3
+    """Copies of the database that the server and training runs make by themselves, one a day at most, and keep beside it; 0: none.
+    `clawback forget` deletes them; what `clawback prune` deleted is in them until newer ones have taken their place."""
     max_turn_bytes: Annotated[int, msgspec.Meta(ge=1)] = 2_000_000
     """Larger turns are shortened from the front before they are stored."""
     max_picture_bytes: Count = 5_000_000

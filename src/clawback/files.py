@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from clawback.errors import UsageError
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -19,11 +23,67 @@ def replace(path: Path, data: bytes, mode: int | None = None) -> None:
     if mode is None:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    try:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:  # a full disk leaves no empty file behind
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """The content of a file that somebody else put there: a regular file of at most ``limit`` bytes.
+
+    Raises ``FileNotFoundError``, ``UsageError`` for a link, FIFO, device or folder, and for a larger file. Never waits.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        why = "it is a link" if path.is_symlink() else error.strerror
+        raise UsageError(f"{path} cannot be read: {why}.") from error
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(handle)
+        raise UsageError(f"{path} cannot be read: it is no regular file.")
+    with os.fdopen(handle, "rb") as file:
+        if found.st_size > limit:
+            raise UsageError(
+                f"{path} cannot be read: {found.st_size:,} bytes, and at most {limit:,} are allowed."
+            )
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise UsageError(f"{path} cannot be read: it grew past {limit:,} bytes meanwhile.")
+    return data
+
+
+def replace_folder(new: Path, folder: Path) -> None:
+    """Put a folder that was written beside in the place of another. Killed in between, ``restore_folder`` brings the former back."""
+    import shutil
+
+    restore_folder(folder)
+    former = folder.with_name(f".{folder.name}.old")
+    if folder.exists():  # a folder cannot be renamed over another: for a moment the former has another name
+        folder.rename(former)
+    new.rename(folder)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def restore_folder(folder: Path) -> None:
+    """Finish what a killed ``replace_folder`` began: the former folder gets its name back where the new one has not got it."""
+    former = folder.with_name(f".{folder.name}.old")
+    if former.exists():
+        if folder.exists():
+            import shutil
+
+            shutil.rmtree(former, ignore_errors=True)
+        else:
+            former.rename(folder)
 
 
 def append_line(path: Path, line: str) -> None:

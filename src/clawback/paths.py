@@ -10,6 +10,10 @@ from clawback.files import replace
 ANOTHER_HOME = "Name another with CLAWBACK_HOME."
 
 
+HOSTED_KEY_FILE = "hosted-token"
+"""The key of the trainer that `clawback hosted serve` runs. It trains there and opens nothing else: the owner's token reads turns and rolls back."""
+
+
 class Home(NamedTuple):
     """The folder that holds all of a user's state, and the names inside it.
 

@@ -338,6 +338,13 @@ class Run:
     error: str = ""
     stop_at: float | None = None
     """When somebody asked it to stop."""
+    interrupted: bool = False
+    """Its process is gone, though nobody has ended the run: `clawback train` goes on with it."""
+
+    @property
+    def state(self) -> str:
+        """What people are told: the status, or ``interrupted``."""
+        return "interrupted" if self.interrupted else self.status
 
 
 @dataclass(frozen=True, slots=True)

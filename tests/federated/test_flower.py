@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import socket
@@ -21,50 +20,79 @@ from safetensors.numpy import load_file
 
 from clawback.cli import main
 from clawback.errors import MissingExtra, UsageError
-from clawback.federated import exchange
+from clawback.federated import exchange, rounds
 from clawback.federated.aggregate import followed, vector
-from clawback.federated.exchange import Terms
-from clawback.jobs import flower
+from clawback.jobs import federating, flower
 from clawback.paths import Home
 from tests.conftest import rate_some
+from tests.federated.team import Team, put_signed
 
 PYTHON = os.environ.get("CLAWBACK_FLOWER", "")
 """The Python of an environment that has Flower."""
-TERMS = Terms("embedded", "r", 2, 4, 0)
+
+
+class Replies:
+    """What Flower hands over: messages with arrays and records, as far as they are read."""
+
+    def __init__(self, node: int, arrays: Any, signed: Any, error: str = "") -> None:
+        self.metadata, self.error = SimpleNamespace(src_node_id=node), SimpleNamespace(reason=error)
+        packed = {name: SimpleNamespace(numpy=lambda value=value: value) for name, value in arrays.items()}
+        self.content = {"arrays": packed, "signed": signed}
+
+    def has_error(self) -> bool:
+        return bool(self.error.reason)
 
 
 def test_a_node_learns_by_the_command_and_its_own_home(tmp_path: Path) -> None:
-    """The command sees the terms and B so far; what it writes is what is sent."""
+    """The command sees the terms, the members and what the federation has changed so far; what it signs is what is sent, and what the server
+    stores under the name of who signed it."""
+    team = Team(tmp_path, ["anna", "ben"])
+    for name in team.names:
+        team.put(name, 1.0)
+    team.combine()
     seen: dict[str, Any] = {}
 
     def run(command: list[str], *, env: dict[str, str], **_: Any) -> Any:
         folder = Path(command[command.index("contribute") + 1])
-        seen.update(command=command, home=env["CLAWBACK_HOME"], terms=exchange.read_terms(folder))
-        seen["round"] = exchange.rounds(folder) + 1
-        exchange.put(folder, seen["round"], "me", {"lora_B": np.ones((3, 2))}, {"ratings": "7"})
-        return SimpleNamespace(returncode=0, stderr="")
+        federation = exchange.load_federation(folder)
+        state = rounds.latest(federation)
+        seen.update(command=command, home=env["CLAWBACK_HOME"], terms=federation.terms, round=state.round + 1)
+        path = put_signed(federation, state, "ben", team.signers["ben"], team.change(2.0), 7)
+        return SimpleNamespace(returncode=0, stderr="", stdout=json.dumps({"path": str(path)}))
 
-    arrays, ratings = flower.contribute(
-        TERMS, 5, {"lora_B": np.zeros((3, 2))}, home=tmp_path, command=["my", "clawback"], run=run
+    texts = flower.pack(team.folder, team.state)
+    arrays, signed = flower.contribute(
+        texts, team.state.arrays, home=tmp_path, command=["my", "clawback"], run=run
     )
-    assert ratings == 7
-    assert np.array_equal(arrays["lora_B"], np.ones((3, 2)))
     assert seen["command"][:4] == ["my", "clawback", "federated", "contribute"]
-    assert (seen["home"], seen["terms"], seen["round"]) == (str(tmp_path), TERMS, 5)
+    assert (seen["home"], seen["terms"], seen["round"]) == (str(tmp_path), team.terms, 2)
+    evil = dict(signed) | {"statement": signed["statement"].replace("ben", "anna")}
+    replies = [
+        Replies(1, {}, {}, error="lost"),
+        Replies(2, arrays, signed),
+        Replies(3, arrays, evil),
+        Replies(4, {n: v + 1 for n, v in arrays.items()}, signed),
+        Replies(5, arrays, {"statement": "[" * 100_000, "signature": "no"}),
+        Replies(6, arrays, {}),
+    ]
+    flower._store_replies(team.federation, team.state, replies)
+    found = [path.stem for path in exchange.round_folder(team.folder, 2).glob("*.safetensors")]
+    assert found == ["ben"]
+    assert exchange.read_update(team.federation, team.state, "ben")[1] == 7
 
     def fail(*_: Any, **__: Any) -> Any:
         return SimpleNamespace(returncode=1, stderr="There are no ratings.")
 
     with pytest.raises(UsageError, match="no ratings"):
-        flower.contribute(TERMS, 5, {}, home=tmp_path, command=["clawback"], run=fail)
+        flower.contribute(texts, team.state.arrays, home=tmp_path, command=["clawback"], run=fail)
 
 
 def test_the_app_says_where_the_folder_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    exchange.begin(tmp_path / "team", TERMS)
+    team = Team(tmp_path, ["anna"])
     asked = [
         "federated",
         "flower",
-        str(tmp_path / "team"),
+        str(team.folder),
         "--output",
         str(tmp_path / "app"),
         "--people",
@@ -75,7 +103,7 @@ def test_the_app_says_where_the_folder_is(tmp_path: Path, capsys: pytest.Capture
 
     project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
     settings = project["tool"]["flwr"]["app"]["config"]
-    assert settings == {"folder": str((tmp_path / "team").resolve()), "rounds": 1, "people": 3, "homes": "[]"}
+    assert settings == {"folder": str(team.folder.resolve()), "rounds": 1, "people": 3, "homes": "[]"}
     compile((tmp_path / "app" / "federation.py").read_text(), "federation.py", "exec")
     assert main(asked) == 2
     assert "not empty" in capsys.readouterr().err
@@ -98,6 +126,12 @@ def test_without_flower_it_says_what_to_install() -> None:
     except ImportError:
         with pytest.raises(MissingExtra, match=r"clawback\[flower\]"):
             flower.server_app()
+
+
+def invite(team: Path, homes: list[Home]) -> None:
+    """The second home joins; the first founded."""
+    federating.join(homes[1], team)
+    federating.invite(homes[0], team, homes[1].root.name, federating.signer(homes[1]).public)
 
 
 def port() -> int:
@@ -127,7 +161,8 @@ def test_a_superlink_and_two_supernodes_play_a_round(tmp_path: Path, monkeypatch
         rate_some(home)
     monkeypatch.setenv("CLAWBACK_HOME", str(homes[0].root))
     team, app = tmp_path / "team", tmp_path / "app"
-    assert main(["federated", "begin", str(team), "--rank", "2", "--step", "2"]) == 0
+    assert main(["federated", "begin", str(team), "--rank", "2", "--step", "2", "--name", "anna"]) == 0
+    invite(team, homes)
     assert main(["federated", "flower", str(team), "--output", str(app), "--rounds", "2"]) == 0
 
     source, bin_ = Path(flower.__file__).parents[2], Path(PYTHON).absolute().parent
@@ -161,15 +196,14 @@ def test_a_superlink_and_two_supernodes_play_a_round(tmp_path: Path, monkeypatch
             assert time.monotonic() < until, _said(logs)
             run = subprocess.run([str(bin_ / "flwr"), "run", str(app)], env=env, capture_output=True, text=True, check=False)  # fmt: skip
             time.sleep(1)
-        while exchange.rounds(team) < 2:
+        while last_round(team) < 2:
             assert alive(), _said(logs)
             assert time.monotonic() < until, _said(logs) + run.stdout
             time.sleep(1)
     for number, factor in ((1, "lora_B"), (2, "lora_A")):
-        here = exchange.place(team, number)
+        here = exchange.round_folder(team, number)
         note = json.loads((here / "combined.json").read_text())
-        assert len(note["people"]) == 2
-        assert all(name.startswith("node-") for name in note["people"])
+        assert note["people"] == ["anna", "ben"]
         assert len(set(note["weights"])) == 1
         files = {f.stem: load_file(f) for f in here.glob("*.safetensors")}
         made = files.pop("combined")
@@ -179,7 +213,7 @@ def test_a_superlink_and_two_supernodes_play_a_round(tmp_path: Path, monkeypatch
         wanted = followed({n: (one[n] + two[n]) / 2 for n in one}, 2.0, usual)
         assert all(np.allclose(made[n], wanted[n], atol=1e-6) for n in wanted)
         assert any(np.abs(made[n]).max() > 0 for n in wanted)
-    assert dataclasses.asdict(exchange.read_terms(team))["step"] == 2
+    assert exchange.read_terms(team).step == 2
 
 
 @pytest.mark.slow
@@ -191,7 +225,8 @@ def test_flowers_simulation_plays_a_round(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("CLAWBACK_HOME", str(homes[0].root))
     team, app = tmp_path / "team", tmp_path / "app"
     people = [word for home in homes for word in ("--home", str(home.root))]
-    assert main(["federated", "begin", str(team), "--rank", "2"]) == 0
+    assert main(["federated", "begin", str(team), "--rank", "2", "--name", "anna"]) == 0
+    invite(team, homes)
     assert main(["federated", "flower", str(team), "--output", str(app), *people]) == 0
     bin_, at, flwr_home, log = (
         Path(PYTHON).absolute().parent,
@@ -208,15 +243,19 @@ def test_flowers_simulation_plays_a_round(tmp_path: Path, monkeypatch: pytest.Mo
     link = [str(bin_ / "flower-superlink"), "--insecure", "--simulation", "--port", str(at), "--disable-runtime-dependency-installation"]  # fmt: skip
     with running(link, log, env) as server:
         until, run = time.monotonic() + 1500, None
-        while exchange.rounds(team) < 1:
+        while last_round(team) < 1:
             assert server.poll() is None, _said([log])
             assert time.monotonic() < until, _said([log])
             if run is None or run.returncode:  # until the SuperLink listens
                 run = subprocess.run([str(bin_ / "flwr"), "run", str(app)], env=env, capture_output=True, text=True, check=False)  # fmt: skip
             time.sleep(1)
-    note = json.loads((exchange.place(team, 1) / "combined.json").read_text())
+    note = json.loads((exchange.round_folder(team, 1) / "combined.json").read_text())
     assert len(note["people"]) == 2
     assert note["norm"] > 0
+
+
+def last_round(team: Path) -> int:
+    return rounds.latest(exchange.load_federation(team)).round
 
 
 def _said(logs: list[Path]) -> str:

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from clawback import engine, store
 from clawback.cli import main
-from clawback.errors import UsageError
+from clawback.errors import StoreError, UsageError
 from clawback.federated import exchange
-from clawback.federated.exchange import Terms
+from clawback.federated.terms import Terms
 from clawback.jobs import federating
 from clawback.paths import Home
 from tests.conftest import rate_some
+from tests.federated.team import SHAPES, Team
 
 
 @pytest.mark.slow
@@ -33,13 +34,11 @@ def test_two_people_make_one_version(
 
     assert run(homes[0], "begin", str(shared), "--rank", "4") == 0
     assert run(homes[0], "combine", str(shared)) == 2
-    for home in homes:
-        assert (
-            run(
-                home, "contribute", str(shared), "--name", home.root.name, "--seed", home.root.name[0] and "1"
-            )
-            == 0
-        )
+    assert run(homes[1], "join", str(shared)) == 0
+    assert run(homes[0], "invite", str(shared), "ben", federating.signer(homes[1]).public) == 0
+    # The founder enters by contributing under a name; the others have theirs.
+    assert run(homes[0], "contribute", str(shared), "--name", "anna", "--seed", "1") == 0
+    assert run(homes[1], "contribute", str(shared), "--seed", "1") == 0
     assert run(homes[1], "combine", str(shared)) == 0
     assert "2 updates (anna, ben)" in capsys.readouterr().out
     one, two, made = (
@@ -84,105 +83,193 @@ def test_two_people_make_one_version(
     assert (shared / "round-0002" / "anna.safetensors").exists()
 
 
-def folder_with(tmp_path: Path, **terms: object) -> Path:
-    given: dict[str, object] = {"base": "embedded", "base_revision": "r", "rank": 2, "alpha": 4, "seed": 0}
-    exchange.begin(tmp_path, Terms(**(given | terms)))  # type: ignore[arg-type]
-    return tmp_path
+def home_in(tmp_path: Path, team: Team, name: str) -> Home:
+    """A home with that person's key."""
+    home = Home(tmp_path / f"home-{name}")
+    home.create()
+    (home.root / "federated.key").write_bytes((team.root / f"{name}.key").read_bytes())
+    return home
 
 
-def test_an_update_that_cannot_be_used_is_left_out_and_named(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path)
-    for name in ("anna", "ben", "carl"):
-        exchange.put(folder, 1, name, {"lora_B": np.ones((3, 2))}, {"ratings": "10", "base": "r"})
-    exchange.put(folder, 1, "dora", {"lora_B": np.full((3, 2), np.nan)}, {"ratings": "10", "base": "r"})
-    exchange.put(folder, 1, "emil", {"lora_B": np.ones((3, 2))}, {"ratings": "10", "base": "another"})
-    exchange.put(folder, 1, "fred", {"c": np.ones((9, 9))}, {"ratings": "10", "base": "r"})
-    (folder / "round-0001" / "gerd.safetensors").write_bytes(b"\x80\x04pickle")
-    done = federating.combine(folder)
-    assert done.people == ("anna", "ben", "carl")
-    assert [why.split(":")[0] for why in done.refused] == ["dora", "emil", "fred", "gerd"]
-    with pytest.raises(UsageError):
-        exchange.put(folder, 1, "../evil", {}, {})
+def run(home: Home, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    return main(["federated", *arguments])
+
+
+def test_who_has_not_joined_takes_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    team = Team(tmp_path, ["anna", "ben"])
+    ben, stranger = home_in(tmp_path, team, "ben"), home_in(tmp_path, team, "stranger")
+    with pytest.raises(UsageError, match="not joined it"):
+        federating.combine(ben, team.folder)
+    assert run(ben, monkeypatch, "join", str(team.folder)) == 0
+    said = capsys.readouterr().out
+    assert team.terms.digest in said
+    assert team.founder.public in said
+    assert "as ben" in said
+    assert run(stranger, monkeypatch, "join", str(team.folder)) == 0
+    assert federating.signer(stranger).public in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"federated invite .* NAME"):
+        federating.contribute(stranger, team.folder)
+    with pytest.raises(UsageError, match="You are ben"):
+        federating.contribute(ben, team.folder, "anna")
+    for change in (federating.invite, lambda *given: federating.remove(*given[:3])):
+        with pytest.raises(UsageError, match="Only the founder"):
+            change(ben, team.folder, "zoe", "a" * 64)
+    with pytest.raises(UsageError, match="Only the founder"):
+        federating.clear(ben, team.folder, 1)
+
+
+def test_terms_that_somebody_changed_are_not_followed(tmp_path: Path) -> None:
+    team = Team(tmp_path, ["anna", "ben"])
+    ben = home_in(tmp_path, team, "ben")
+    federating.join(ben, team.folder)
+    assert federating.load(ben, team.folder).digest == team.terms.digest
+    path = team.folder / "federation.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"most": 9}))
+    with pytest.raises(UsageError, match="somebody has changed them"):
+        federating.load(ben, team.folder)
+
+
+def test_an_older_list_of_members_is_not_taken_again(tmp_path: Path) -> None:
+    team = Team(tmp_path, ["anna", "ben", "mal"])
+    ben = home_in(tmp_path, team, "ben")
+    federating.join(ben, team.folder)
+    old = (team.folder / "members.json").read_bytes()
+    team.set_members(["anna", "ben"], number=5)
+    assert "mal" not in federating.load(ben, team.folder).roster.members
+    (team.folder / "members.json").write_bytes(old)
+    with pytest.raises(UsageError, match="an older one"):
+        federating.load(ben, team.folder)
+    (ben.root / "federations.json").write_text("[" * 50_000)
+    with pytest.raises(StoreError, match="damaged"):
+        federating.load(ben, team.folder)
+
+
+def test_the_founder_invites_restores_and_removes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, anna, ben = tmp_path / "team", Home(tmp_path / "anna"), Home(tmp_path / "ben")
+    assert run(anna, monkeypatch, "begin", str(folder), "--rank", "2", "--name", "anna") == 0
+    terms = exchange.load_federation(folder).terms
+    assert terms.shapes_of("lora_A")
+    assert terms.shapes_of("lora_B")
+    assert run(ben, monkeypatch, "key") == 0
+    key = capsys.readouterr().out.split()[-1]
+    assert run(anna, monkeypatch, "invite", str(folder), "ben", key) == 0
+    assert run(anna, monkeypatch, "invite", str(folder), "ben2", key) == 2
+    assert "each key has one vote" in capsys.readouterr().err
+    (folder / "members.json").write_text("{}")
+    with pytest.raises(UsageError, match="not signed by the founder"):
+        federating.load(anna, folder)
+    assert run(anna, monkeypatch, "invite", str(folder), "ben", key) == 0
+    assert sorted(exchange.load_federation(folder).roster.members) == ["anna", "ben"]
+    assert run(anna, monkeypatch, "begin", str(folder), "--rank", "2") == 0  # once more: nothing changes
+    assert sorted(exchange.load_federation(folder).roster.members) == ["anna", "ben"]
+    assert run(ben, monkeypatch, "begin", str(folder), "--rank", "2") == 2
+    assert run(anna, monkeypatch, "remove", str(folder), "ben") == 0
+    assert run(anna, monkeypatch, "remove", str(folder), "ben") == 2
+    assert sorted(exchange.load_federation(folder).roster.members) == ["anna"]
+
+
+def test_a_federation_without_keys_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = {
+        "base": "embedded",
+        "base_revision": "r",
+        "rank": 2,
+        "alpha": 4,
+        "seed": 0,
+        "rule": "median",
+        "clip": 0.0,
+    }
+    (tmp_path / "federation.json").write_text(json.dumps(old))
+    for command in ("contribute", "combine", "adopt", "join"):
+        assert run(Home(tmp_path / "home"), monkeypatch, command, str(tmp_path)) == 2
+        assert "Begin a new one" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_nobody_counts_for_more_than_agreed(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, most=20)
-    exchange.put(folder, 1, "anna", {"lora_B": np.zeros((1, 1))}, {"ratings": "20", "base": "r"})
-    exchange.put(folder, 1, "liar", {"lora_B": np.ones((1, 1))}, {"ratings": "99999999", "base": "r"})
-    assert federating.combine(folder).weights == (20.0, 20.0)
-    assert load_file(folder / "round-0001" / "combined.safetensors")["lora_B"] == pytest.approx(0.5)
+    team = Team(tmp_path, ["anna", "liar"], most=20, rule="mean")
+    team.put("anna", 0.0, ratings=20)
+    team.put("liar", 1.0, ratings=99999999)
+    assert team.combine().weights == (20.0, 20.0)
+    # √2 · 0.5, but no longer than the median of the norms 0 and √6.
+    made = load_file(team.folder / "round-0001" / "combined.safetensors")["x.lora_B.weight"]
+    assert made == pytest.approx(0.5)
 
 
 def test_the_combined_change_is_followed_as_far_as_agreed_and_no_further_than_one_person_went(
     tmp_path: Path,
 ) -> None:
-    folder = folder_with(tmp_path, step=1.25)
-    people = {"anna": np.array([[4.0, 0.0]]), "ben": np.array([[0.0, 4.0]])}
+    shapes = {"lora_B": (1, 2), "lora_A": (2, 1)}
+    team = Team(tmp_path, ["anna", "ben"], shapes, step=1.25, rule="mean")
+    people = {"anna": np.array([4.0, 0.0]), "ben": np.array([0.0, 4.0])}
     for number in (1, 2, 3):
         for name, change in people.items():
             change = change * (1000.0 if name == "ben" and number == 3 else 1.0)
-            exchange.put(
-                folder, number, name, {exchange.factor(number): change}, {"ratings": "9", "base": "r"}
-            )
-        federating.combine(folder, rule="mean")
-    made = load_file(folder / "round-0002" / "combined.safetensors")
+            team.put(name, change.reshape(shapes[exchange.factor(number)]), ratings=9)
+        team.combine()
+    made = load_file(team.folder / "round-0002" / "combined.safetensors")
     assert np.allclose(made["lora_B"], [[2.5, 2.5]])
-    assert np.allclose(made["lora_A"], [[2.5, 2.5]]), (
+    assert np.allclose(made["lora_A"], [[2.5], [2.5]]), (
         "the rounds take turns, and what was learned before stays"
     )
-    made = load_file(folder / "round-0003" / "combined.safetensors")
+    made = load_file(team.folder / "round-0003" / "combined.safetensors")
     # The median person went 2,002 far, so the mean (2, 2000) is followed no further than that.
     assert np.allclose(
         made["lora_B"], [[2.5, 2.5]] + np.array([[2.0, 2000.0]]) * min(1.25, 2002 / np.hypot(2, 2000))
     )
-    assert np.allclose(made["lora_A"], [[2.5, 2.5]])
+    assert np.allclose(made["lora_A"], [[2.5], [2.5]])
+
+
+def terms_with(**changes: object) -> Terms:
+    agreed: dict[str, object] = {
+        "base": "embedded", "base_revision": "r", "rank": 2, "alpha": 4, "seed": 0, "shapes": SHAPES, "founder": "a" * 64,
+    }  # fmt: skip
+    return Terms(**(agreed | changes))  # type: ignore[arg-type]
+
+
+def test_terms_that_contradict_themselves_are_refused() -> None:
     with pytest.raises(UsageError, match="step"):
-        Terms("embedded", "r", 2, 4, 0, step=-1.0)
+        terms_with(step=-1.0)
     with pytest.raises(UsageError, match="Krum"):
-        Terms("embedded", "r", 2, 4, 0, rule="krum", step=2.0)
-
-
-def test_an_update_of_the_other_factor_is_refused(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path)
-    for name in ("anna", "ben"):
-        exchange.put(folder, 1, name, {"lora_B": np.ones((2, 2))}, {"ratings": "9", "base": "r"})
-    federating.combine(folder)
-    for name, factor in (("anna", "lora_A"), ("ben", "lora_A"), ("carl", "lora_B")):
-        exchange.put(folder, 2, name, {factor: np.ones((2, 2))}, {"ratings": "9", "base": "r"})
-    done = federating.combine(folder)
-    assert done.people == ("anna", "ben")
-    assert "carl" in done.refused[0]
+        terms_with(rule="krum", step=2.0)
+    with pytest.raises(UsageError, match="Noise"):
+        terms_with(rule="median", clip=1.0, noise=1.0)
 
 
 def test_noise_is_paid_for_and_said(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, clip=1.0, noise=4.0)
-    for number in (1, 2):
-        for name in ("anna", "ben", "carl", "dora", "emil"):
-            exchange.put(
-                folder,
-                number,
-                name,
-                {exchange.factor(number): 9 * np.ones((30, 30))},
-                {"ratings": "200", "base": "r"},
-            )
-        done = federating.combine(folder)
+    names = ["anna", "ben", "carl", "dora", "emil"]
+    team = Team(
+        tmp_path, names, {"lora_B": (30, 30), "lora_A": (30, 30)}, rank=30, rule="mean", clip=1.0, noise=4.0
+    )
+    for _ in (1, 2):
+        for name in names:
+            team.put(name, 9.0, ratings=200)
+        with pytest.raises(UsageError, match="by the founder"):
+            team.combine(by="ben")
+        done = team.combine()
         assert done.weights == (1.0,) * 5  # a person's share is bounded
-        federating.cleared(folder, number)
-    said = json.loads((folder / "round-0002" / "combined.json").read_text())
+        exchange.remove_updates(team.federation, done.round)
+    said = json.loads((team.folder / "round-0002" / "combined.json").read_text())
     assert said["epsilon"] == pytest.approx(0.46, abs=0.001)  # μ = √2/4, δ = 1/50
-    assert exchange.names(folder, 1) == []
+    assert list((team.folder / "round-0002").glob("*.safetensors")) == [
+        team.folder / "round-0002/combined.safetensors"
+    ]
     # A clipped mean has norm 1, the noise of 4/5 a coordinate 24; together they are followed as far as a clipped person could go.
-    for change in load_file(folder / "round-0002" / "combined.safetensors").values():
+    for change in load_file(team.folder / "round-0002" / "combined.safetensors").values():
         assert np.linalg.norm(change) == pytest.approx(1.0)
         assert np.sum(change) / 30 == pytest.approx(1 / 24, abs=0.15)
         assert change.std() == pytest.approx(1 / 30, rel=0.05)
-    with pytest.raises(UsageError, match="Noise"):
-        Terms("embedded", "r", 2, 4, 0, rule="median", clip=1.0, noise=1.0)
 
 
 def test_terms_cannot_be_changed_under_way(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path)
+    from clawback.federated.terms import write_terms
+
+    team = Team(tmp_path, ["anna"])
     with pytest.raises(UsageError, match="already holds other terms"):
-        folder_with(folder, rank=8)
-    folder_with(folder)
-    save_file({"lora_B": np.ones((1, 1))}, tmp_path / "x.safetensors")
+        write_terms(team.folder, terms_with(founder=team.founder.public, most=9))
+    write_terms(team.folder, team.terms)

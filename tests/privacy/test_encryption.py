@@ -220,7 +220,7 @@ def test_without_its_key_it_says_where_that_was_looked_for(home: Home) -> None:
     with pytest.raises(StoreError, match=r"clawback\.key"):
         store.connect(home.database)
     (home.root / keys.KEY_FILE).write_text("00" * 32)
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(StoreError, match="another database's key"):
         store.connect(home.database)
     (home.root / keys.KEY_FILE).write_bytes(key)
     content(home)

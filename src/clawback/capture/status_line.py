@@ -69,7 +69,7 @@ def _read(home: Home) -> str | None:
             live, fresh, run = db.live().number, db.count_fresh(threshold), db.active_run()
     except Exception:
         return None
-    if run:
+    if run and not run.interrupted:
         steps = run.progress.get("steps") or 0
         done = f" {100 * int(run.progress.get('step') or 0) // int(steps)} %" if steps else ""
         return f"clawback v{live} · training{done}"

@@ -83,6 +83,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "prune": ("privacy", "Delete old turns and versions."),
         "encryption": ("encryption", "Encrypt the database on the disk."),
         "backup": ("files", "Copy the database while it is in use."),
+        "salvage": ("salvage", "Save what can be read of a damaged database."),
         "completion": ("channel", "Set up completion with the Tab key."),
     },
 }

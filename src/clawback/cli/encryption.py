@@ -145,7 +145,7 @@ def recover(path: Path, identity: Path | None, phrase: bool, as_json: bool) -> N
     clawback encryption recover key.age --passphrase
     """
     from clawback.privacy import age
-    from clawback.store import keys
+    from clawback.store import connection, keys
 
     text = age.unlock(path, identity=identity, passphrase=passphrase(phrase, new=False))
     try:
@@ -153,6 +153,10 @@ def recover(path: Path, identity: Path | None, phrase: bool, as_json: bool) -> N
     except (ValueError, UnicodeDecodeError):
         raise UsageError(f"{path} holds no key of a database.") from None
     here = current_home()
+    if here.database.exists() and keys.encrypted(here.database) and not connection.opens(here.database, key):
+        raise UsageError(
+            f"The key in {path} does not open {here.database}: it is that of another database, or the database is damaged. Nothing was changed."
+        )
     keys.put_back(here.database, key)
     emit({"kept": "file"}, f"The key is in {here.root / keys.KEY_FILE}.", as_json)
 

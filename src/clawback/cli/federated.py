@@ -16,9 +16,13 @@ FOLDER = click.argument("folder", type=click.Path(path_type=Path))
 def federated() -> None:
     """Train one adapter with others through a shared folder. Ratings and turns stay private; only changes of weights are shared.
 
+    Who begins it founds it, and invites members by their public keys. Each member's changes are signed.
+
     \b
-    clawback federated begin ~/shared/team
-    clawback federated contribute ~/shared/team --name anna
+    clawback federated begin ~/shared/team --name anna
+    clawback federated join ~/shared/team
+    clawback federated invite ~/shared/team ben KEY
+    clawback federated contribute ~/shared/team
     clawback federated combine ~/shared/team
     clawback federated adopt ~/shared/team
     """
@@ -51,6 +55,9 @@ def federated() -> None:
     default=0.0,
     help="How far the combined change is followed (default: the square root of the number of people).",
 )
+@click.option(
+    "--name", default="", help="Your name as a member (default: the one you first contribute under)."
+)
 @json_option
 def begin(
     folder: Path,
@@ -60,12 +67,13 @@ def begin(
     clip: float,
     noise: float,
     step: float,
+    name: str,
     as_json: bool,
 ) -> None:
-    """Write down what all agree on: your base model, rank, rule, clip, noise and step.
+    """Write down what all agree on: your base model, its shapes, rank, rule, clip, noise and step. Your key signs who is a member.
 
     \b
-    clawback federated begin ~/shared/team --rule median
+    clawback federated begin ~/shared/team --name anna
     clawback federated begin ~/shared/team --clip 1 --noise 4
     """
     needs("torch")
@@ -73,27 +81,113 @@ def begin(
 
     rule = rule or ("mean" if noise else "median")
     terms = federating.begin(
-        current_home(), folder, rank=rank, seed=seed, rule=rule, clip=clip, noise=noise, step=step
+        current_home(), folder, rank=rank, seed=seed, rule=rule, clip=clip, noise=noise, step=step, name=name
     )
-    emit(asdict(terms), f"Agreed on in {folder}: {terms.base}, rank {rank}, {rule}.", as_json)
+    text = (
+        f"Agreed on in {folder}: {terms.base}, rank {rank}, {rule}.\n"
+        f"Its terms are {terms.digest}. Tell them to the others by another way than the folder: `clawback federated join` shows the same."
+    )
+    emit(asdict(terms) | {"terms": terms.digest}, fold(text), as_json)
+
+
+@federated.command()
+@json_option
+def key(as_json: bool) -> None:
+    """Print your public key, by which a founder makes you a member. The private one stays in your home (`federated.key`).
+
+    \b
+    clawback federated key
+    """
+    from clawback.jobs import federating
+
+    public = federating.signer(current_home()).public
+    emit({"key": public}, public, as_json)
 
 
 @federated.command()
 @FOLDER
-@click.option("--name", required=True, help="What your update is called.")
+@json_option
+def join(folder: Path, as_json: bool) -> None:
+    """Take part in a federation on its present terms. Compare their hash with what the founder tells you.
+
+    \b
+    clawback federated join ~/shared/team
+    """
+    from clawback.jobs import federating
+
+    joined = federating.join(current_home(), folder)
+    terms = joined.terms
+    lines = [
+        f"You take part in {folder}: {terms.base}, rank {terms.rank}, {terms.rule}.",
+        f"Its terms are {joined.digest}.",
+        f"Founded by the key {terms.founder}. If the founder tells you another one, do not contribute.",
+        f"You are a member, as {joined.member}."
+        if joined.member
+        else f"Your key is {joined.key}. The founder makes you a member: `clawback federated invite {folder} NAME {joined.key}`.",
+    ]
+    data = {"terms": joined.digest, "founder": terms.founder, "key": joined.key, "member": joined.member}
+    emit(data, "\n".join(lines), as_json)
+
+
+@federated.command()
+@FOLDER
+@click.argument("name")
+@click.argument("key")
+@json_option
+def invite(folder: Path, name: str, key: str, as_json: bool) -> None:
+    """Make a person a member, by the key that their `clawback federated key` prints. Only the founder can.
+
+    \b
+    clawback federated invite ~/shared/team ben 3f1c…
+    """
+    from clawback.jobs import federating
+
+    roster = federating.invite(current_home(), folder, name, key)
+    emit(
+        dict(roster.members),
+        f"{name} is a member. Members: {', '.join(sorted(roster.members))}.",
+        as_json,
+    )
+
+
+@federated.command()
+@FOLDER
+@click.argument("name")
+@json_option
+def remove(folder: Path, name: str, as_json: bool) -> None:
+    """Take a member out: later updates of that person are refused. Only the founder can.
+
+    \b
+    clawback federated remove ~/shared/team ben
+    """
+    from clawback.jobs import federating
+
+    roster = federating.remove(current_home(), folder, name)
+    emit(
+        dict(roster.members),
+        f"{name} is no member any more. Members: {', '.join(sorted(roster.members)) or 'none'}.",
+        as_json,
+    )
+
+
+@federated.command()
+@FOLDER
+@click.option(
+    "--name", default="", help="Under which a founder enters; members have the name they were invited by."
+)
 @click.option(
     "--algorithm",
     default="",
     metavar="A",
     help="How to learn (default: from the settings; reinforce for auto).",
 )
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Of the training.")
 @json_option
 def contribute(folder: Path, name: str, algorithm: str, seed: int, as_json: bool) -> None:
-    """Train on your own ratings, and put the change of weights into the folder.
+    """Train on your own ratings, and put the change of weights into the folder, signed with your key.
 
     \b
-    clawback federated contribute ~/shared/team --name anna
+    clawback federated contribute ~/shared/team
     """
     needs("torch")
     from clawback.cli.progress_bar import progress_bar
@@ -109,12 +203,16 @@ def contribute(folder: Path, name: str, algorithm: str, seed: int, as_json: bool
 @federated.command()
 @FOLDER
 @click.option(
-    "--least", type=click.IntRange(min=1), default=2, show_default=True, help="Updates that must be there."
+    "--least",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Updates that must be there; where you are not the founder, more than two thirds of the members.",
 )
-@click.option("--clear", is_flag=True, help="Remove the single updates afterwards.")
+@click.option("--clear", is_flag=True, help="Remove the single updates afterwards (the founder only).")
 @json_option
 def combine(folder: Path, least: int, clear: bool, as_json: bool) -> int:
-    """Combine the updates of this round. With noise it prints the privacy loss ε so far.
+    """Combine the updates of this round, and sign the result. With noise it prints the privacy loss ε so far.
 
     \b
     clawback federated combine ~/shared/team --least 5
@@ -122,9 +220,9 @@ def combine(folder: Path, least: int, clear: bool, as_json: bool) -> int:
     needs("safetensors")
     from clawback.jobs import federating
 
-    done = federating.combine(folder, least=least)
+    done = federating.combine(current_home(), folder, least=least)
     if clear:
-        federating.cleared(folder, done.round)
+        federating.clear(current_home(), folder, done.round)
     lines = [
         f"Round {done.round}: {len(done.people)} updates ({', '.join(done.people)}), a change of norm {done.norm:.3f}."
     ]
@@ -160,13 +258,15 @@ def adopt(folder: Path, as_json: bool) -> None:
 @federated.command()
 @FOLDER
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="A new folder for the app.")
-@click.option("--rounds", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option(
+    "--rounds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Rounds that the app plays."
+)
 @click.option(
     "--people",
     type=click.IntRange(1, 10_000),
     default=2,
     show_default=True,
-    help="SuperNodes that a round waits for, and updates that it needs.",
+    help="SuperNodes that a round waits for, and updates that it needs. The SuperLink's side has the founder's home.",
 )
 @click.option(
     "--home",

@@ -10,7 +10,7 @@ import click
 
 from clawback.cli.common import current_home, emit, fold, json_option, needs
 from clawback.errors import MissingExtra, UsageError
-from clawback.paths import secret
+from clawback.paths import HOSTED_KEY_FILE, secret
 
 if TYPE_CHECKING:
     from clawback.hosted.wire import Wire
@@ -49,7 +49,7 @@ def hosted() -> None:
 def serve(port: int, host: str, model: str | None, alpha: int, faults: float, seed: int, api: str) -> None:
     """Run a trainer: Tinker's API on this machine's own engine. Ctrl-C ends it.
 
-    Any client of that API can train here, Tinker's own SDK too. The key is the content of the token file.
+    Any client of that API can train here, Tinker's own SDK too. The key is the content of `hosted-token` in the home; it opens nothing else.
     With --faults some answers fail on purpose, so that you can test your client.
 
     \b
@@ -75,10 +75,10 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     policy = engine.load(base, revision=settings.revision, dtype=settings.dtype)
     kind = fireworks_app.FireworksService if api == "fireworks" else service.Service
     state = kind(Learner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
-    token = secret(here.root / "token")
+    token = secret(here.root / HOSTED_KEY_FILE)
     number = listening.getsockname()[1]
     click.echo(f"{base} can be trained at http://{host}:{number}  (Ctrl-C ends it)")
-    key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / 'token'})"
+    key = f"tml-{token}" if sys.stdout.isatty() else f"…  (in {here.root / HOSTED_KEY_FILE})"
     click.echo(f"Key: {key}")
     some = around.Faults(faults, seed)
     if isinstance(state, fireworks_app.FireworksService):

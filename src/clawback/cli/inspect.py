@@ -51,7 +51,7 @@ def status(as_json: bool) -> None:
         "fresh": fresh,
         "threshold": settings.training.threshold,
         "undecided": {"version": undecided[0], "at": undecided[1]} if undecided else None,
-        "run": asdict(run) if run else None,
+        "run": asdict(run) | {"status": run.state} if run else None,
         "failed": failed._asdict() if failed else None,
         "warning": balance.warning,
         "waiting": len(early) - len(lost),
@@ -74,7 +74,7 @@ def status(as_json: bool) -> None:
             f"Undecided version {number}: judged again after {max(wanted - fresh, 0)} more ratings (`clawback inbox --rate`)"
         )
     if run:
-        stopped = "" if alive(run.pid) else " (interrupted; `clawback runs resume` continues it)"
+        stopped = " (interrupted: `clawback train` goes on with it)" if run.interrupted else ""
         stopped = stopped or (", stops after this step" if run.stop_at else "")
         lines.append(f"Training  {describe(run.progress)}{stopped}")
     elif failed:
@@ -83,12 +83,6 @@ def status(as_json: bool) -> None:
     if settings.model.base == config.EMBEDDED:
         lines.append(f"Note      {config.DEMONSTRATION}")
     emit(data, "\n".join([*(fold(line, " " * 10) for line in lines), *map(fold, data["agents"])]), as_json)
-
-
-def alive(pid: int | None) -> bool:
-    import psutil  # only where there is a run to ask about
-
-    return pid is not None and psutil.pid_exists(pid)
 
 
 @click.command()

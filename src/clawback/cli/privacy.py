@@ -126,6 +126,11 @@ def _told(done: object, retrain: bool) -> str:
 )
 @click.option("--stale", is_flag=True, help="Versions that learned from what was deleted.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option(
+    "--trust-clock",
+    is_flag=True,
+    help="The clock is right, though it is far ahead of when this home was last used.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def prune(
@@ -136,6 +141,7 @@ def prune(
     keep_versions: int | None,
     stale: bool,
     dry_run: bool,
+    trust_clock: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -163,6 +169,17 @@ def prune(
             "Name what may go, such as --days 90 or --keep-versions 5, or set [privacy] keep_days and keep_versions."
         )
     with open_store() as store:
+        if trust_clock:
+            store.trust_clock()
+        if rules.days and (ahead := store.clock_ahead() / retention.DAY) > 1:
+            click.echo(
+                fold(
+                    f"The clock is {ahead:.0f} days ahead of when this home was last used. Until as long as --days has passed since, ages"
+                    " are counted without these days. If the clock is right: --trust-clock.",
+                    err=True,
+                ),
+                err=True,
+            )
         chosen = retention.plan(store, rules)
         what = f"{len(chosen.turns)} turns and {len(chosen.versions)} versions"
         if dry_run or not (chosen.turns or chosen.versions):
@@ -170,5 +187,6 @@ def prune(
             return
         if not yes:
             click.confirm(f"Delete {what} for good?", abort=True, err=True)
+        store.deletion_time(0)  # noted, so that the next look knows what has passed
         retention.prune(store, here, chosen)
     emit(asdict(chosen), f"{what} are deleted.", as_json)

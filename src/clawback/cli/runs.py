@@ -35,10 +35,10 @@ def runs(context: click.Context, limit: int, as_json: bool) -> None:
     lines = []
     for run in found:
         used = f"{len(run.train_ids)}+{len(run.held_out_ids)} feedback"
-        line = f"{run.id:>4}  {when(run.created_at)}  {run.status:<8} {run.algorithm:<10} {used:<15} {ending(run)}"
+        line = f"{run.id:>4}  {when(run.created_at)}  {run.state:<11} {run.algorithm:<10} {used:<15} {ending(run)}"
         lines.append(fold(line, " " * 6))
     emit(
-        [asdict(run) for run in found],
+        [asdict(run) | {"status": run.state} for run in found],
         "\n".join(lines) or "No runs yet. `clawback train` starts one.",
         as_json,
     )
@@ -48,6 +48,8 @@ def ending(run: Run) -> str:
     """What came of a run, or how far it is."""
     if run.version:
         return f"→ version {run.version}"
+    if run.interrupted:
+        return f"{describe(run.progress)}; `clawback train` goes on with it"
     return run.error or describe(run.progress) + (
         ", stopping" if run.status == "running" and run.stop_at else ""
     )
@@ -66,12 +68,12 @@ def show(run: int, as_json: bool) -> None:
     with open_store() as store:
         found, steps = store.run(run), store.steps(run)
     lines = [
-        f"Run {found.id} · {found.status} · {found.algorithm} · {when(found.created_at)}",
+        f"Run {found.id} · {found.state} · {found.algorithm} · {when(found.created_at)}",
         f"{len(found.train_ids)} pieces of feedback learned from, {len(found.held_out_ids)} held out · seed {found.seed}",
         ending(found),
         *curves(steps),
     ]
-    emit(asdict(found) | {"history": steps}, fold("\n".join(lines), "  "), as_json)
+    emit(asdict(found) | {"status": found.state, "history": steps}, fold("\n".join(lines), "  "), as_json)
 
 
 def curves(steps: list[dict[str, Any]]) -> list[str]:

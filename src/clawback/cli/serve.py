@@ -111,6 +111,15 @@ def serve(port: int | None, host: str | None, upstream: str | None, people: bool
         click.echo(f"Model:               the live version of {base} answers")
         if base == config.EMBEDDED:
             click.echo(fold(config.DEMONSTRATION))
+    if not people and (other := other_server(here, number)):
+        click.echo(
+            fold(
+                f"Another server of this home answers on port {other}. Both go on; from now on agents' hooks find this one. End the other if"
+                " it is left over.",
+                err=True,
+            ),
+            err=True,
+        )
     server = uvicorn.Server(
         uvicorn.Config(
             everyone.Everyone(People(here.root), settings) if people else app.make(here, settings=settings),
@@ -135,6 +144,14 @@ def invited(here: Home) -> list[str]:
         return []
     with open_store() as store:
         return [one.name for one in store.invited()]
+
+
+def other_server(here: Home, port: int) -> int | None:
+    """The port of a server of this home that answers already; None where there is none."""
+    from clawback.capture import proof
+
+    known = script.announced(here)
+    return known[0] if known and known[0] != port and proof.proven(here, known[0]) else None
 
 
 def keep_log(here: Home) -> None:

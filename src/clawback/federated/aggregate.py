@@ -4,7 +4,7 @@ An ``Update`` is, for each adapted layer, B [out, rank] and A [rank, in] with th
 
     mean      Σ pᵢ Bᵢ                                      exact where all A are the same; of Aᵢ, where all B are
     median    coordinate-wise (Yin et al. 2018)            up to half of the clients may lie; weights are not looked at
-    trimmed   coordinate-wise, a share β cut off at each end (same paper)
+    trimmed   coordinate-wise, a number cut off at each end (same paper)
     krum      the update nearest to its n − f − 2 nearest  (Blanchard et al. 2017); f < (n − 2) / 2
     stack     A = [A₁; …; A_k], B = [p₁s₁B₁, …, p_k s_k B_k]     exact for any A and any ranks (FLoRA; Wang et al. 2024), at rank Σ rᵢ
     apart     Σ pᵢ Aᵢ and Σ pᵢ Bᵢ                          what FedAvg on adapters does; inexact, for comparison alone
@@ -48,7 +48,8 @@ class Update:
 def aggregate(
     updates: Sequence[Update], weights: Sequence[float], rule: Rule = "mean", *, trimmed: float = TRIMMED, liars: int | None = None
 ) -> Update:  # fmt: skip
-    """One update of many. ``weights``: shares, of any sum; ``liars``: how many ``krum`` reckons with (as many as it bears, by default).
+    """One update of many. ``weights``: shares, of any sum. ``liars``: how many malicious updates ``krum`` reckons with (by default as many as
+    it bears), and how many ``trimmed`` cuts off at each end (by default the share ``trimmed``).
 
     Raises ``UsageError`` for updates that do not fit each other, are not finite, or are too few for the rule.
     """
@@ -65,7 +66,8 @@ def aggregate(
     elif rule == "median":
         b = {name: np.median([u.b[name] for u in updates], axis=0) for name in updates[0].b}
     elif rule == "trimmed":
-        b = {name: _trimmed(np.stack([u.b[name] for u in updates]), trimmed) for name in updates[0].b}
+        cut = int(trimmed * len(updates)) if liars is None else liars
+        b = {name: _trimmed(np.stack([u.b[name] for u in updates]), cut) for name in updates[0].b}
     elif rule == "krum":
         b = dict(updates[krum([vector(u.b) for u in updates], liars)].b)
     else:
@@ -156,10 +158,10 @@ def _mean(many: Sequence[Arrays], shares: Array) -> dict[str, Array]:
     return {name: sum(p * arrays[name] for p, arrays in zip(shares, many, strict=True)) for name in many[0]}
 
 
-def _trimmed(values: Array, share: float) -> Array:
-    cut = int(share * len(values))
-    if not 0 <= share < 0.5 or 2 * cut >= len(values):
-        raise UsageError(f"A share of {share:g} at each end leaves nothing of {len(values)} updates.")
+def _trimmed(values: Array, cut: int) -> Array:
+    """The mean without the ``cut`` smallest and largest of each coordinate."""
+    if not 0 <= cut < len(values) / 2:
+        raise UsageError(f"{cut} cut off at each end leaves nothing of {len(values)} updates.")
     made: Array = np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0)
     return made
 

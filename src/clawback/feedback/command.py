@@ -124,6 +124,8 @@ def status(store: Store) -> str:
 
     run, failed = store.active_run(), last_failure(store)
     training = " A training run is under way." if run else ""
+    if run and run.interrupted:
+        training = " A training run was interrupted; `clawback train` goes on with it."
     if failed and not run:
         training = f" The last training run failed: {failed.why}"
     return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet.{waiting}{training}"

@@ -5,7 +5,6 @@ Called after every rating, in hooks too: imports nothing that they have no use f
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,22 +41,10 @@ def claim_start(store: Store) -> bool:
     """Whether the caller, and nobody else, should start a run now: none is running, and none has just been started."""
     with store.together():
         run = store.active_run()
-        if (run and _alive(run.pid)) or time.time() - store.get(STARTED, 0.0) < STARTS:
+        if (run and not run.interrupted) or time.time() - store.get(STARTED, 0.0) < STARTS:
             return False
         store.set(STARTED, time.time())
         return True
-
-
-def _alive(pid: int | None) -> bool:
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def not_now(settings: Config, failed: Failure | None, now: datetime | None = None) -> str:

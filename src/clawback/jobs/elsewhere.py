@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from clawback.config import Config
 from clawback.errors import ConfigError, Interrupted, UsageError
-from clawback.paths import Home, secret
+from clawback.paths import HOSTED_KEY_FILE, Home, secret
 from clawback.progress import OnProgress
 from clawback.records import Run, Sample
 from clawback.runs.process import hosted_key
@@ -86,7 +86,7 @@ def where(home: Home, settings: Config) -> Where:
     name = hosted_key(settings)
     key = os.environ.get(name, "")
     if not key and address.hostname in LOOPBACK:
-        key = secret(home.root / "token")  # our own stand-in takes it
+        key = secret(home.root / HOSTED_KEY_FILE)  # our own stand-in takes it
     if not key:
         raise ConfigError(
             f"{name} is not set: put the key for {given.url} into it, or name another variable with "

@@ -1,22 +1,24 @@
-"""A federated round on this machine: train B or A on one's own ratings, share the change, combine, adopt the result."""
+"""A federated round on this machine: join, train B or A on one's own ratings, sign and share the change, combine, adopt the result."""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
-import secrets
+import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback, release, store
 from clawback.errors import Busy, StoreError, TrainingError, UsageError
-from clawback.federated import exchange, privacy
-from clawback.federated.aggregate import Array, Update, aggregate, followed, step_for
-from clawback.federated.exchange import Terms
+from clawback.federated import exchange, privacy, rounds
+from clawback.federated.aggregate import Array, Update
+from clawback.federated.exchange import Federation, State
+from clawback.federated.identity import Signer, load_signer
+from clawback.federated.rounds import Combined
+from clawback.federated.terms import Roster, Terms, read_terms, write_roster, write_terms
+from clawback.files import replace
 from clawback.jobs import checks, inputs
 from clawback.paths import Home
 from clawback.progress import OnProgress
@@ -28,135 +30,98 @@ if TYPE_CHECKING:
     from clawback.records import Feedback, Sample
     from clawback.store import Store
 
+JOINED = "federations.json"
+"""Of the home: the federations it takes part in, by the hash of their terms, and the newest list of members that it has seen."""
+
 
 @dataclass(frozen=True, slots=True)
-class Combined:
-    """The result of a round. ``epsilon``: spent so far by a participant of all rounds (None without noise); ``refused``: whose update, and why."""
+class Joined:
+    """What somebody who joins should see. ``member``: the name that the founder has given to the key; None before that."""
 
-    round: int
-    people: tuple[str, ...]
-    weights: tuple[float, ...]
-    norm: float
-    epsilon: float | None
-    refused: tuple[str, ...]
+    terms: Terms
+    digest: str
+    key: str
+    member: str | None
+
+
+def signer(home: Home) -> Signer:
+    """The home's own key, made on first use."""
+    home.create()
+    return load_signer(home.root / "federated.key")
 
 
 def begin(
-    home: Home, folder: Path, *, rank: int, seed: int, rule: str, clip: float, noise: float, step: float = 0.0
-) -> Terms:
-    """Agree on the base of this home's settings, and on the rest."""
+    home: Home, folder: Path, *, rank: int, seed: int, rule: str, clip: float, noise: float, step: float = 0.0,
+    name: str = "",
+) -> Terms:  # fmt: skip
+    """Agree on the base of this home's settings, and on the rest. This home founds the federation: its key signs who is a member."""
+    founder = signer(home)
     settings = config.load(home.config)
     policy = inputs.policy(settings, settings.model.base)
-    base, revision = settings.model.base, policy.info.revision
-    terms = Terms(base, revision, rank, 2 * rank, seed, rule, clip, noise, step=step)  # type: ignore[arg-type]
-    exchange.begin(folder, terms)
+    policy.attach(rank=rank, alpha=2 * rank, seed=seed)
+    terms = Terms(
+        settings.model.base, policy.info.revision, rank, 2 * rank, seed, rule, clip, noise, step=step,  # type: ignore[arg-type]
+        shapes=_shapes(policy), founder=founder.public,
+    )  # fmt: skip
+    write_terms(folder, terms)
+    if _joined(home).get(terms.digest) is None:
+        roster = Roster(1)
+        _set_roster(
+            home, folder, terms, roster.with_member(name, founder.public) if name else roster, founder
+        )
     return terms
+
+
+def join(home: Home, folder: Path) -> Joined:
+    """Trust the terms as they are in the folder now: with others, this home refuses to take part."""
+    terms, own = read_terms(folder), signer(home)
+    _note(home, terms.digest, folder, 0)
+    member = None
+    if (folder / exchange.MEMBERS).exists():
+        member = exchange.load_federation(folder).roster.name_of(own.public)
+    return Joined(terms, terms.digest, own.public, member)
+
+
+def invite(home: Home, folder: Path, name: str, public: str) -> Roster:
+    """Make that key a member. Raises ``UsageError`` unless this home founded the federation."""
+    return _change_roster(home, folder, lambda roster: roster.with_member(name, public))
+
+
+def remove(home: Home, folder: Path, name: str) -> Roster:
+    """Take a member out. Raises ``UsageError`` unless this home founded the federation, ``NotFound``."""
+    return _change_roster(home, folder, lambda roster: roster.without_member(name))
 
 
 def contribute(
     home: Home,
     folder: Path,
-    name: str,
+    name: str = "",
     *,
     algorithm: str = "",
     seed: int = 0,
     on_progress: OnProgress | None = None,
 ) -> Path:
-    """Learn from this home's ratings, from where the federation is, and put the change of the round's factor into it. No word leaves the home.
+    """Learn from this home's ratings, from where the federation is, and put the signed change of the round's factor into it. No word leaves
+    the home. ``name``: under which the founder enters, on the founder's first contribution; others have the name that they were given.
 
-    Raises ``UsageError`` where the base is another, ``TrainingError`` without ratings, ``Busy``.
+    Raises ``UsageError`` where the base is another or the key is no member's, ``TrainingError`` without ratings, ``Busy``.
     """
-    from filelock import FileLock, Timeout
-
-    from clawback import engine
-
-    terms, settings = exchange.read_terms(folder), config.load(home.config)
-    try:
-        with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
-            train, held, _ = _rated(db, settings)
-            checks.enough([*train, *held])
-            if not train:
-                raise TrainingError("All rated turns are held out for the gate: rate a few more answers.")
-            policy = _policy(settings, terms, folder)
-            number = exchange.rounds(folder) + 1
-            trained = exchange.factor(number)
-            before = _weights(policy, trained)
-            for name_, parameter in policy.model.named_parameters():
-                if "lora_" in name_:
-                    parameter.requires_grad_(trained in name_)
-            chosen = algorithm or (
-                "reinforce" if settings.training.algorithm == "auto" else settings.training.algorithm
-            )
-            checks.algorithm(chosen)
-            made = inputs.making(settings) | {"rank": terms.rank, "alpha": terms.alpha, "full": False}
-            recipe = engine.recipe(policy.info, settings.training.preset, chosen, made)
-            with tempfile.TemporaryDirectory(dir=home.root) as out:
-                engine.train(
-                    policy,
-                    train,
-                    recipe,
-                    seed=seed,
-                    out=Path(out) / "run",
-                    on_progress=on_progress,
-                    resume=False,
-                )
-            change = Update({}, {n: after - before[n] for n, after in _weights(policy, trained).items()})
-            if terms.clip:
-                change = privacy.clipped(change, terms.clip)
-    except Timeout:
-        raise Busy("A run is training. `clawback status` shows how far it is.") from None
-    return exchange.put(
-        folder, number, name, change.b, {"ratings": str(len(train)), "base": terms.base_revision}
-    )
+    federation, own = _member(home, folder, name)
+    state = rounds.latest(federation)
+    change, ratings = _trained_change(home, federation, state, algorithm, seed, on_progress)
+    signed = exchange.sign_update(federation, state, own, change, ratings)
+    member = federation.roster.name_of(own.public)
+    assert member is not None
+    return exchange.write_update(federation, state, member, change, *signed)
 
 
-def combine(folder: Path, *, rule: str | None = None, least: int = 2) -> Combined:
-    """Put the updates of the next round together. An update that cannot be used is left out and named.
+def combine(home: Home, folder: Path, *, least: int = 2) -> Combined:
+    """Put the updates of the next round together, and sign the result. An update that cannot be used is left out and named.
 
     Raises ``UsageError`` with fewer than ``least``: the mean of one is that one's.
     """
-    terms, number = exchange.read_terms(folder), exchange.rounds(folder) + 1
-    people, updates, weights, refused = [], [], [], []
-    trained = exchange.factor(number)
-    before = so_far(folder)
-    like = {n: v.shape for n, v in before.items() if trained in n}
-    for name in exchange.names(folder, number):
-        path = exchange.place(folder, number) / f"{name}.safetensors"
-        try:
-            arrays, said = exchange.get(path, like or own_shapes(path))
-            if said.get("base") != terms.base_revision:
-                raise UsageError(f"{name} has another base")
-            if not all(trained in one for one in arrays):
-                raise UsageError(f"{name} has trained something else than {trained}")
-        except (UsageError, StoreError) as error:
-            refused.append(f"{name}: {error}")
-            continue
-        like = like or {n: v.shape for n, v in arrays.items()}
-        update = Update({n: np.zeros((v.shape[1], 1)) for n, v in arrays.items()}, arrays)
-        # Clients say how much they know: believed up to a limit, and not at all where a person's share must be bounded.
-        ratings = min(float(said["ratings"]) if said.get("ratings", "").isdecimal() else 1.0, terms.most)
-        updates.append(privacy.clipped(update, terms.clip) if terms.clip else update)
-        weights.append(1.0 if terms.noise else max(ratings, 1.0))
-        people.append(name)
-    if len(updates) < least:
-        raise UsageError(
-            f"Round {number} has {len(updates)} usable updates, and {least} are wanted. {' '.join(refused)}".strip()
-        )
-    made = aggregate(updates, weights, rule or terms.rule)  # type: ignore[arg-type]
-    paid = None
-    if terms.noise:
-        made = privacy.noised(
-            made, len(updates), terms.clip, terms.noise, np.random.default_rng(secrets.randbits(128))
-        )
-        paid = privacy.epsilon(terms.noise, number, 1 / (10 * len(updates)))
-    # A person's norm is private where there is noise: what is known of it is the clip.
-    usual = terms.clip if terms.noise else float(np.median([privacy.size(u.b) for u in updates]))
-    change = followed(made.b, terms.step or step_for(len(updates), rule or terms.rule), usual)
-    total = before | {n: v + before.get(n, 0.0) for n, v in change.items()}
-    done = Combined(number, tuple(people), tuple(weights), privacy.size(change), paid, tuple(refused))
-    exchange.note(folder, number, dataclasses.asdict(done) | {"rule": rule or terms.rule})
-    exchange.put(folder, number, exchange.COMBINED, total, {"base": terms.base_revision})
-    return done
+    federation = load(home, folder)
+    return rounds.combine(federation, rounds.latest(federation), signer(home), least)
 
 
 def adopt(home: Home, folder: Path) -> Version:
@@ -164,12 +129,17 @@ def adopt(home: Home, folder: Path) -> Version:
     from clawback import engine
     from clawback.engine.types import TrainResult
 
-    terms, settings, number = exchange.read_terms(folder), config.load(home.config), exchange.rounds(folder)
-    if not number:
+    federation, settings = load(home, folder), config.load(home.config)
+    terms, state = federation.terms, rounds.latest(federation)
+    if not state.round:
         raise UsageError(f"No round of {folder} is combined yet: `clawback federated combine`.")
-    policy = _policy(settings, terms, folder)
+    policy = _policy(settings, federation, state)
     like = engine.recipe(policy.info, settings.training.preset, "reinforce", {"rank": terms.rank, "alpha": terms.alpha})  # fmt: skip
-    recipe = dataclasses.asdict(like) | {"algorithm": "federated", "extra": dataclasses.asdict(terms)}
+    agreed = {name: value for name, value in dataclasses.asdict(terms).items() if name != "shapes"}
+    recipe = dataclasses.asdict(like) | {
+        "algorithm": "federated",
+        "extra": agreed | {"terms": federation.digest},
+    }
     with store.connect(home.database) as db, tempfile.TemporaryDirectory(dir=home.root) as out:
         # What this home contributed from is no evidence for the gate; what it held out is.
         train, held, said = _rated(db, settings)
@@ -187,8 +157,8 @@ def adopt(home: Home, folder: Path) -> Version:
         )
         policy.save(Path(out))
         result = TrainResult(
-            path=out, algorithm="federated", note=f"{number} rounds of {folder.name}", base=terms.base,
-            base_revision=terms.base_revision, seed=terms.seed, steps=number, stopped="", turn_ids=(), baseline=0.0, metrics={}, history=(),
+            path=out, algorithm="federated", note=f"{state.round} rounds of {folder.name}", base=terms.base,
+            base_revision=terms.base_revision, seed=terms.seed, steps=state.round, stopped="", turn_ids=(), baseline=0.0, metrics={}, history=(),
         )  # fmt: skip
         made = release.propose(db, home, run, result)
     del policy
@@ -204,51 +174,176 @@ def _rated(db: Store, settings: config.Config) -> tuple[list[Sample], list[Sampl
     return (*feedback.split(samples, settings.gate.held_out, before=before), said)
 
 
-def _policy(settings: config.Config, terms: Terms, folder: Path) -> Policy:
+def load(home: Home, folder: Path) -> Federation:
+    """The federation in that folder, if this home has joined it. Raises ``UsageError`` where the terms are others, or the list of members is an
+    older one."""
+    terms = read_terms(folder)
+    entry = _joined(home).get(terms.digest)
+    if entry is None:
+        replaced = any(one.get("folder") == str(folder.resolve()) for one in _joined(home).values())
+        why = (
+            "The terms in it are not those that you joined: somebody has changed them"
+            if replaced
+            else "You have not joined it"
+        )
+        raise UsageError(
+            f"{folder} is a federation with the terms {terms.digest[:16]}, founded by the key {terms.founder[:16]}…. {why}."
+            " If the founder tells you the same, `clawback federated join` takes part in it."
+        )
+    federation = exchange.load_federation(folder)
+    if federation.roster.number < entry["roster"]:
+        raise UsageError(
+            f"The list of members in {folder} is an older one (number {federation.roster.number}, and you have seen {entry['roster']}):"
+            " somebody has put it back. Ask the founder to restore it."
+        )
+    if federation.roster.number > entry["roster"]:
+        _note(home, terms.digest, folder, federation.roster.number)
+    return federation
+
+
+def clear(home: Home, folder: Path, number: int) -> None:
+    """Remove the single updates of a combined round. Raises ``UsageError`` unless this home founded the federation: who cannot read them
+    has only the founder's word for the result."""
+    federation = load(home, folder)
+    if signer(home).public != federation.terms.founder:
+        raise UsageError(
+            "Only the founder removes the single updates: the others' check of the result needs them."
+        )
+    exchange.remove_updates(federation, number)
+
+
+def _member(home: Home, folder: Path, name: str) -> tuple[Federation, Signer]:
+    """The federation with this home among its members. The founder enters by contributing under a name."""
+    federation, own = load(home, folder), signer(home)
+    listed = federation.roster.name_of(own.public)
+    if listed is None and own.public == federation.terms.founder and name:
+        invite(home, folder, name, own.public)
+        return load(home, folder), own
+    if listed is None:
+        raise UsageError(
+            f"Your key is not among the members of {folder}. Its founder adds it: `clawback federated invite {folder} {name or 'NAME'} {own.public}`."
+        )
+    if name not in ("", listed):
+        raise UsageError(f"You are {listed} in {folder}, not {name}: leave --name out.")
+    return federation, own
+
+
+def _trained_change(
+    home: Home,
+    federation: Federation,
+    state: State,
+    algorithm: str,
+    seed: int,
+    on_progress: OnProgress | None,
+) -> tuple[dict[str, Array], int]:
+    """What this home's ratings change of the round's factor, and how many ratings they are."""
+    from filelock import FileLock, Timeout
+
+    from clawback import engine
+
+    terms, settings = federation.terms, config.load(home.config)
+    try:
+        with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
+            train, held, _ = _rated(db, settings)
+            checks.enough([*train, *held])
+            if not train:
+                raise TrainingError("All rated turns are held out for the gate: rate a few more answers.")
+            policy = _policy(settings, federation, state)
+            before = _weights(policy, state.trained)
+            for name, parameter in policy.model.named_parameters():
+                if "lora_" in name:
+                    parameter.requires_grad_(state.trained in name)
+            chosen = algorithm or (
+                "reinforce" if settings.training.algorithm == "auto" else settings.training.algorithm
+            )
+            checks.algorithm(chosen)
+            making = inputs.making(settings) | {"rank": terms.rank, "alpha": terms.alpha, "full": False}
+            recipe = engine.recipe(policy.info, settings.training.preset, chosen, making)
+            with tempfile.TemporaryDirectory(dir=home.root) as out:
+                engine.train(
+                    policy,
+                    train,
+                    recipe,
+                    seed=seed,
+                    out=Path(out) / "run",
+                    on_progress=on_progress,
+                    resume=False,
+                )
+            change = Update(
+                {}, {n: after - before[n] for n, after in _weights(policy, state.trained).items()}
+            )
+    except Timeout:
+        raise Busy("A run is training. `clawback status` shows how far it is.") from None
+    return dict((privacy.clipped(change, terms.clip) if terms.clip else change).b), len(train)
+
+
+def _change_roster(home: Home, folder: Path, change: Any) -> Roster:
+    """The founder's list of members is the one in the founder's home: the one in the folder may have been damaged."""
+    terms, founder = read_terms(folder), signer(home)
+    entry = _joined(home).get(terms.digest)
+    if founder.public != terms.founder or entry is None or "members" not in entry:
+        raise UsageError(f"Only the founder of {folder} changes its members; this home did not found it.")
+    before = Roster(entry["roster"], entry["members"])
+    roster: Roster = change(before)
+    _set_roster(home, folder, terms, before, founder)
+    federation = exchange.load_federation(folder)
+    rounds.countersign(federation, rounds.latest(federation), founder)
+    _set_roster(home, folder, terms, roster, founder)
+    return roster
+
+
+def _set_roster(home: Home, folder: Path, terms: Terms, roster: Roster, founder: Signer) -> None:
+    _note(home, terms.digest, folder, roster.number, members=dict(roster.members))
+    write_roster(folder, terms, roster, founder)
+
+
+def _joined(home: Home) -> dict[str, dict[str, Any]]:
+    path = home.root / JOINED
+    try:
+        found = json.loads(path.read_bytes())
+        return {str(terms): dict(entry) | {"roster": int(entry["roster"])} for terms, entry in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise StoreError(
+            f"{path} is damaged ({error}): put a copy in its place, or remove it and join again."
+        ) from error
+
+
+def _note(home: Home, terms: str, folder: Path, roster: int, **more: Any) -> None:
+    """Keep that this home takes part, and the newest list of members it has seen."""
+    home.create()
+    entries = _joined(home)
+    entry = entries.get(terms, {"roster": 0})
+    entries[terms] = entry | {"folder": str(folder.resolve()), "roster": max(roster, entry["roster"])} | more
+    replace(home.root / JOINED, (json.dumps(entries, indent=2) + "\n").encode(), mode=0o600)
+
+
+def _policy(settings: config.Config, federation: Federation, state: State) -> Policy:
     """The base with the agreed A and B = 0, and what the federation has changed of both."""
     import torch
 
+    terms = federation.terms
     policy = inputs.policy(settings, terms.base)
     if policy.info.revision != terms.base_revision:
         raise UsageError(
             f"The federation's base is {terms.base} of another revision than yours: its updates would mean something else."
         )
     policy.attach(rank=terms.rank, alpha=terms.alpha, seed=terms.seed)
-    named = {n: p for n, p in policy.model.named_parameters() if "lora_" in n}
-    for name, change in so_far(folder).items():
-        if name not in named or tuple(named[name].shape) != change.shape:
-            raise UsageError(f"{folder} was made for another base, or another rank.")
+    if _shapes(policy) != dict(terms.shapes):
+        raise UsageError(
+            f"The tensors of {federation.folder} are not those of {terms.base} here: it was made for another base."
+        )
+    named = dict(policy.model.named_parameters())
+    for name, change in state.arrays.items():
         named[name].data += torch.from_numpy(change).to(named[name])
     return policy
 
 
-def so_far(folder: Path) -> dict[str, Array]:
-    """What the federation has changed of A and B; empty before the first round."""
-    number = exchange.rounds(folder)
-    path = exchange.place(folder, number) / f"{exchange.COMBINED}.safetensors"
-    return exchange.get(path, own_shapes(path))[0] if number else {}
-
-
-def own_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes in an update's file, by which it is read where nothing else says what it should hold. Raises ``UsageError``."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"The update {path} cannot be read: {error}.") from error
+def _shapes(policy: Policy) -> dict[str, tuple[int, ...]]:
+    return {n: tuple(p.shape) for n, p in policy.model.named_parameters() if "lora_A" in n or "lora_B" in n}
 
 
 def _weights(policy: Policy, factor: str) -> dict[str, Array]:
     named = policy.model.named_parameters()
     return {n: p.detach().cpu().double().numpy().copy() for n, p in named if factor in n}
-
-
-def cleared(folder: Path, number: int) -> None:
-    """Remove the single updates of a combined round: the combining side need not keep them."""
-    for name in exchange.names(folder, number):
-        (exchange.place(folder, number) / f"{name}.safetensors").unlink()
-
-
-__all__ = ["Combined", "adopt", "begin", "cleared", "combine", "contribute", "own_shapes", "so_far"]

@@ -1,15 +1,15 @@
 """Federated rounds over Flower instead of a shared folder: the combining side runs a SuperLink, everybody else a SuperNode.
 
 Nothing is decided here. The server's state is the folder of ``exchange.py``; an update that arrives over the
-network is put into it as if its sender had put it there, and ``federating.combine`` checks, clips, combines
+network is put into it under the name of the member who signed it, and ``federating.combine`` checks, clips, combines
 and records. A node writes what it receives into a temporary folder of its own and calls ``clawback federated
-contribute`` on it, with its own home. So an app cannot ask a node for anything but a change of weights, and
-the environment that Flower runs in needs neither torch nor the node's settings.
+contribute`` on it, with its own home, which signs. So an app cannot ask a node for anything but a change of weights
+for a federation that the home has joined, and the environment that Flower runs in needs neither torch nor the node's
+settings. The combining side has the founder's home: nodes see no updates of others, so they take no other's word.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import os
@@ -24,9 +24,14 @@ import numpy as np
 
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.federated import exchange
+from clawback.federated import rounds as federated_rounds
 from clawback.federated.aggregate import Array
-from clawback.federated.exchange import Terms
+from clawback.federated.exchange import Federation, State
+from clawback.federated.identity import parse_object
+from clawback.files import replace
 from clawback.jobs import federating
+from clawback.paths import Home
+from clawback.paths import home as current_home
 
 log = logging.getLogger("flwr")
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -69,7 +74,7 @@ homes = {homes}
 def write_app(folder: Path, out: Path, *, rounds: int, people: int, homes: Sequence[Path] = ()) -> Path:
     """A Flower app for the federation in ``folder``: that path is read where the SuperLink runs. ``homes``: of this machine, for a simulation.
     Raises ``UsageError`` where ``out`` is not empty."""
-    exchange.read_terms(folder)
+    exchange.load_federation(folder)
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty: name a new folder.")
     out.mkdir(parents=True, exist_ok=True)
@@ -104,22 +109,50 @@ def play(grid: Any, folder: Path, *, rounds: int, people: int, seconds: float = 
     """Rounds: ask all nodes, put what comes back into the folder, combine. Fewer usable answers than ``people`` end the run with an error."""
     from flwr.app import ConfigRecord, Message, RecordDict
 
-    terms = exchange.read_terms(folder)
+    home = current_home()
     for _ in range(rounds):
-        number = exchange.rounds(folder) + 1
-        said = {"terms": json.dumps(dataclasses.asdict(terms)), "round": number}
-        content = {"arrays": _record(federating.so_far(folder)), "config": ConfigRecord(said)}
+        federation = federating.load(home, folder)
+        _check_founder(home, federation)
+        state = federated_rounds.latest(federation)
+        content = {"arrays": _record(state.arrays), "config": ConfigRecord(dict(pack(folder, state)))}
         nodes = _nodes(grid, people, seconds)
-        asked = [Message(content=RecordDict(content), dst_node_id=node, message_type="train") for node in nodes]  # fmt: skip
-        _keep(folder, number, terms, grid.send_and_receive(asked, timeout=seconds))
-        done = federating.combine(folder, least=people)
+        requests = [Message(content=RecordDict(content), dst_node_id=node, message_type="train") for node in nodes]  # fmt: skip
+        _store_replies(federation, state, grid.send_and_receive(requests, timeout=seconds))
+        done = federating.combine(home, folder, least=people)
         log.info(
             f"round {done.round}: {len(done.people)} updates, norm {done.norm:.3f}, refused {len(done.refused)}"
         )
 
 
-def _keep(folder: Path, number: int, terms: Terms, replies: Iterable[Any]) -> None:
-    """What the nodes sent, as files of the round. A node is named by the number that the SuperLink knows it by, whatever it calls itself."""
+def pack(folder: Path, state: State) -> dict[str, str]:
+    """The signed texts of a federation that a node needs beside the arrays; ``unpack`` makes a folder of them."""
+    texts = {name: (folder / name).read_text("utf-8") for name in (exchange.TERMS, exchange.MEMBERS)}
+    note = exchange.round_folder(folder, state.round) / f"{exchange.COMBINED}.json"
+    return texts | ({"note": note.read_text("utf-8")} if state.round else {})
+
+
+def unpack(folder: Path, texts: Mapping[str, str], arrays: Mapping[str, Array]) -> None:
+    """A shared folder as a node sees it. Whether it is signed is checked by whoever reads it."""
+    for name in (exchange.TERMS, exchange.MEMBERS):
+        replace(folder / name, str(texts[name]).encode())
+    if "note" in texts:
+        number = parse_object(str(texts["note"]).encode(), Path("the server's note")).get("round")
+        if type(number) is not int:
+            raise UsageError("The server's note names no round.")
+        here = exchange.round_folder(folder, number)
+        exchange.write_arrays(here / f"{exchange.COMBINED}.safetensors", arrays, {})
+        replace(here / f"{exchange.COMBINED}.json", str(texts["note"]).encode())
+
+
+def _check_founder(home: Home, federation: Federation) -> None:
+    if federating.signer(home).public != federation.terms.founder:
+        raise UsageError(
+            f"The SuperLink's side needs the home that founded {federation.folder}: set CLAWBACK_HOME to it."
+        )
+
+
+def _store_replies(federation: Federation, state: State, replies: Iterable[Any]) -> None:
+    """What the nodes sent, as files of the round: each under the name of the member who signed it, if it can be used."""
     for reply in replies:
         node = reply.metadata.src_node_id
         if reply.has_error():
@@ -127,9 +160,13 @@ def _keep(folder: Path, number: int, terms: Terms, replies: Iterable[Any]) -> No
             continue
         try:
             arrays = _arrays(reply.content["arrays"])
-            ratings = int(reply.content["metrics"]["ratings"])
-            exchange.put(
-                folder, number, f"node-{node}", arrays, {"ratings": str(ratings), "base": terms.base_revision}
+            signed = {name: str(reply.content["signed"][name]) for name in ("statement", "signature")}
+            member = parse_object(signed["statement"].encode(), Path(f"what node {node} sent")).get("member")
+            if member not in federation.roster.members:
+                raise UsageError("it is signed by no member")
+            exchange.check_update(federation, state, str(member), arrays, signed)
+            exchange.write_update(
+                federation, state, str(member), arrays, signed["statement"], signed["signature"]
             )
         except (KeyError, ValueError, TypeError, ClawbackError) as error:
             log.info(f"node {node} sent nothing that can be used: {error}")
@@ -153,22 +190,20 @@ def _nodes(grid: Any, people: int, seconds: float) -> list[int]:
 def client_app() -> Any:
     """A ``ClientApp`` that learns from the home its node is configured with (``--node-config 'home="/home/anna/.clawback"'``)."""
     _quiet()
-    from flwr.app import Message, MetricRecord, RecordDict
+    from flwr.app import ConfigRecord, Message, RecordDict
     from flwr.clientapp import ClientApp
 
     app = ClientApp()
 
     @app.train()  # type: ignore[untyped-decorator]
     def train(message: Any, context: Any) -> Any:
-        said = message.content["config"]
-        arrays, ratings = contribute(
-            Terms(**json.loads(str(said["terms"]))),
-            int(said["round"]),
+        arrays, signed = contribute(
+            {name: str(text) for name, text in message.content["config"].items()},
             _arrays(message.content["arrays"]),
             home=home_of(context.node_config, context.run_config),
             command=shlex.split(str(context.node_config.get("command", "clawback"))),
         )
-        content = {"arrays": _record(arrays), "metrics": MetricRecord({"ratings": ratings})}
+        content = {"arrays": _record(arrays), "signed": ConfigRecord(dict(signed))}
         return Message(content=RecordDict(content), reply_to=message)
 
     return app
@@ -185,22 +220,19 @@ def home_of(node: Mapping[str, Any], run: Mapping[str, Any]) -> Path:
 
 
 def contribute(
-    terms: Terms,
-    number: int,
-    so_far: dict[str, Array],
+    texts: Mapping[str, str],
+    so_far: Mapping[str, Array],
     *,
     home: Path,
     command: list[str],
     run: Callable[..., Any] = subprocess.run,
-) -> tuple[dict[str, Array], int]:
-    """The change that this home's ratings make in a round, and how many ratings it comes from. Raises ``UsageError`` where the command fails."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "federation"
-        exchange.begin(folder, terms)
-        if so_far:
-            exchange.put(folder, number - 1, exchange.COMBINED, so_far, {"base": terms.base_revision})
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """The change that this home's ratings make in a round, with its statement and signature. Raises ``UsageError`` where the command fails."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "federation"
+        unpack(folder, texts, so_far)
         done = run(
-            [*command, "federated", "contribute", str(folder), "--name", "me", "--json"],
+            [*command, "federated", "contribute", str(folder), "--json"],
             env={**os.environ, "CLAWBACK_HOME": str(home)},
             capture_output=True,
             text=True,
@@ -209,15 +241,16 @@ def contribute(
         )
         if done.returncode:
             raise UsageError(f"`clawback federated contribute` failed: {done.stderr.strip()[-300:]}")
-        path = exchange.place(folder, exchange.rounds(folder) + 1) / "me.safetensors"
-        arrays, said = exchange.get(path, federating.own_shapes(path))
-    return arrays, int(said["ratings"])
+        path = Path(json.loads(done.stdout)["path"])
+        return exchange.read_arrays(
+            path, exchange.read_terms(folder).shapes_of(exchange.factor(int(path.parent.name[6:])))
+        )
 
 
 # ----------------------------------------------------------------------------------------------------- the wire
 
 
-def _record(arrays: dict[str, Array]) -> Any:
+def _record(arrays: Mapping[str, Array]) -> Any:
     from flwr.app import Array as Packed
     from flwr.app import ArrayRecord
 

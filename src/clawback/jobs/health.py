@@ -13,6 +13,7 @@ from clawback import config, store
 from clawback.engine import local_models
 from clawback.errors import ClawbackError, ModelError
 from clawback.paths import Home, tidy
+from clawback.store import copies
 
 GLANCE = 8_000_000
 """Bytes of a database above which somebody who waits for the page does not wait for all of it to be read."""
@@ -68,11 +69,13 @@ def _settings(home: Home) -> Iterator[Finding]:
 def _database(home: Home) -> Iterator[Finding]:
     with store.connect(home.database) as db:
         problems = db.integrity()
+    copy = copies.newest(home.database)
     if problems:
         yield {
             "ok": False,
             "what": f"the database is damaged: {problems[0]}",
-            "fix": f"Put a backup in place of {home.database} (made with `clawback backup`).",
+            "fix": "`clawback salvage` saves what can be read, and keeps the damaged file aside."
+            + (f" The newest copy that was made by itself: {copy}." if copy else ""),
         }
     else:
         yield _well("the database is intact")
@@ -217,13 +220,11 @@ def _problem_with(base: str) -> str:
 
 
 def _lock(home: Home) -> Iterator[Finding]:
-    import psutil
-
     with store.connect(home.database) as db:
         run = db.active_run()
     if run is None:
         yield _well("no training run is active")
-    elif run.pid and psutil.pid_exists(run.pid):
+    elif not run.interrupted:
         yield _well(f"training run {run.id} is active")
     else:
         yield {

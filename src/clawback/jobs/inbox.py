@@ -211,4 +211,5 @@ def fade(home: Home, now: float | None = None) -> int:
     if capture.unrated == "keep":
         return 0
     with store.connect(home.database) as db:
-        return db.drop_unrated((now or time.time()) - capture.fade_days * DAY)
+        period = capture.fade_days * DAY
+        return db.drop_unrated(db.deletion_time(period, now) - period)

@@ -17,6 +17,7 @@ from clawback import config, store
 from clawback.errors import Busy, ClawbackError, Stopped
 from clawback.feedback.due import FAILED, STARTED, last_failure, not_now, training_due
 from clawback.jobs.background import stamp
+from clawback.jobs.upkeep import copy_database
 from clawback.paths import Home
 
 MAX_LOG = 5_000_000
@@ -54,6 +55,8 @@ def main(arguments: list[str]) -> int:
         return failed(home, f"{type(error).__name__}: {error}")
     with store.connect(home.database) as db:
         db.set(FAILED, None)
+    with contextlib.suppress(ClawbackError):
+        copy_database(home)
     return say(f"run {outcome.run.id}: {outcome.report.summary()}")
 
 

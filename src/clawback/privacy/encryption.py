@@ -20,7 +20,7 @@ from clawback.errors import Busy, StoreError, UsageError
 from clawback.files import sync
 from clawback.paths import Home
 from clawback.release.registry import LOCK_SECONDS
-from clawback.store import connection, keys
+from clawback.store import connection, copies, keys
 from clawback.store.keys import Kept
 
 PART = ".part"
@@ -93,7 +93,7 @@ def decrypt(home: Home) -> State:
 
 def _databases(home: Home) -> list[Path]:
     """The database last: until it has changed nothing is said to have."""
-    return [*sorted(home.root.glob(f"{home.database.name}.schema-*.backup")), home.database]
+    return [*copies.every(home.database), home.database]
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from clawback.paths import Home
 from clawback.records import Version
 from clawback.release import registry, trial
 from clawback.release.registry import LOCK_SECONDS
+from clawback.store import copies
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -104,7 +105,7 @@ def _leftovers(store: Store, home: Home, prompts: list[str]) -> list[str]:
     if _learned(home, prompts):
         shutil.rmtree(home.reward, ignore_errors=True)
         gone.append("The reward model, which learned from it,")
-    for copy in home.root.glob(f"{home.database.name}.schema-*.backup"):
+    for copy in [*copies.every(home.database), *copies.remains(home.database)]:
         copy.unlink()
         gone.append(f"The copy {copy.name}")
     return gone

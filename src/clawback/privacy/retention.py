@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +50,7 @@ def plan(store: Store, rules: Rules, now: float | None = None) -> Plan:
     """What the rules name, without deleting anything."""
     turns: set[int] = set()
     if rules.days is not None:
-        before = (time.time() if now is None else now) - rules.days * DAY
+        before = store.trusted_time(rules.days * DAY, now) - rules.days * DAY
         turns |= set(store.turns_to_prune(before=before, rated=rules.rated))
     if rules.keep_turns is not None:
         turns |= set(store.turns_to_prune(keep=rules.keep_turns, rated=rules.rated))

@@ -18,6 +18,36 @@ def make(home: Home, settings: config.Serve | None = None) -> Any:
     return around(Server(home, settings))
 
 
+class SentenceAtStart:
+    """Says why a server cannot start in a sentence: Starlette's own message is a traceback."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "lifespan":
+            await self.app(scope, receive, send)
+            return
+        failures: list[dict[str, Any]] = []
+
+        async def hold_failure(message: dict[str, Any]) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                failures.append(message)
+            else:
+                await send(message)
+
+        try:
+            await self.app(scope, receive, hold_failure)
+        except ClawbackError as error:
+            if not failures:  # it had started
+                raise
+            await send({**failures[0], "message": str(error)})
+        except BaseException:
+            for message in failures:
+                await send(message)
+            raise
+
+
 def around(server: Server) -> Any:
     """The app of a server; whoever mounts it within another keeps ``server.running``."""
     from starlette.applications import Starlette
@@ -45,7 +75,7 @@ def around(server: Server) -> Any:
         lifespan=server.running,
     )
     return guard.Guard(
-        app,
+        SentenceAtStart(app),
         token=secret(home.root / "token"),
         hook_token=secret(home.root / "hook-token"),
         host=server.serve.host,

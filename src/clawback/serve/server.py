@@ -17,7 +17,7 @@ from clawback.capture import spool
 from clawback.engine.memory import give_back
 from clawback.errors import ClawbackError
 from clawback.feedback import training_due
-from clawback.jobs import inbox, prompt_worker
+from clawback.jobs import prompt_worker, upkeep
 from clawback.paths import Home
 from clawback.records import Turn, Version
 from clawback.serve.forward import Forward
@@ -99,7 +99,7 @@ class Server:
                 log.warning("the trial is over: version %s is live", ended[1].number)
         if time.monotonic() - self.faded >= FADE_SECONDS:  # it reads all that is older than it keeps
             self.faded = time.monotonic()
-            inbox.fade(self.home)
+            upkeep.upkeep(self.home)
         # What came together in quiet hours, or while the machine was busy, is trained on when they are over.
         if self.maybe_train():
             log.warning("a training run is being prepared in the background")

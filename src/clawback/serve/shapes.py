@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from clawback import feedback, store
 from clawback.endings import mark
 from clawback.progress import describe
@@ -68,7 +66,6 @@ def runs(db: store.Store, limit: int) -> list[dict[str, Any]]:
 def run(found: Run, ratings: int) -> dict[str, Any]:
     kept = (
         "id",
-        "status",
         "algorithm",
         "seed",
         "parent",
@@ -82,5 +79,6 @@ def run(found: Run, ratings: int) -> dict[str, Any]:
     return {name: getattr(found, name) for name in kept} | {
         "ratings": ratings,
         "text": describe(found.progress),
-        "interrupted": found.status == "running" and not (found.pid and psutil.pid_exists(found.pid)),
+        "interrupted": found.interrupted,
+        "status": found.state,
     }

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from clawback.errors import NotFound, StoreError
-from clawback.store import connection
+from clawback.store import connection, troubles
 from clawback.store.driver import sqlite3
-from clawback.store.schema import DAMAGED, ODD, store_error
+from clawback.store.schema import DAMAGED, ODD
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,7 +31,7 @@ def readable(of_row: Callable[P, R]) -> Callable[P, R]:
             return of_row(*arguments, **named)
         except ODD as error:
             raise StoreError(
-                "The database is damaged: a row of it cannot be read; put a backup in its place (`clawback doctor` says more)."
+                "The database is damaged: a row of it cannot be read. `clawback salvage` saves the others (`clawback doctor` says more)."
             ) from error
 
     return read
@@ -93,7 +93,7 @@ class Base:
         except OverflowError:
             raise NotFound("There is no entry with so large a number.") from None
         except DAMAGED as error:
-            raise store_error(self.path, error) from error
+            raise troubles.store_error(self.path, error) from error
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
@@ -114,7 +114,7 @@ class Base:
         except OverflowError:
             raise NotFound("There is no entry with so large a number.") from None
         except DAMAGED as error:
-            raise store_error(self.path, error) from error
+            raise troubles.store_error(self.path, error) from error
 
     def get(self, key: str, default: Any = None) -> Any:
         """A small value kept under a name (the EMA baseline, say), or ``default``."""

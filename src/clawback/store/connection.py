@@ -18,27 +18,44 @@ from clawback.store import keys
 from clawback.store.driver import sqlite3
 
 
-def connect(path: Path, *, name: str | None = None, **options: Any) -> tuple[sqlite3.Connection, int]:
-    """A connection, and the version of the schema. ``name``: an URI that stands for the path.
+def connect(
+    path: Path, *, name: str | None = None, before: str = "", **options: Any
+) -> tuple[sqlite3.Connection, int]:
+    """A connection, and the version of the schema. ``name``: an URI that stands for the path; ``before``: a statement that comes first.
 
     Raises ``sqlite3.Error``, ``StoreError`` where the key is not there, ``MissingExtra``.
     """
     encrypted = keys.encrypted(path)
     try:
-        return _opened(path, bool(encrypted), name, options)
+        return _opened(path, bool(encrypted), name, before, options)
     except sqlite3.DatabaseError as error:
         if encrypted is None or "not a database" not in str(error):
             raise
         try:
-            found = _opened(path, not encrypted, name, options)
+            found = _opened(path, not encrypted, name, before, options)
         except sqlite3.DatabaseError:
             raise error from None
     keys.note(path, not encrypted)  # it was killed between the two
     return found
 
 
+def open_copy(path: Path, of: Path) -> sqlite3.Connection:
+    """A copy of a database, by the key of that database. Raises ``sqlite3.Error``, ``StoreError``, ``MissingExtra``."""
+    if keys.encrypted(of):
+        db = open_encrypted(path, keys.load(of), isolation_level=None)
+    else:
+        db = sqlite3.connect(path, isolation_level=None)
+        db.row_factory = sqlite3.Row
+    try:
+        db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
 def _opened(
-    path: Path, encrypted: bool, name: str | None, options: dict[str, Any]
+    path: Path, encrypted: bool, name: str | None, before: str, options: dict[str, Any]
 ) -> tuple[sqlite3.Connection, int]:
     if encrypted:
         db = open_encrypted(path, keys.load(path), name=name, **options)
@@ -46,6 +63,8 @@ def _opened(
         db = sqlite3.connect(name or path, **options)
         db.row_factory = sqlite3.Row
     try:
+        if before:
+            db.execute(before)
         return db, int(db.execute("PRAGMA user_version").fetchone()[0])
     except BaseException:
         db.close()
@@ -63,6 +82,16 @@ def open_encrypted(
             f"The database {path} is encrypted, and what reads it is not installed. Run: pip install 'clawback[crypt]'"
         ) from None
     return cipher.connect(name or path, key, **options)
+
+
+def opens(path: Path, key: bytes) -> bool:
+    """Whether that key opens an encrypted database."""
+    with closing(open_encrypted(path, key)) as db:
+        try:
+            db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        except sqlite3.DatabaseError:
+            return False
+    return True
 
 
 def copy(db: sqlite3.Connection, of: Path, path: Path) -> None:

@@ -100,7 +100,10 @@ def put_back(database: Path, key: bytes) -> None:
     """A key from its recovery copy, kept in a file from now on."""
     if len(key) != BYTES:
         raise UsageError(f"That is no key of a database: {len(key)} bytes where {BYTES} are needed.")
-    replace(database.with_name(KEY_FILE), key.hex().encode() + b"\n", mode=0o600)
+    path, text = database.with_name(KEY_FILE), key.hex().encode() + b"\n"
+    if path.exists() and path.read_bytes().strip() != text.strip():
+        path.replace(path.with_name(f"{KEY_FILE}.before"))  # it may be the only one of its kind
+    replace(path, text, mode=0o600)
     _record(database, "file", True)
 
 

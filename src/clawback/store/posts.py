@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from clawback.store.base import now
+from clawback.store.clock import Clock
 from clawback.store.driver import sqlite3
 from clawback.store.feedback import FeedbackTable
 
@@ -41,7 +42,7 @@ class Early(NamedTuple):
         return "good" if self.value > 0 else "bad"
 
 
-class Posts(FeedbackTable):
+class Posts(Clock, FeedbackTable):
     def put_post(self, place: str, turn_id: int) -> list["Feedback"]:
         """Record that this turn's answer is at ``place`` (a name that its agent gives it). Feedback that waited for it is stored now."""
         from clawback.records import Feedback
@@ -114,10 +115,10 @@ class Posts(FeedbackTable):
             " WHERE substr(place, 1, length(?)) = ? AND created_at >= ? ORDER BY created_at, event_id",
             place_starts,
             place_starts,
-            now() - WAITS - TOLD,
+            self.trusted_time(WAITS) - WAITS - TOLD,
         )
         found = [Early(*row) for row in rows]
-        late = now() - WAITS
+        late = self.trusted_time(WAITS) - WAITS
         return [e._replace(lost=e.lost or (NEVER_CAME if e.created_at < late else "")) for e in found]
 
     def waits_at(self, place_starts: str) -> list[str]:
@@ -136,7 +137,7 @@ class Posts(FeedbackTable):
 
     def untold(self, place_starts: str) -> list[Early]:
         """Lost feedback at places with this prefix that the person has not been told of; it is marked as told."""
-        late = now() - WAITS
+        late = self.trusted_time(WAITS) - WAITS
         if not self._read(
             "SELECT 1 FROM early WHERE told_at IS NULL AND (lost != '' OR created_at < ?) LIMIT 1", late
         ):
@@ -152,12 +153,10 @@ class Posts(FeedbackTable):
             keys = {(row[0], row[1]) for row in new}
             return [e for e in found if (e.place, e.created_at) in keys]
 
-    @staticmethod
-    def _grow_old(db: sqlite3.Connection) -> None:
-        db.execute(
-            "UPDATE early SET lost = ? WHERE lost = '' AND created_at < ?", (NEVER_CAME, now() - WAITS)
-        )
-        db.execute("DELETE FROM early WHERE created_at < ?", (now() - WAITS - TOLD,))
+    def _grow_old(self, db: sqlite3.Connection) -> None:
+        late = self.deletion_time(WAITS) - WAITS
+        db.execute("UPDATE early SET lost = ? WHERE lost = '' AND created_at < ?", (NEVER_CAME, late))
+        db.execute("DELETE FROM early WHERE created_at < ?", (late - TOLD,))
 
     def undo_event(self, event_id: str) -> "Feedback | None":
         """Take back what an outside event said: a reaction that was removed. None: it had said nothing yet."""

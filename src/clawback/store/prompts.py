@@ -5,7 +5,8 @@
 import json
 from typing import NamedTuple
 
-from clawback.store.base import Base, now
+from clawback.store.base import now
+from clawback.store.clock import Clock
 from clawback.store.driver import sqlite3
 
 
@@ -25,7 +26,12 @@ class Kept(NamedTuple):
         return "\n\n".join(self.parts)
 
 
-class Prompts(Base):
+DAY = 86_400.0
+MONTH = 30 * DAY
+KEPT_PROMPTS = 1000
+
+
+class Prompts(Clock):
     def put_prompt(
         self,
         agent: str,
@@ -55,10 +61,12 @@ class Prompts(Base):
                     "UPDATE prompts SET text = ?, steering = ? WHERE agent = ? AND session = ? AND prompt_id = ?",
                     (first, json.dumps(more, ensure_ascii=False), agent, session, prompt_id),
                 )
-            db.execute(
-                "DELETE FROM prompts WHERE rowid <= (SELECT max(rowid) FROM prompts) - 1000 AND created_at < ?",
-                (now() - 86_400,),
-            )
+            last = db.execute("SELECT max(rowid) FROM prompts").fetchone()[0] or 0
+            if last > KEPT_PROMPTS:
+                old = self.deletion_time(DAY) - DAY
+                db.execute(
+                    "DELETE FROM prompts WHERE rowid <= ? AND created_at < ?", (last - KEPT_PROMPTS, old)
+                )
 
     def kept_prompt(self, agent: str, session: str, prompt_id: str) -> Kept | None:
         """The prompt of that name. It stays: a hook that fires twice must find it again."""
@@ -127,10 +135,10 @@ class Prompts(Base):
         with self._write() as db:
             db.execute("INSERT OR IGNORE INTO obeyed VALUES (?, ?, ?)", (event_id, reply, now()))
             # A name of the spool is kept longer: its file may still be there.
-            db.execute(
-                "DELETE FROM obeyed WHERE at < CASE WHEN event_id LIKE 'spool:%' THEN ? ELSE ? END",
-                (now() - 30 * 86_400, now() - 86_400),
-            )
+            for rows, period in (("event_id LIKE 'spool:%'", MONTH), ("event_id NOT LIKE 'spool:%'", DAY)):
+                db.execute(
+                    f"DELETE FROM obeyed WHERE {rows} AND at < ?", (self.deletion_time(period) - period,)
+                )
 
 
 def _kept(row: sqlite3.Row) -> Kept:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import Busy, NotFound
+from clawback.processes import identity, is_alive
 from clawback.store.base import Base, now, readable
 from clawback.store.driver import sqlite3
 
@@ -28,7 +29,7 @@ _UPDATABLE = {
 
 class Runs(Base):
     def start_run(self, run: Run) -> Run:
-        """Store a run with the feedback it trains on and holds out. Raises ``Busy`` while another is running."""
+        """Store a run with the feedback it trains on and holds out. Raises ``Busy`` while another is entered as running."""
         with self._write() as db:
             if active := self.active_run():
                 raise Busy(f"Run {active.id} is training already. `clawback status` shows how far it is.")
@@ -45,8 +46,8 @@ class Runs(Base):
 
     def _enter(self, db: sqlite3.Connection, run: Run, status: str = "running") -> int:
         number = db.execute(
-            "INSERT INTO runs (status, base, base_revision, algorithm, recipe, seed, parent, created_at, pid, progress)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO runs (status, base, base_revision, algorithm, recipe, seed, parent, created_at, pid, process, progress)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 status,
                 run.base,
@@ -57,6 +58,7 @@ class Runs(Base):
                 run.parent,
                 run.created_at or now(),
                 run.pid,
+                identity(run.pid),
                 json.dumps(dict(run.progress)),
             ),
         ).lastrowid
@@ -71,6 +73,8 @@ class Runs(Base):
             raise ValueError(f"a run has no changeable {', '.join(sorted(unknown))}")
         if fields.get("status", "running") != "running":
             fields.setdefault("finished_at", now())
+        if "pid" in fields:
+            fields["process"] = identity(fields["pid"])
         values = [json.dumps(dict(v)) if k in ("progress", "recipe") else v for k, v in fields.items()]
         with self._write() as db:
             db.execute(
@@ -151,6 +155,7 @@ class Runs(Base):
             created_at=row["created_at"],
             finished_at=row["finished_at"],
             pid=row["pid"],
+            interrupted=row["status"] == "running" and not is_alive(row["pid"], row["process"]),
             progress=json.loads(row["progress"]),
             version=row["version"],
             error=row["error"],

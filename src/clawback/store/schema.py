@@ -9,8 +9,8 @@ import os
 from contextlib import closing
 from pathlib import Path
 
-from clawback.errors import StoreBusy, StoreError
-from clawback.store import connection
+from clawback.errors import StoreError
+from clawback.store import connection, troubles
 from clawback.store.driver import sqlite3
 
 MIGRATIONS = Path(__file__).with_name("migrations")
@@ -18,6 +18,8 @@ DAMAGED = (sqlite3.Error, UnicodeDecodeError)
 """What reading a damaged file raises: where the damage is in a name, sqlite3 fails to decode its own message about it."""
 ODD = (IndexError, KeyError, TypeError, ValueError, AttributeError)
 """What reading the rows of a damaged file raises: columns that are gone, numbers where a text was, text that is no JSON."""
+_NO_ROOM = ("I/O", "unable to open", "full")
+"""Words of the errors that a full disk makes, and other troubles as well."""
 BUSY_SECONDS = 10.0
 """How long a writer waits for the one before it."""
 
@@ -42,9 +44,16 @@ def open_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return _open_to_read(path)
     try:
-        db, found = _open(path, busy_seconds)
+        return _open_to_write(path, busy_seconds)
     except DAMAGED as error:
-        raise store_error(path, error) from error
+        if not any(word in str(error) for word in _NO_ROOM) or not troubles.is_full(path.parent):
+            raise troubles.store_error(path, error) from error
+    return _open_on_full_disk(path)
+
+
+def _open_to_write(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    """Raises what is in ``DAMAGED``, and ``StoreError`` for a newer schema."""
+    db, found = _open(path, busy_seconds)
     try:
         if found > newest():
             raise StoreError(
@@ -58,10 +67,7 @@ def open_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.
         db.execute("PRAGMA foreign_keys = ON")
         if found < newest():
             _migrate(db, path)
-    except DAMAGED as error:
-        db.close()
-        raise store_error(path, error) from error
-    except StoreError:
+    except (*DAMAGED, StoreError):
         db.close()
         raise
     return db
@@ -100,11 +106,32 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
             check_same_thread=False,
         )
     except DAMAGED as error:
-        raise store_error(path, error) from error
+        raise troubles.store_error(path, error) from error
     if found != newest():
         db.close()
         raise StoreError(
             f"The database {path} has schema {found}, this program reads {newest()}, and it cannot be brought up to date: {path.parent} cannot be written."
+        )
+    return db
+
+
+def _open_on_full_disk(path: Path) -> sqlite3.Connection:
+    """To look only: the files that SQLite shares with other processes have no room, so it keeps their content in memory. Raises ``StoreError``."""
+    try:
+        db, found = connection.connect(
+            path,
+            before="PRAGMA locking_mode = EXCLUSIVE",
+            timeout=1.0,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        db.execute("PRAGMA query_only = ON")
+    except DAMAGED as error:
+        raise troubles.store_error(path, error) from error
+    if found != newest():
+        db.close()
+        raise StoreError(
+            f"The disk of {path} is full, so the database cannot be brought up to date: make room and try again."
         )
     return db
 
@@ -145,22 +172,3 @@ def _keep_copy(path: Path, version: int) -> None:
     with closing(source):
         connection.copy(source, path, copy)
     copy.chmod(0o600)
-
-
-def store_error(path: Path, error: Exception) -> StoreError:
-    """What SQLite reports as an error of ours, with a sentence; ``StoreBusy`` where another process holds the lock."""
-    sentence = _sentence(path, error)
-    return StoreBusy(sentence) if "locked" in str(error) else StoreError(sentence)
-
-
-def _sentence(path: Path, error: Exception) -> str:
-    text = "malformed text" if isinstance(error, UnicodeDecodeError) else str(error)
-    if "locked" in text:
-        return f"The database {path} is in use by something that does not let go of it; try again."
-    if "malformed" in text or "not a database" in text:
-        return f"The database {path} is damaged ({text}); put a backup in its place (`clawback doctor` says more)."
-    if "readonly" in text:
-        return f"The database {path} cannot be written: it, its folder or its disk is read-only."
-    if "full" in text:
-        return f"The disk of {path} is full: make room and try again; nothing that was stored is lost."
-    return f"The database {path} cannot be used: {text}."

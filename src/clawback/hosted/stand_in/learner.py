@@ -28,6 +28,7 @@ from clawback.engine.torch.sampling.generate import sample, stop_ids
 from clawback.engine.torch.scoring.lm_head import logprobs
 from clawback.engine.types import Sampling
 from clawback.errors import UsageError
+from clawback.files import replace_folder
 from clawback.hosted.types import AdamParams, Datum, SampledSequence, SamplingParams, Scores
 
 LOSSES: Mapping[str, frozenset[str]] = {
@@ -194,17 +195,15 @@ class Learner:
     def save(self, model: str, folder: Path) -> None:
         """Adapter, and with it all that training goes on from."""
         self.turn(model)
-        beside = folder.with_name(folder.name + ".new")
-        for old in (beside, folder):
-            if old.exists():
-                shutil.rmtree(old)
+        beside = folder.with_name(f".{folder.name}.new")
+        shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(mode=0o700, parents=True)
         self.policy.save(beside)
         self._put_aside()
         slot = self.slots[model]
         state = {"rank": slot.rank, "weights": slot.weights, "optimizer": slot.optimizer}
         checkpoint.write(beside / STATE, {"fingerprint": STATE, **state})
-        beside.rename(folder)
+        replace_folder(beside, folder)
 
     def load(self, model: str, folder: Path, optimizer: bool) -> None:
         """Raises ``UsageError`` for weights of another shape."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from clawback.errors import ClawbackError
+from clawback.files import restore_folder
 from clawback.hosted.stand_in.learner import Learner
 from clawback.hosted.types import Spent
 
@@ -209,6 +210,7 @@ class Service:
         if path in self.saving:
             raise Refused(425, "Checkpoint is still being created")
         folder = self.folder.joinpath(*parts)
+        restore_folder(folder)
         if not folder.is_dir():
             raise Refused(404, "Checkpoint not found")
         return folder

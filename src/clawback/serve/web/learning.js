@@ -7,7 +7,7 @@ import { api, person } from "./server.js";
 const EVERY = 2000;
 const percent = (v) => `${Math.round(v * 100)} %`;
 const number = (v) => (v === 0 ? "0" : Math.abs(v) < 0.001 ? v.toExponential(1) : Math.abs(v) >= 100 ? v.toFixed(0) : Math.abs(v) >= 1 ? v.toFixed(2) : v.toPrecision(2));
-const ENDS = { done: "done", failed: "failed", stopped: "stopped", running: "running" };
+const ENDS = { done: "done", failed: "failed", stopped: "stopped", running: "running", interrupted: "interrupted" };
 
 export const learning = {
   title: "Learning",

@@ -1,0 +1,37 @@
+"""What the server does for a home now and then, and what mends a damaged database."""
+
+from __future__ import annotations
+
+from clawback import config, store
+from clawback.errors import Busy
+from clawback.jobs import inbox
+from clawback.paths import Home
+from clawback.release.registry import LOCK_SECONDS
+from clawback.store import copies, salvage
+
+
+def upkeep(home: Home) -> None:
+    """Make the day's copy of the database, and let turns fade that nobody rated, if the settings say so. Raises ``StoreError``."""
+    copy_database(home)
+    inbox.fade(home)
+
+
+def copy_database(home: Home) -> None:
+    """The day's copy, if it is due."""
+    with store.connect(home.database) as db:
+        copies.copy_if_due(db, config.load(home.config).privacy.copies)
+
+
+def save_what_can_be_read(home: Home) -> salvage.Report:
+    """Salvage the database. Raises ``Busy`` while a run or a server has it open."""
+    from filelock import FileLock, Timeout
+
+    from clawback.capture import proof, script
+
+    if (announced := script.announced(home)) and proof.proven(home, announced[0]):
+        raise Busy(f"The server on port {announced[0]} has the database open: stop it first, then salvage.")
+    try:
+        with FileLock(home.train_lock, timeout=LOCK_SECONDS):
+            return salvage.salvage(home.database)
+    except Timeout:
+        raise Busy("A run is training. Wait for it, or stop it first: `clawback runs stop`.") from None
