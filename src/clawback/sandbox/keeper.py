@@ -16,6 +16,7 @@ import os
 import resource
 import select
 import signal
+import stat
 import struct
 import sys
 import time
@@ -27,6 +28,8 @@ _PR_CAPBSET_DROP = 24
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _CAPGET_VERSION = 0x20080522
 _DISK_EVERY, _KILL_FOR = 0.25, 10.0
+_HIDDEN = 16
+"""Unlinked files of unknown size that a command may hold at once, where no sized file system holds its disk limit."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -46,6 +49,9 @@ def restrict(spec: dict[str, Any]) -> None:
     os.nice(limits["nice"])
     for name, value in limits["rlimits"].items():
         _limit(getattr(resource, name), value)
+    if spec.get("disk"):
+        for namespace in spec["disk"]["namespaces"]:
+            _check(_libc.setns(namespace, 0), "enter the box's file system")
     if spec.get("landlock"):
         ruleset = landlock_ruleset(spec["landlock"])
     if spec.get("uid") is not None:
@@ -172,11 +178,20 @@ def cpu_seconds(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def disk(roots: list[str], pids: list[int], bytes_limit: int, files_limit: int) -> bool:
-    """Whether the box holds too much: in folders of any depth, or in files that are unlinked but still open."""
+def is_full(root: int) -> bool:
+    """Whether the box's own file system, whose size the kernel holds, has no room left for a byte or a file."""
+    status = os.fstatvfs(root)
+    return status.f_bfree == 0 or status.f_ffree == 0
+
+
+def disk(roots: list[str], pids: list[int], bytes_limit: int, files_limit: int, until: float) -> bool:
+    """Whether the box holds too much: in ordinary folders of any depth, or in unlinked files that processes still hold.
+
+    The count stops at ``until`` (monotonic time), when the command's time is over.
+    """
     used = count = 0
     todo = list(roots)
-    while todo:
+    while todo and time.monotonic() < until:
         folder = todo.pop()
         try:
             with os.scandir(folder) as entries:
@@ -193,19 +208,65 @@ def disk(roots: list[str], pids: list[int], bytes_limit: int, files_limit: int) 
                 error.errno == 36
             ):  # a path longer than the system takes: nobody needs that, and nobody could look inside
                 return True
-    return used + _unlinked(pids) > bytes_limit
+    sizes, hidden = _unlinked(pids)
+    return used + sum(sizes.values()) + hidden * (bytes_limit // _HIDDEN) > bytes_limit
 
 
-def _unlinked(pids: list[int]) -> int:
-    seen: dict[tuple[int, int], int] = {}
+def _unlinked(pids: list[int]) -> tuple[dict[tuple[int, int], int], int]:
+    """Bytes of each unlinked file that is open or mapped, and the number of files whose size the kernel does not tell.
+
+    Each thread may have descriptors of its own. A mapped file that is closed has a size only for root.
+    """
+    sizes: dict[tuple[int, int], int] = {}
+    mapped: set[tuple[int, int]] = set()
+    flying = 0
     for pid in pids:
-        with contextlib.suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
-                with contextlib.suppress(OSError):
-                    status = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
-                    if status.st_nlink == 0:
-                        seen[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return sum(seen.values())
+        for task in _names(f"/proc/{pid}/task"):
+            flying += _descriptors(f"/proc/{pid}/task/{task}", sizes)
+        _status(f"/proc/{pid}/exe", sizes)
+        for line in _lines(f"/proc/{pid}/maps"):
+            if line.endswith(" (deleted)"):
+                addresses, _, _, device, inode = line.split()[:5]
+                major, minor = (int(part, 16) for part in device.split(":"))
+                if not _status(f"/proc/{pid}/map_files/{addresses}", sizes):
+                    mapped.add((os.makedev(major, minor), int(inode)))
+    return sizes, len(mapped - set(sizes)) + flying
+
+
+def _descriptors(task: str, sizes: dict[tuple[int, int], int]) -> int:
+    """Adds the unlinked files that a thread has open; the number of descriptors in flight to it."""
+    flying = 0
+    for name in _names(f"{task}/fd"):
+        status = _status(f"{task}/fd/{name}", sizes)
+        if status and stat.S_ISSOCK(status.st_mode):
+            words = _words(f"{task}/fdinfo/{name}")
+            flying += int(words[words.index("scm_fds:") + 1]) if "scm_fds:" in words else 0
+    return flying
+
+
+def _status(path: str, sizes: dict[tuple[int, int], int]) -> os.stat_result | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    if status.st_nlink == 0:
+        sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return status
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, errors="replace") as file:  # noqa: PTH123
+            return file.read().splitlines()
+    except OSError:
+        return []
 
 
 class Watch:
@@ -214,6 +275,7 @@ class Watch:
     def __init__(self, child: int, control: int, spec: dict[str, Any]) -> None:
         self.child, self.control, self.limits = child, control, spec["limits"]
         self.roots: list[str] = spec["roots"]
+        self.root: int | None = spec["disk"]["root"] if spec.get("disk") else None
         self.began = time.monotonic()
         self.next_disk = 0.0
         self.spent = 0.0
@@ -270,7 +332,11 @@ class Watch:
 
     def _disk(self, pids: list[int]) -> bool:
         began = time.monotonic()
-        full = disk(self.roots, pids, self.limits["disk"], self.limits["files"])
+        if self.root is not None:
+            full = is_full(self.root)
+        else:
+            until = self.began + self.limits["seconds"]
+            full = disk(self.roots, pids, self.limits["disk"], self.limits["files"], until)
         now = time.monotonic()
         self.next_disk = now + max(_DISK_EVERY, 20 * (now - began))
         return full
@@ -422,6 +488,9 @@ def told(control: int, status: int) -> dict[str, Any] | None:
             )
             return None
     spec: dict[str, Any] = json.loads(line)
+    if spec.get("disk"):
+        for handle in (spec["disk"]["root"], *spec["disk"]["namespaces"]):
+            os.set_inheritable(handle, False)
     return spec
 
 

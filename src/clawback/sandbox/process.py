@@ -44,12 +44,14 @@ class Process:
         self._launch(plan)
 
     def _launch(self, plan: dict[str, Any]) -> None:
+        disk = plan.get("disk")
+        descriptors = (disk["root"], *disk["namespaces"]) if disk else ()
         told, self._control = os.pipe()
         self._status, tell = os.pipe()
         env = {name: value for name, value in os.environ.items() if name in ("LD_LIBRARY_PATH", "PATH")}
         try:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_CONTAINER_KEEPER if self._engine else _KEEPER), str(told), str(tell)], pass_fds=(told, tell), env=env, cwd="/",
+                [sys.executable, "-I", "-S", str(_CONTAINER_KEEPER if self._engine else _KEEPER), str(told), str(tell)], pass_fds=(told, tell, *descriptors), env=env, cwd="/",
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
