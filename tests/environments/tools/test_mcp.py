@@ -13,6 +13,7 @@ pytest.importorskip("mcp")
 
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentFailure
+from clawback.environments.tools import mcp
 from clawback.environments.tools.calls import Call, message
 from clawback.environments.tools.mcp import Mcp
 from clawback.environments.tools.toolbox import called
@@ -132,5 +133,70 @@ def test_each_episode_has_a_server_of_its_own_and_its_end_state_is_rewarded(
         write = message([Call("write", {"text": "milk"}), Call("write", {"text": "bread"})])
         _, right = await walk(found, task, [write, "Both are noted."])
         assert right[-1].reward == 1.0  # the reference was played on a server of its own
+
+    use(scene)
+
+
+ENDLESS = """
+import json, sys
+page, size, many, cursor = {page!r}, {size}, {many}, {cursor}
+count = 0
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    method = message["method"]
+    if method == "initialize":
+        result = {{"protocolVersion": message["params"]["protocolVersion"], "capabilities": {{"tools": {{}}}},
+                  "serverInfo": {{"name": "x", "version": "1"}}}}
+    elif method == "tools/list":
+        tools = []
+        for _ in range(many):
+            count += 1
+            tools.append({{"name": f"t{{count}}", "description": "x" * size, "inputSchema": {{"type": "object"}}}})
+        result = {{"tools": tools}} | ({{"nextCursor": page + str(count)}} if cursor else {{}})
+    elif method == "tools/call":
+        result = {{"content": [{{"type": "text", "text": "x" * 5000}}]}}
+    else:
+        print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "error": {{"code": -32601, "message": "no"}}}}), flush=True)
+        continue
+    print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "result": result}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        ({"page": "p", "size": 1, "many": 0, "cursor": True}, "more than 100 pages"),
+        ({"page": "p", "size": 1, "many": 40, "cursor": True}, "more than 1000 tools"),
+        ({"page": "p", "size": 1, "many": 1500, "cursor": False}, "more than 1000 tools"),
+        ({"page": "p", "size": 1 << 20, "many": 1, "cursor": True}, "more than 4 MB"),
+    ],
+)
+def test_a_list_of_tools_without_end_is_refused(tmp_path: Path, shape: dict[str, object], reason: str) -> None:
+    (tmp_path / "server.py").write_text(ENDLESS.format(**shape))
+
+    async def scene() -> None:
+        server = Mcp([sys.executable, str(tmp_path / "server.py")], seconds=30)
+        with pytest.raises(EnvironmentFailure, match=reason):
+            await server.open(0)
+        await server.close()
+
+    use(scene)
+
+
+def test_an_answer_that_is_too_long_is_refused_and_the_server_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp, "RESULT_BYTES", 4000)
+    (tmp_path / "server.py").write_text(ENDLESS.format(page="", size=1, many=1, cursor=False))
+
+    async def scene() -> None:
+        server = Mcp([sys.executable, str(tmp_path / "server.py")], seconds=30)
+        await server.open(0)
+        for _ in range(2):
+            with pytest.raises(EnvironmentFailure, match="answered with more than"):
+                await server.call("t1", {})
+        await server.close()
 
     use(scene)

@@ -21,6 +21,10 @@ from clawback.errors import ClawbackError, UsageError
 
 SECONDS = 60.0
 """That a call, or the start of a server, may take."""
+PAGES, TOOLS, BYTES = 100, 1000, 4 << 20
+"""What a server's list of tools may have: pages, tools, and bytes of their definitions."""
+RESULT_BYTES = 8 << 20
+"""What a call may answer with."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 
 
@@ -107,23 +111,43 @@ class Mcp:
         try:
             with Path(os.devnull).open("w") as quiet:
                 async with Client(self._transport(quiet), read_timeout_seconds=self.seconds) as client:
-                    tools, after = [], None
-                    while True:
-                        page = await client.list_tools(cursor=after)
-                        tools += page.tools
-                        if not (after := page.next_cursor):
-                            break
+                    try:
+                        async with asyncio.timeout(self.seconds):
+                            tools = await self._list(client)
+                    except TimeoutError:
+                        raise self._refusal(f"takes more than {self.seconds:.0f} s to list its tools") from None
                     ready.set_result(tools)
                     await self._serve(client)
         except Exception as error:
             if not ready.done():
-                told = error if isinstance(error, ClawbackError) else None
+                inner = _inner(error)
+                told = inner if isinstance(inner, ClawbackError) else None
                 ready.set_exception(
                     told
                     or EnvironmentFailure(
                         f"The MCP server ({self._where}) cannot be used: {_innermost(error)}."
                     )
                 )
+
+    async def _list(self, client: Any) -> list[Any]:
+        """All pages of its tools, within the limits."""
+        tools: list[Any] = []
+        cursor, size = None, 0
+        for _ in range(PAGES):
+            page = await client.list_tools(cursor=cursor)
+            tools += page.tools
+            size += sum(len(tool.model_dump_json()) for tool in page.tools)
+            if len(tools) > TOOLS:
+                raise self._refusal(f"lists more than {TOOLS} tools")
+            if size > BYTES:
+                raise self._refusal(f"describes its tools in more than {BYTES >> 20} MB")
+            if not page.next_cursor:
+                return tools
+            cursor = page.next_cursor
+        raise self._refusal(f"lists its tools on more than {PAGES} pages")
+
+    def _refusal(self, reason: str) -> EnvironmentFailure:
+        return EnvironmentFailure(f"The MCP server ({self._where}) {reason}, so it is not used. Use another server.")
 
     async def _serve(self, client: Any) -> None:
         while (asked := await self._asked.get()) is not None:
@@ -138,7 +162,12 @@ class Mcp:
             except Exception as error:
                 answer.set_exception(EnvironmentFailure(f"The MCP tool {name} broke: {_innermost(error)}."))
             else:
-                answer.set_result(result)
+                if len(result.model_dump_json()) > RESULT_BYTES:
+                    answer.set_exception(
+                        EnvironmentFailure(f"The MCP tool {name} answered with more than {RESULT_BYTES >> 20} MB.")
+                    )
+                else:
+                    answer.set_result(result)
 
     def _transport(self, quiet: Any) -> Any:
         if self.url:
@@ -152,9 +181,14 @@ class Mcp:
         )
 
 
-def _innermost(error: BaseException) -> str:
+def _inner(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
+    return error
+
+
+def _innermost(error: BaseException) -> str:
+    error = _inner(error)
     return f"{type(error).__name__}: {error}"
 
 
