@@ -145,7 +145,7 @@ _SAME_USER = [
 _SIGNALS = ["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"]
 _NEW_NAMESPACES = 0x7E020000
 _PR_SET_DUMPABLE, _TIOCSTI, _TIOCLINUX, _TIOCSETD = 4, 0x5412, 0x541C, 0x5423
-_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 
 _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPES = 1, 5, 0xF
 
@@ -190,6 +190,32 @@ _OK: Instruction = (_RETURN, 0, 0, _ALLOW)
 
 
 @cache
+def offline(machine: str) -> bytes:
+    """A filter for a program that has the person's rights and no network: sockets are Unix ones, or ask the kernel (netlink)."""
+    column = list(ARCHITECTURES).index(machine)
+    code = _beginning(machine)
+    for name in ("io_uring_setup", "io_uring_enter", "io_uring_register"):  # they open sockets as well
+        code += _on(_NUMBERS[name][column] or 0, [_refuse(errno.ENOSYS)])
+    local = [_word(0), (_EQUAL, 2, 0, _AF_UNIX), (_EQUAL, 1, 0, _AF_NETLINK), _refuse(errno.EAFNOSUPPORT), _OK]
+    code += [*_on(_NUMBERS["socket"][column] or 0, local), *_on(_NUMBERS["socketpair"][column] or 0, _pairs(False)), _OK]
+    return _packed(code)
+
+
+def _beginning(machine: str) -> list[Instruction]:
+    """Only calls of this very architecture, by their usual numbers."""
+    code: list[Instruction] = [
+        (_LOAD, 0, 0, 4), (_EQUAL, 1, 0, ARCHITECTURES[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0),
+    ]  # fmt: skip
+    if machine == "x86_64":  # the x32 calls: the same kernel under other numbers
+        code += [(_ATLEAST, 0, 1, 0x40000000), _refuse()]
+    return code
+
+
+def _packed(code: list[Instruction]) -> bytes:
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+@cache
 def program(closed: Closed, machine: str) -> bytes:
     """The filter's bytes. ``machine`` as ``os.uname`` writes it."""
     column = list(ARCHITECTURES).index(machine)
@@ -198,11 +224,7 @@ def program(closed: Closed, machine: str) -> bytes:
         it = _NUMBERS[name][column]
         return -1 if it is None else it
 
-    code: list[Instruction] = [
-        (_LOAD, 0, 0, 4), (_EQUAL, 1, 0, ARCHITECTURES[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0),
-    ]  # fmt: skip
-    if machine == "x86_64":  # the x32 calls: the same kernel under other numbers
-        code += [(_ATLEAST, 0, 1, 0x40000000), _refuse()]
+    code = _beginning(machine)
     refused = [*_ALWAYS, *(_SAME_USER if closed.same_user else ()), *(_SIGNALS if closed.signals else ())]
     refused += ["inotify_init", "inotify_init1"] if closed.watching else []
     refused += ["sendmsg", "sendmmsg"] if closed.passing else []
@@ -223,7 +245,7 @@ def program(closed: Closed, machine: str) -> bytes:
     if closed.same_user:
         code += _only_oneself(number)
     code.append(_OK)
-    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+    return _packed(code)
 
 
 def profile(machine: str) -> dict[str, Any]:
