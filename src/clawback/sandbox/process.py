@@ -90,11 +90,16 @@ class Process:
 
     def view(self) -> tuple[str, str]:
         """What came on stdout and stderr since the last look."""
+        out, err = self.view_bytes()
+        return out.decode(errors="replace"), err.decode(errors="replace")
+
+    def view_bytes(self) -> tuple[bytes, bytes]:
+        """As ``view``, undecoded."""
         with self._lock:
             new = []
             for stream in (1, 2):
                 kept = self._kept.get(stream, bytearray())
-                new.append(kept[self._seen[stream] :].decode(errors="replace"))
+                new.append(bytes(kept[self._seen[stream] :]))
                 self._seen[stream] = len(kept)
         return new[0], new[1]
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from clawback.environments.tools.calls import Call, message
 from clawback.environments.tools.mcp import Mcp
 from clawback.environments.tools.toolbox import called
 from clawback.errors import UsageError
+from clawback.sandbox import probe
 from tests.environments.playing import walk
 
 SERVER = '''
@@ -200,3 +204,64 @@ def test_an_answer_that_is_too_long_is_refused_and_the_server_goes_on(
         await server.close()
 
     use(scene)
+
+
+BOXED = """
+import json, os, socket, sys
+from pathlib import Path
+
+def reach(action):
+    try:
+        return repr(action())
+    except OSError as error:
+        return "refused"
+
+def connect(port):
+    with socket.socket() as s:
+        s.connect(("127.0.0.1", port))
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    method, params = message["method"], message.get("params", {})
+    if method == "initialize":
+        result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+    elif method == "tools/list":
+        result = {"tools": [{"name": "try", "inputSchema": {"type": "object"}}]}
+    elif method == "tools/call":
+        path, port = params["arguments"]["path"], params["arguments"]["port"]
+        found = [reach(lambda: open(path).read()), reach(lambda: connect(port)), reach(lambda: open("written", "w")),
+                 os.environ.get("GIVEN"), "größer"]
+        result = {"content": [{"type": "text", "text": json.dumps(found, ensure_ascii=False)}]}
+    else:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+def test_a_server_in_a_box_reaches_neither_files_nor_the_network(tmp_path: Path) -> None:
+    if not any(rung.usable and rung.name != "none" for rung in probe()):
+        pytest.skip("no sandbox here")
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    for above in (tmp_path, *tmp_path.parents):
+        if above != Path(tempfile.gettempdir()) and above.is_relative_to(tempfile.gettempdir()):
+            above.chmod(0o755)
+    (folder / "server.py").write_text(BOXED)
+    (tmp_path / "secret").write_text("s3cr3t")
+
+    async def scene() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            server = Mcp(["python3", "server.py"], cwd=folder, env={"GIVEN": "!"}, box=True, seconds=40)
+            tools = await server.open(0)
+            assert [tool["function"]["name"] for tool in tools] == ["try"]
+            place = {"path": str(tmp_path / "secret"), "port": listener.getsockname()[1]}
+            found = json.loads(await server.call("try", place))
+            assert found == ["refused", "refused", "refused", "!", "größer"]
+            await server.close()
+
+    use(scene)
+    with pytest.raises(UsageError, match="not started here"):
+        Mcp(url="http://127.0.0.1:1/", box=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +33,8 @@ class Mcp:
     """``command`` with its arguments (a server over stdio), or ``url`` (streamable HTTP).
 
     A server over stdio runs with your rights and a scrubbed environment (``env`` adds to it). ``state``: a tool of it that is
-    not shown to the policy and whose result is the state that end states are compared by.
+    not shown to the policy and whose result is the state that end states are compared by. ``box``: it runs in the sandbox, without
+    a network; it reads ``cwd`` and this Python's packages, and writes nothing outside.
     """
 
     def __init__(
@@ -44,11 +46,14 @@ class Mcp:
         cwd: Path | None = None,
         state: str = "",
         seconds: float = SECONDS,
+        box: bool = False,
     ) -> None:
         if bool(command) == bool(url):
             raise UsageError("An MCP server is either a command or a url.")
         self.command, self.url, self.env, self.cwd = tuple(command), url, dict(env or {}), cwd
-        self.state_tool, self.seconds = state, seconds
+        if box and not command:
+            raise UsageError("An MCP server with a url is not started here, so it cannot run in a box.")
+        self.state_tool, self.seconds, self.box = state, seconds, box
         self._asked: asyncio.Queue[tuple[str, Mapping[str, Any], asyncio.Future[Any]] | None] = (
             asyncio.Queue()
         )
@@ -169,13 +174,23 @@ class Mcp:
                 else:
                     answer.set_result(result)
 
+    def _boxed(self) -> list[str]:
+        """The command that runs the server in a box."""
+        folder = (self.cwd or Path()).resolve()
+        words = [sys.executable, "-m", "clawback.sandbox.relay", "--folder", str(folder)]
+        if sys.prefix != sys.base_prefix:
+            words += ["--read", sys.prefix]
+        for name in self.env:
+            words += ["--env", name]
+        return [*words, "--", *self.command]
+
     def _transport(self, quiet: Any) -> Any:
         if self.url:
             return self.url
         from mcp import StdioServerParameters, stdio_client
 
         env = {name: os.environ[name] for name in _KEPT if name in os.environ} | self.env
-        first, *rest = self.command
+        first, *rest = self._boxed() if self.box else self.command
         return stdio_client(
             StdioServerParameters(command=first, args=rest, env=env, cwd=self.cwd), errlog=quiet
         )
