@@ -97,7 +97,9 @@ def test_a_column_that_is_computed_without_end_is_stopped(
 
 def test_a_row_has_a_time(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "ROW_SECONDS", 0.0)
-    path = database(tmp_path / "r.db", *({"prompt": f"p{n}", "response": "r", "rating": 1} for n in range(5000)))
+    path = database(
+        tmp_path / "r.db", *({"prompt": f"p{n}", "response": "r", "rating": 1} for n in range(5000))
+    )
     with store.connect(home.database) as db, pytest.raises(UsageError, match="interrupted"):
         peers.import_reinforceclaw(db, path)
 

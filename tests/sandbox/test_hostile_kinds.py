@@ -70,7 +70,9 @@ def test_nothing_is_held_beyond_the_limits(name: str, box: Sandbox, outside: Out
 def test_where_nothing_can_be_mounted_the_keeper_counts(rung: str, name: str, outside: Outside) -> None:
     code, ends = holders.ALL[name]
     with Sandbox(rung, SMALL, sized=False) as box:  # type: ignore[arg-type]
-        slowly = code.replace("held += size", "held += size; time.sleep(size / (16 << 20))")  # between two looks
+        slowly = code.replace(
+            "held += size", "held += size; time.sleep(size / (16 << 20))"
+        )  # between two looks
         result = box.exec(["python3", "-I", "-S", "-c", slowly])
     assert "OUT" not in result.stdout
     assert result.ended in ends

@@ -42,4 +42,4 @@ def _check(outcome: int, what: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:3], *map(int, sys.argv[3:5]))
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

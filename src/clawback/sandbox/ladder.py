@@ -98,7 +98,9 @@ def _trial(name: RungName, sized: bool) -> str:
     try:
         with Sandbox(name, limits, sized=sized) as box, Sandbox("none", Limits()) as outside:
             outside.write("secret", b"seen")
-            result = box.exec(["python3", "-I", "-S", "-c", _TRIAL, outside.path("."), str(limits.disk * sized)])
+            result = box.exec(
+                ["python3", "-I", "-S", "-c", _TRIAL, outside.path("."), str(limits.disk * sized)]
+            )
             # a socket of ours that listens outside would need a listener; a name without one must be refused as well
     except ClawbackError as error:
         return _hinted(str(error))

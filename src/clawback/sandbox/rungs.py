@@ -129,7 +129,9 @@ def plan(
         from clawback.sandbox.landlock import abi
 
         shared = layout.uid is None
-        closed = seccomp.Closed(sockets=True, same_user=shared, signals=abi() < 6 and shared, watching=True, passing=disk is None)
+        closed = seccomp.Closed(
+            sockets=True, same_user=shared, signals=abi() < 6 and shared, watching=True, passing=disk is None
+        )
         it |= {
             "cwd": cwd, "uid": layout.uid, "filter": _filter(closed),
             "landlock": {

@@ -196,8 +196,18 @@ def offline(machine: str) -> bytes:
     code = _beginning(machine)
     for name in ("io_uring_setup", "io_uring_enter", "io_uring_register"):  # they open sockets as well
         code += _on(_NUMBERS[name][column] or 0, [_refuse(errno.ENOSYS)])
-    local = [_word(0), (_EQUAL, 2, 0, _AF_UNIX), (_EQUAL, 1, 0, _AF_NETLINK), _refuse(errno.EAFNOSUPPORT), _OK]
-    code += [*_on(_NUMBERS["socket"][column] or 0, local), *_on(_NUMBERS["socketpair"][column] or 0, _pairs(False)), _OK]
+    local = [
+        _word(0),
+        (_EQUAL, 2, 0, _AF_UNIX),
+        (_EQUAL, 1, 0, _AF_NETLINK),
+        _refuse(errno.EAFNOSUPPORT),
+        _OK,
+    ]
+    code += [
+        *_on(_NUMBERS["socket"][column] or 0, local),
+        *_on(_NUMBERS["socketpair"][column] or 0, _pairs(False)),
+        _OK,
+    ]
     return _packed(code)
 
 

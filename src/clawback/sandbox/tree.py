@@ -101,7 +101,9 @@ def copy(
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise SandboxError("There are too many bytes or files to copy: the box, or its disk, is full.") from error
+        raise SandboxError(
+            "There are too many bytes or files to copy: the box, or its disk, is full."
+        ) from error
     finally:
         os.close(here)
         os.close(there)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -28,7 +29,11 @@ ENDLESS = {
     + "{% endfor %}" * 4,
     "a number of a number of digits": "{{ ('%0' ~ 99 ~ 999 ~ 999 ~ 'd')|format(1) }}",
     "centred by a number of digits": "{{ 'x'|center((999 ~ 999 ~ 999)|int) }}",
-    "two loops over long words": "{% for a in '" + "y" * 40_000 + "' %}{% for b in '" + "y" * 40_000 + "' %}{% endfor %}{% endfor %}",
+    "two loops over long words": "{% for a in '"
+    + "y" * 40_000
+    + "' %}{% for b in '"
+    + "y" * 40_000
+    + "' %}{% endfor %}{% endfor %}",
     "the same letters over and over": "{{ ('y'|center(99999))|replace(' ', 'y'|center(99999)) }}",
     "words joined by long words": "{{ ('y'|center(99999))|join('y'|center(99999)) }}",
     "lists in batches": "{{ messages|batch((999 ~ 999 ~ 999)|int, 'y')|list }}",
@@ -95,7 +100,11 @@ TEMPLATES = {
 }
 CONVERSATIONS = [
     [{"role": "user", "content": "Größe 🙂 <b>&amp;</b>"}],
-    [{"role": "system", "content": "s"}, {"role": "user", "content": " x \n"}, {"role": "assistant", "content": "a", "reasoning": "r"}],
+    [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": " x \n"},
+        {"role": "assistant", "content": "a", "reasoning": "r"},
+    ],
     [{"role": "user", "content": [{"type": "text", "text": "p"}], "name": None}],
 ]
 
@@ -108,7 +117,12 @@ def test_a_rendering_is_that_of_transformers(name: str, native: Callable[[str], 
     tools = [{"type": "function", "function": {"name": "grüße", "parameters": {}}}]
     for conversation in CONVERSATIONS:
         for tokenize in (False, True):
-            how = {"tools": tools, "tokenize": tokenize, "add_generation_prompt": True, "extra": {"a": [1, None]}}
+            how = {
+                "tools": tools,
+                "tokenize": tokenize,
+                "add_generation_prompt": True,
+                "extra": {"a": [1, None]},
+            }
             results = []
             for compiled in (native, templates.Bounded):
                 with mock_compiler(compiled):
@@ -146,12 +160,15 @@ def test_a_template_that_has_no_end_for_one_conversation_alone_is_stopped_there(
     """It passes the trial; the prompt that starts it is refused, and the next prompt is answered."""
     monkeypatch.setattr(templates, "SECONDS", 0.3)
     tokenizer = copy.deepcopy(engine.load("embedded").tokenizer)
-    tokenizer.chat_template = (
-        "{% for m in messages %}{{ m.content }}{% if 'zebra' in m.content %}{{ 'y'|center((999 ~ 999 ~ 999)|int) }}{% endif %}{% endfor %}"
-    )
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% if 'zebra' in m.content %}{{ 'y'|center((999 ~ 999 ~ 999)|int) }}{% endif %}{% endfor %}"
     held = chat.Chat(tokenizer)
     with pytest.raises(ModelError, match="has no end"):
-        held.prompt([{"role": "user", "content": "Is a horse a zebra, and is a quagga?"}, {"role": "user", "content": "zebra"}])
+        held.prompt(
+            [
+                {"role": "user", "content": "Is a horse a zebra, and is a quagga?"},
+                {"role": "user", "content": "zebra"},
+            ]
+        )
     assert held.rendered([{"role": "user", "content": "otter"}]) == "otter"
 
 
@@ -174,11 +191,14 @@ def test_threads_and_forks_get_their_own_answers() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(answer, range(200)))
-    worker = templates._worker
-    monkey = worker._owner
-    worker._owner = -1  # as a fork sees it
-    assert answer(1)
-    assert worker._owner == monkey
+    child = os.fork()
+    if child == 0:
+        right = False
+        with contextlib.suppress(BaseException):
+            right = all(answer(number) for number in range(20))
+        os._exit(0 if right else 1)
+    assert all(answer(number) for number in range(20))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_the_same_text_many_times_is_counted_each_time() -> None:

@@ -46,7 +46,10 @@ WAYS = {
 
 @pytest.fixture
 def listeners() -> Iterator[dict[str, socket.socket]]:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+    ):
         for it in (tcp, udp):
             it.bind(("127.0.0.1", 0))
             it.setblocking(False)
@@ -67,7 +70,9 @@ async def visit(page: Any, code: str, listeners: dict[str, socket.socket]) -> No
     for name, it in listeners.items():
         code = code.replace(name, str(it.getsockname()[1]))
     with contextlib.suppress(Exception):  # what is refused throws
-        await page.evaluate(f"async () => {{ await Promise.race([(async () => {{ {code} }})(), new Promise(r => setTimeout(r, 700))]); }}")
+        await page.evaluate(
+            f"async () => {{ await Promise.race([(async () => {{ {code} }})(), new Promise(r => setTimeout(r, 700))]); }}"
+        )
     await page.wait_for_timeout(2500 if "RTC" in code else 300)
 
 

@@ -177,7 +177,9 @@ for line in sys.stdin:
         ({"page": "p", "size": 1 << 20, "many": 1, "cursor": True}, "more than 4 MB"),
     ],
 )
-def test_a_list_of_tools_without_end_is_refused(tmp_path: Path, shape: dict[str, object], reason: str) -> None:
+def test_a_list_of_tools_without_end_is_refused(
+    tmp_path: Path, shape: dict[str, object], reason: str
+) -> None:
     (tmp_path / "server.py").write_text(ENDLESS.format(**shape))
 
     async def scene() -> None:

@@ -120,7 +120,9 @@ class Mcp:
                         async with asyncio.timeout(self.seconds):
                             tools = await self._list(client)
                     except TimeoutError:
-                        raise self._refusal(f"takes more than {self.seconds:.0f} s to list its tools") from None
+                        raise self._refusal(
+                            f"takes more than {self.seconds:.0f} s to list its tools"
+                        ) from None
                     ready.set_result(tools)
                     await self._serve(client)
         except Exception as error:
@@ -152,7 +154,9 @@ class Mcp:
         raise self._refusal(f"lists its tools on more than {PAGES} pages")
 
     def _refusal(self, reason: str) -> EnvironmentFailure:
-        return EnvironmentFailure(f"The MCP server ({self._where}) {reason}, so it is not used. Use another server.")
+        return EnvironmentFailure(
+            f"The MCP server ({self._where}) {reason}, so it is not used. Use another server."
+        )
 
     async def _serve(self, client: Any) -> None:
         while (asked := await self._asked.get()) is not None:
@@ -169,13 +173,18 @@ class Mcp:
             else:
                 if len(result.model_dump_json()) > RESULT_BYTES:
                     answer.set_exception(
-                        EnvironmentFailure(f"The MCP tool {name} answered with more than {RESULT_BYTES >> 20} MB.")
+                        EnvironmentFailure(
+                            f"The MCP tool {name} answered with more than {RESULT_BYTES >> 20} MB."
+                        )
                     )
                 else:
                     answer.set_result(result)
 
     def _boxed(self) -> list[str]:
-        """The command that runs the server in a box."""
+        """The command that runs the server in a box. Raises ``SandboxRefused`` where there is no sandbox."""
+        from clawback.sandbox import choose
+
+        choose()
         folder = (self.cwd or Path()).resolve()
         words = [sys.executable, "-m", "clawback.sandbox.relay", "--folder", str(folder)]
         if sys.prefix != sys.base_prefix:

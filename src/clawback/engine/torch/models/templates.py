@@ -44,7 +44,12 @@ class Worker:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """A fork of this program starts a process of its own, and holds no lock of its parent's threads."""
+        self._lock, self._process = threading.Lock(), None
 
     def render(self, template: str, variables: Mapping[str, Any]) -> str:
         """The text. Raises ``TemplateError`` where the template refuses the conversation, ``EndlessTemplate`` at a limit."""
@@ -85,13 +90,12 @@ class Worker:
         return kind, text
 
     def _running(self) -> subprocess.Popen[bytes]:
-        """The process, started where there is none. A fork of this program starts its own."""
-        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
+        """The process, started where there is none."""
+        if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
-            self._owner = os.getpid()
         return self._process
 
     def _end(self) -> None:
