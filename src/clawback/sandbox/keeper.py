@@ -16,11 +16,16 @@ import os
 import resource
 import select
 import signal
-import stat
 import struct
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clawback.sandbox import disk_count
+else:  # run as a program: nothing of the package is imported
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    import disk_count
 
 _LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER = 1, 38, 22, 36
@@ -28,8 +33,6 @@ _PR_CAPBSET_DROP = 24
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _CAPGET_VERSION = 0x20080522
 _DISK_EVERY, _KILL_FOR = 0.25, 10.0
-_HIDDEN = 16
-"""Unlinked files of unknown size that a command may hold at once, where no sized file system holds its disk limit."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -178,97 +181,6 @@ def cpu_seconds(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def is_full(root: int) -> bool:
-    """Whether the box's own file system, whose size the kernel holds, has no room left for a byte or a file."""
-    status = os.fstatvfs(root)
-    return status.f_bfree == 0 or status.f_ffree == 0
-
-
-def disk(roots: list[str], pids: list[int], bytes_limit: int, files_limit: int, until: float) -> bool:
-    """Whether the box holds too much: in ordinary folders of any depth, or in unlinked files that processes still hold.
-
-    The count stops at ``until`` (monotonic time), when the command's time is over.
-    """
-    used = count = 0
-    todo = list(roots)
-    while todo and time.monotonic() < until:
-        folder = todo.pop()
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    count += 1
-                    with contextlib.suppress(OSError):
-                        used += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        todo.append(entry.path)
-                    if used > bytes_limit or count > files_limit:
-                        return True
-        except OSError as error:
-            if (
-                error.errno == 36
-            ):  # a path longer than the system takes: nobody needs that, and nobody could look inside
-                return True
-    sizes, hidden = _unlinked(pids)
-    return used + sum(sizes.values()) + hidden * (bytes_limit // _HIDDEN) > bytes_limit
-
-
-def _unlinked(pids: list[int]) -> tuple[dict[tuple[int, int], int], int]:
-    """Bytes of each unlinked file that is open or mapped, and the number of files whose size the kernel does not tell.
-
-    Each thread may have descriptors of its own. A mapped file that is closed has a size only for root.
-    """
-    sizes: dict[tuple[int, int], int] = {}
-    mapped: set[tuple[int, int]] = set()
-    flying = 0
-    for pid in pids:
-        for task in _names(f"/proc/{pid}/task"):
-            flying += _descriptors(f"/proc/{pid}/task/{task}", sizes)
-        _status(f"/proc/{pid}/exe", sizes)
-        for line in _lines(f"/proc/{pid}/maps"):
-            if line.endswith(" (deleted)"):
-                addresses, _, _, device, inode = line.split()[:5]
-                major, minor = (int(part, 16) for part in device.split(":"))
-                if not _status(f"/proc/{pid}/map_files/{addresses}", sizes):
-                    mapped.add((os.makedev(major, minor), int(inode)))
-    return sizes, len(mapped - set(sizes)) + flying
-
-
-def _descriptors(task: str, sizes: dict[tuple[int, int], int]) -> int:
-    """Adds the unlinked files that a thread has open; the number of descriptors in flight to it."""
-    flying = 0
-    for name in _names(f"{task}/fd"):
-        status = _status(f"{task}/fd/{name}", sizes)
-        if status and stat.S_ISSOCK(status.st_mode):
-            words = _words(f"{task}/fdinfo/{name}")
-            flying += int(words[words.index("scm_fds:") + 1]) if "scm_fds:" in words else 0
-    return flying
-
-
-def _status(path: str, sizes: dict[tuple[int, int], int]) -> os.stat_result | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116
-    except OSError:
-        return None
-    if status.st_nlink == 0:
-        sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return status
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)  # noqa: PTH208
-    except OSError:
-        return []
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        with open(path, errors="replace") as file:  # noqa: PTH123
-            return file.read().splitlines()
-    except OSError:
-        return []
-
-
 class Watch:
     """Looks at a command's processes until it ends, or until a limit is passed."""
 
@@ -333,10 +245,10 @@ class Watch:
     def _disk(self, pids: list[int]) -> bool:
         began = time.monotonic()
         if self.root is not None:
-            full = is_full(self.root)
+            full = disk_count.is_full(self.root)
         else:
             until = self.began + self.limits["seconds"]
-            full = disk(self.roots, pids, self.limits["disk"], self.limits["files"], until)
+            full = disk_count.is_over(self.roots, pids, self.limits["disk"], self.limits["files"], until)
         now = time.monotonic()
         self.next_disk = now + max(_DISK_EVERY, 20 * (now - began))
         return full
