@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,52 @@ def test_reinforceclaws_ratings_come_with_their_conversations(home: Home, tmp_pa
         assert first.created_at == 1775037600.0
         again = peers.import_reinforceclaw(db, path)
         assert (again.turns, again.feedback, again.known) == (0, 0, 4)
+
+
+ENDLESS = {
+    "a view over an endless query": (
+        "CREATE VIEW feedback AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) "
+        "SELECT id, 'p' prompt, 'r' response, 1 rating FROM n"
+    ),
+    "a view without a first row": (
+        "CREATE VIEW feedback AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) "
+        "SELECT id, 'p' prompt, 'r' response, 1 rating FROM n WHERE id < 0"
+    ),
+    "a virtual table": "CREATE VIRTUAL TABLE feedback USING fts5(id, prompt, response, rating)",
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_database_that_is_a_program_is_refused(name: str, home: Home, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "r.db")) as db:
+        db.execute(ENDLESS[name])
+        db.commit()
+    with store.connect(home.database) as db, pytest.raises(UsageError, match="is a program"):
+        peers.import_reinforceclaw(db, tmp_path / "r.db")
+
+
+def test_a_column_that_is_computed_without_end_is_stopped(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "MOST_BYTES", 1 << 20)
+    with closing(sqlite3.connect(tmp_path / "r.db")) as db:
+        db.execute(
+            "CREATE TABLE feedback (id INTEGER PRIMARY KEY, prompt TEXT, rating INTEGER, "
+            "response TEXT AS (hex(zeroblob(100000000))) VIRTUAL)"
+        )
+        db.execute("INSERT INTO feedback (prompt, rating) VALUES ('p', 1)")
+        db.commit()
+    with store.connect(home.database) as db, pytest.raises(UsageError, match="too big"):
+        peers.import_reinforceclaw(db, tmp_path / "r.db")
+
+
+def test_a_row_has_a_time(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "ROW_SECONDS", 0.0)
+    path = database(
+        tmp_path / "r.db", *({"prompt": f"p{n}", "response": "r", "rating": 1} for n in range(5000))
+    )
+    with store.connect(home.database) as db, pytest.raises(UsageError, match="interrupted"):
+        peers.import_reinforceclaw(db, path)
 
 
 def test_what_is_no_such_database_is_said_so(home: Home, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -38,7 +39,7 @@ def neighbour() -> Iterator[Sandbox]:
 
 def _emptied(box: Sandbox) -> None:
     for folder in box._layout.folders:
-        for path in list(folder.source.iterdir()):
+        for path in list(folder.files.iterdir()):
             path.unlink() if path.is_symlink() or not path.is_dir() else tree.remove(path)
 
 
@@ -56,7 +57,8 @@ def test_no_way_out(
     name: str, shared_box: Sandbox, neighbour: Sandbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    inside = str(neighbour._layout.folders[0].source / "secret")
+    # by the descriptor of its disk in this process, the only name that it has outside
+    inside = str(neighbour._layout.folders[0].files / "secret").replace("/self/", f"/{os.getpid()}/")
     argv = ["python3", "-I", "-S", "-c", escapes.ALL[name], outside.given(inside)]
 
     result = shared_box.exec(argv, env={"MARK": outside.mark})

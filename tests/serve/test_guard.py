@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import stat
 import time
@@ -155,6 +156,23 @@ def test_headers_without_end_are_cut_off(proxy: Running) -> None:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
         with pytest.raises(OSError):
             send()
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_the_limit_of_the_headers_is_exact(proxy: Running, pieces: int) -> None:
+    """Address, names, values and four signs a line: 65,536 bytes pass, and one more does not, however they arrive."""
+    for extra, status in ((0, b"HTTP/1.1 200"), (1, b"HTTP/1.1 400"), (40_000, b"HTTP/1.1 400")):
+        lines = [b"Host: localhost\r\n", b"Connection: close\r\n"]
+        room = 64 * 1024 - len(b"/healthz") - sum(map(len, lines)) - 8 * len(b"X: \r\n") + extra
+        lines += [b"X: " + b"a" * (room // 8 + (room % 8 if n == 0 else 0)) + b"\r\n" for n in range(8)]
+        request = b"GET /healthz HTTP/1.1\r\n" + b"".join(lines) + b"\r\n"
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as raw:
+            step = len(request) // pieces + 1
+            with contextlib.suppress(OSError):  # it may be closed before all of it is sent
+                for begin in range(0, len(request), step):
+                    raw.sendall(request[begin : begin + step])
+            with contextlib.suppress(ConnectionResetError):
+                assert raw.recv(65536).startswith(status)
 
 
 def test_a_request_line_by_line_is_not_held_up(proxy: Running) -> None:

@@ -17,7 +17,7 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,6 +40,8 @@ _END_LENGTH = 24
 _CALLS, _CALL_CLOSES = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL), "</tool_call>"
 _OPTIONAL = ("model", "rollout_context", "event_id", "source", "created_at")
 JUDGE = "judge:openclaw-rl"
+ROW_SECONDS, MOST_BYTES = 30.0, 64 << 20
+"""What a row of somebody's database may take, and the length of a value in it."""
 MOST_TEXT = 4000
 """Characters that are kept of what a judge wrote."""
 
@@ -70,13 +72,34 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
             db.row_factory = sqlite3.Row
+            clock = _bounded(db)
+            kind = db.execute("SELECT type, sql FROM sqlite_master WHERE name = 'feedback'").fetchone()
+            if kind and (kind["type"] != "table" or "virtual" in str(kind["sql"]).lower().split()[:3]):
+                raise UsageError(
+                    f"{path} is no database of ReinforceClaw's: its feedback is a program (a {kind['type']}), and no table."
+                )
             db.execute(
                 "SELECT id, prompt, response, rating FROM feedback LIMIT 0"
             )  # older ones have fewer columns than these
             for row in db.execute("SELECT * FROM feedback ORDER BY id"):
                 yield int(row["id"]), dict.fromkeys(_OPTIONAL) | dict(row)
+                clock()
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is no database of ReinforceClaw's that can be read: {error}.") from error
+
+
+def _bounded(db: sqlite3.Connection) -> Callable[[], None]:
+    """Limits for a database that somebody else made, whose columns may be programs: the time for the next row and the
+    length of a value. The function that is returned starts the time again."""
+    until = [time.monotonic() + ROW_SECONDS]
+
+    def restart() -> None:
+        until[0] = time.monotonic() + ROW_SECONDS
+
+    db.set_progress_handler(lambda: int(time.monotonic() > until[0]), 10_000)
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+    db.execute("PRAGMA trusted_schema = OFF")
+    return restart
 
 
 def _reinforceclaw_turn(row: Mapping[str, Any], consent: Consent, licence: str) -> Turn:

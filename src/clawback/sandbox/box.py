@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 
 from clawback.errors import SandboxError, SandboxRefused, UsageError
-from clawback.sandbox import container, scratch, tree
+from clawback.sandbox import container, disk, scratch, tree
+from clawback.sandbox.disk import Disk
 from clawback.sandbox.limits import Limits, Result
 from clawback.sandbox.process import Process
 from clawback.sandbox.rungs import (
@@ -19,6 +20,7 @@ from clawback.sandbox.rungs import (
     ENGINES,
     INNER_ID,
     OWN_USERS,
+    SIZED,
     Folder,
     Layout,
     RungName,
@@ -54,8 +56,9 @@ class Sandbox:
 
     def __init__(
         self, rung: RungName, limits: Limits, *, read: Sequence[Path] = (), work: str = WORK, extra: Sequence[Extra] = (),
-        image: str | None = None,
+        image: str | None = None, sized: bool | None = None,
     ) -> None:  # fmt: skip
+        """``sized``: whether its writable folders are a file system of a fixed size (None: where that can be made)."""
         if (image is not None) != (rung in ENGINES):
             raise SandboxRefused(f"The rung {rung} runs {'an image' if rung in ENGINES else 'no images'}.")
         self.rung, self.limits, self.work, self.image = rung, limits, work, image
@@ -66,13 +69,18 @@ class Sandbox:
         self._root.chmod(0o711)
         self._closed = False
         self._running: list[Process] = []
+        self._disk: Disk | None = None
         try:
+            if rung in SIZED and (not disk.usable() if sized is None else sized):
+                at = self._root / "disk"
+                at.mkdir(mode=0o711)
+                self._disk = disk.make(at, limits.disk, limits.files)
             folders = [
                 self._folder("work", Extra(work, write=True)),
                 self._folder("tmp", Extra("/tmp", write=True)),  # noqa: S108
             ]
             folders += [self._folder(f"extra-{n}", one) for n, one in enumerate(extra)]
-            self._layout = Layout(tuple(folders), tuple(read), self._accounts(), self._uid)
+            self._layout = Layout(tuple(folders), tuple(read), self._accounts(), self._uid, self._disk)
         except BaseException:
             self.close()
             raise
@@ -80,14 +88,15 @@ class Sandbox:
     def _folder(self, name: str, extra: Extra) -> Folder:
         if extra.source is not None and not extra.copy:
             return Folder(extra.source.resolve(), extra.at, False)
-        folder = self._root / name
-        folder.mkdir(mode=0o755)
+        held = self._disk if extra.write else None
+        files = (held.path if held else self._root) / name
+        files.mkdir(mode=0o755)
         owner = self._uid if extra.write else None
         if extra.source is not None:
-            tree.copy(extra.source, folder, owner, self.limits.disk, self.limits.files)
+            tree.copy(extra.source, files, owner, self.limits.disk, self.limits.files)
         if owner is not None:
-            os.chown(folder, owner, owner)
-        return Folder(folder, extra.at, extra.write)
+            os.chown(files, owner, owner)
+        return Folder(held.at / name if held else files, extra.at, extra.write, files)
 
     def _accounts(self) -> Path:
         folder = self._root / "system"
@@ -126,7 +135,7 @@ class Sandbox:
             raise UsageError("A command is a list of words, without null characters.")
         for folder in self._layout.folders:
             if folder.write:  # whatever the last command did to it: it can be entered again
-                folder.source.chmod(0o755)
+                folder.files.chmod(0o755)
         limits = self.limits
         if timeout is not None:
             limits = replace(limits, seconds=min(timeout, limits.seconds))
@@ -203,7 +212,7 @@ class Sandbox:
         for folder in sorted(self._layout.folders, key=lambda one: -len(one.at)):
             for name in (folder.at, str(folder.source)):
                 if whole == name or whole.startswith(name + "/"):
-                    return folder.source, whole[len(name) + 1 :], self._uid if folder.write else None
+                    return folder.files, whole[len(name) + 1 :], self._uid if folder.write else None
         names = ", ".join(folder.at for folder in self._layout.folders)
         raise SandboxRefused(f"{path} is not in the box, which has {names}.")
 
@@ -231,6 +240,8 @@ class Sandbox:
         self.end_all()
         if self.image is not None:
             container.reap(self.rung, self._root)
+        if self._disk is not None:
+            self._disk.close()
         scratch.let_go(self._root)
         if self._uid is not None:
             with _users_lock:

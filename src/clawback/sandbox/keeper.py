@@ -19,7 +19,13 @@ import signal
 import struct
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clawback.sandbox import disk_count
+else:  # run as a program: nothing of the package is imported
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    import disk_count
 
 _LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER = 1, 38, 22, 36
@@ -46,6 +52,9 @@ def restrict(spec: dict[str, Any]) -> None:
     os.nice(limits["nice"])
     for name, value in limits["rlimits"].items():
         _limit(getattr(resource, name), value)
+    if spec.get("disk"):
+        for namespace in spec["disk"]["namespaces"]:
+            _check(_libc.setns(namespace, 0), "enter the box's file system")
     if spec.get("landlock"):
         ruleset = landlock_ruleset(spec["landlock"])
     if spec.get("uid") is not None:
@@ -172,48 +181,13 @@ def cpu_seconds(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def disk(roots: list[str], pids: list[int], bytes_limit: int, files_limit: int) -> bool:
-    """Whether the box holds too much: in folders of any depth, or in files that are unlinked but still open."""
-    used = count = 0
-    todo = list(roots)
-    while todo:
-        folder = todo.pop()
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    count += 1
-                    with contextlib.suppress(OSError):
-                        used += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        todo.append(entry.path)
-                    if used > bytes_limit or count > files_limit:
-                        return True
-        except OSError as error:
-            if (
-                error.errno == 36
-            ):  # a path longer than the system takes: nobody needs that, and nobody could look inside
-                return True
-    return used + _unlinked(pids) > bytes_limit
-
-
-def _unlinked(pids: list[int]) -> int:
-    seen: dict[tuple[int, int], int] = {}
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
-                with contextlib.suppress(OSError):
-                    status = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
-                    if status.st_nlink == 0:
-                        seen[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return sum(seen.values())
-
-
 class Watch:
     """Looks at a command's processes until it ends, or until a limit is passed."""
 
     def __init__(self, child: int, control: int, spec: dict[str, Any]) -> None:
         self.child, self.control, self.limits = child, control, spec["limits"]
         self.roots: list[str] = spec["roots"]
+        self.root: int | None = spec["disk"]["root"] if spec.get("disk") else None
         self.began = time.monotonic()
         self.next_disk = 0.0
         self.spent = 0.0
@@ -270,7 +244,11 @@ class Watch:
 
     def _disk(self, pids: list[int]) -> bool:
         began = time.monotonic()
-        full = disk(self.roots, pids, self.limits["disk"], self.limits["files"])
+        if self.root is not None:
+            full = disk_count.is_full(self.root)
+        else:
+            until = self.began + self.limits["seconds"]
+            full = disk_count.is_over(self.roots, pids, self.limits["disk"], self.limits["files"], until)
         now = time.monotonic()
         self.next_disk = now + max(_DISK_EVERY, 20 * (now - began))
         return full
@@ -422,6 +400,9 @@ def told(control: int, status: int) -> dict[str, Any] | None:
             )
             return None
     spec: dict[str, Any] = json.loads(line)
+    if spec.get("disk"):
+        for handle in (spec["disk"]["root"], *spec["disk"]["namespaces"]):
+            os.set_inheritable(handle, False)
     return spec
 
 

@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 
 from clawback.errors import ClawbackError, SandboxRefused
-from clawback.sandbox import container
+from clawback.sandbox import container, disk
 from clawback.sandbox.box import WORK, Extra, Sandbox
 from clawback.sandbox.container import Image, find_image
 from clawback.sandbox.landlock import abi
 from clawback.sandbox.limits import Limits
-from clawback.sandbox.rungs import ENGINES, NAMES, RungName
+from clawback.sandbox.rungs import ENGINES, NAMES, SIZED, RungName
 from clawback.sandbox.seccomp import ARCHITECTURES
 
 _TRIAL = """
@@ -33,8 +33,12 @@ try:
     sys.exit("files outside can be read")
 except OSError:
     pass
+room = os.statvfs(".")
+if 0 < int(sys.argv[2]) < room.f_blocks * room.f_frsize:
+    sys.exit("its disk is larger than its limit")
 print("kept in")
 """
+_FIXED, _COUNTED = "a disk of fixed size", "a disk that the keeper counts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Rung:
     usable: bool
     walls: str
     why: str = ""
+    sized: bool = False
+    """Whether the kernel holds the limit of the box's disk (a file system of a fixed size); else the keeper looks."""
 
 
 _WALLS: dict[RungName, str] = {
@@ -77,18 +83,30 @@ def _try(name: RungName) -> Rung:
         return Rung(name, False, walls, missing)
     if name == "none":
         return Rung(name, True, walls)
+    problem = ""
+    for sized in [True] * (name in SIZED and not disk.usable()) + [False]:
+        problem = _trial(name, sized)
+        if not problem:
+            disk_limit = "" if name not in SIZED else f"; {_FIXED if sized else _COUNTED}"
+            return Rung(name, True, walls + disk_limit, sized=sized)
+    return Rung(name, False, walls, problem)
+
+
+def _trial(name: RungName, sized: bool) -> str:
+    """What is wrong with a rung ("" if it holds)."""
+    limits = Limits(seconds=20, memory=512 << 20)
     try:
-        with Sandbox(name, Limits(seconds=20, memory=512 << 20)) as box, Sandbox("none", Limits()) as outside:
+        with Sandbox(name, limits, sized=sized) as box, Sandbox("none", Limits()) as outside:
             outside.write("secret", b"seen")
-            result = box.exec(["python3", "-I", "-S", "-c", _TRIAL, outside.path(".")])
+            result = box.exec(
+                ["python3", "-I", "-S", "-c", _TRIAL, outside.path("."), str(limits.disk * sized)]
+            )
             # a socket of ours that listens outside would need a listener; a name without one must be refused as well
     except ClawbackError as error:
-        return Rung(name, False, walls, _hinted(str(error)))
+        return _hinted(str(error))
     if result.stdout.strip() == "kept in" and result.ok:
-        return Rung(name, True, walls)
-    return Rung(
-        name, False, walls, (result.stderr.strip().splitlines() or [f"exit code {result.exit_code}"])[-1]
-    )
+        return ""
+    return (result.stderr.strip().splitlines() or [f"exit code {result.exit_code}"])[-1]
 
 
 def _missing(name: RungName) -> str:
@@ -177,4 +195,5 @@ def open_sandbox(
     """A box on the strongest rung, or on the named one. ``read``: paths outside that it may read. ``image``: a container of it."""
     limits = limits or Limits()
     chosen = choose(rung) if image is None else choose_for_image(image, rung, limits.cpus).engine
-    return Sandbox(chosen, limits, read=read, work=work, extra=extra, image=image)
+    sized = image is None and next(one.sized for one in probe() if one.name == chosen)
+    return Sandbox(chosen, limits, read=read, work=work, extra=extra, image=image, sized=sized)

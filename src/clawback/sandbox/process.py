@@ -44,12 +44,14 @@ class Process:
         self._launch(plan)
 
     def _launch(self, plan: dict[str, Any]) -> None:
+        disk = plan.get("disk")
+        descriptors = (disk["root"], *disk["namespaces"]) if disk else ()
         told, self._control = os.pipe()
         self._status, tell = os.pipe()
         env = {name: value for name, value in os.environ.items() if name in ("LD_LIBRARY_PATH", "PATH")}
         try:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_CONTAINER_KEEPER if self._engine else _KEEPER), str(told), str(tell)], pass_fds=(told, tell), env=env, cwd="/",
+                [sys.executable, "-I", "-S", str(_CONTAINER_KEEPER if self._engine else _KEEPER), str(told), str(tell)], pass_fds=(told, tell, *descriptors), env=env, cwd="/",
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
@@ -88,11 +90,16 @@ class Process:
 
     def view(self) -> tuple[str, str]:
         """What came on stdout and stderr since the last look."""
+        out, err = self.view_bytes()
+        return out.decode(errors="replace"), err.decode(errors="replace")
+
+    def view_bytes(self) -> tuple[bytes, bytes]:
+        """As ``view``, undecoded."""
         with self._lock:
             new = []
             for stream in (1, 2):
                 kept = self._kept.get(stream, bytearray())
-                new.append(kept[self._seen[stream] :].decode(errors="replace"))
+                new.append(bytes(kept[self._seen[stream] :]))
                 self._seen[stream] = len(kept)
         return new[0], new[1]
 

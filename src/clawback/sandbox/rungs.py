@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clawback.sandbox import seatbelt, seccomp
+from clawback.sandbox.disk import Disk
 from clawback.sandbox.limits import MIB, Limits
 
 RungName = Literal["bubblewrap", "landlock", "seatbelt", "none", "podman", "docker"]
@@ -28,6 +29,8 @@ OWN_NAMES: tuple[RungName, ...] = ("bubblewrap", *ENGINES)
 """Those that give a box's folders names of their own."""
 OWN_USERS: tuple[RungName, ...] = ("bubblewrap", "landlock", *ENGINES)
 """Those that give a box a user of its own, where we are root."""
+SIZED: tuple[RungName, ...] = ("bubblewrap", "landlock")
+"""Those whose writable folders can be a file system of a fixed size."""
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32")
 ETC = tuple(
@@ -58,8 +61,15 @@ class Folder:
     """A folder of the box: where it lies, and what it is called inside, where the rung can give it a name."""
 
     source: Path
+    """As a command's process sees it, before the walls are up."""
     at: str
     write: bool
+    reach: Path | None = None
+    """As this process reaches it, where that differs: it lies in the box's own file system."""
+
+    @property
+    def files(self) -> Path:
+        return self.reach or self.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,8 @@ class Layout:
     """Holds the files that stand in for the machine's own (accounts, hosts)."""
     uid: int | None = None
     """The box's own user, where we are root and can give it one."""
+    disk: Disk | None = None
+    """The sized file system that holds the writable folders; None: they are ordinary folders, and the keeper counts."""
 
 
 def python_home(rung: RungName, layout: Layout) -> Path | None:
@@ -102,7 +114,9 @@ def plan(
 ) -> dict[str, Any]:
     """All that the keeper needs to know."""
     writable = [str(folder.source) for folder in layout.folders if folder.write]
+    disk = layout.disk
     it: dict[str, Any] = {
+        "disk": {"root": disk.root, "namespaces": disk.namespaces} if disk else None,
         "argv": list(argv), "env": dict(env), "cwd": "/", "wrap": [], "filter": "", "roots": writable, "uid": None,
         "end_user": layout.uid if rung in OWN_USERS else None,
         "cpus": sorted(os.sched_getaffinity(0))[: limits.cpus] if limits.cpus and sys.platform == "linux" else None,
@@ -110,12 +124,14 @@ def plan(
     }  # fmt: skip
     if rung == "bubblewrap":
         it["wrap"] = _bubblewrap(layout, cwd)
-        it["filter"] = _filter(seccomp.Closed(sockets=False))
+        it["filter"] = _filter(seccomp.Closed(sockets=False, passing=disk is None))
     elif rung == "landlock":
         from clawback.sandbox.landlock import abi
 
         shared = layout.uid is None
-        closed = seccomp.Closed(sockets=True, same_user=shared, signals=abi() < 6 and shared, watching=True)
+        closed = seccomp.Closed(
+            sockets=True, same_user=shared, signals=abi() < 6 and shared, watching=True, passing=disk is None
+        )
         it |= {
             "cwd": cwd, "uid": layout.uid, "filter": _filter(closed),
             "landlock": {

@@ -11,6 +11,7 @@ import fcntl
 import os
 import stat
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from clawback.sandbox import tree
 
 PREFIX = "clawback-"
 LOCK = ".held"
+_SECONDS = 5.0
 _held: dict[Path, int] = {}
 
 
@@ -32,12 +34,24 @@ def make(name: str) -> Path:
 
 
 def let_go(root: Path) -> None:
-    """Remove a folder with all that is in it, whoever of the box's users it belongs to. May be called twice."""
-    if root.exists():
-        tree.remove(root)
-    descriptor = _held.pop(root, None)
-    if descriptor is not None:
-        os.close(descriptor)
+    """Remove a folder with all that is in it, whoever of the box's users it belongs to. May be called twice.
+
+    The caller waits a few seconds at most. A folder that takes longer is removed in the background; what is left of it
+    when this process ends is removed by the next one.
+    """
+    remover = threading.Thread(target=_remove, args=(root,), name="scratch", daemon=True)
+    remover.start()
+    remover.join(_SECONDS)
+
+
+def _remove(root: Path) -> None:
+    try:
+        if root.exists():
+            tree.remove(root)
+    finally:
+        descriptor = _held.pop(root, None)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def is_dead(root: Path) -> bool:

@@ -19,7 +19,7 @@ ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 # name: (x86_64, aarch64); None where the architecture has no such call.
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
-    "socket": (41, 198), "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "socket": (41, 198), "socketpair": (53, 199), "sendmsg": (46, 211), "sendmmsg": (307, 269), "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
     "process_madvise": (440, 440), "process_mrelease": (448, 448), "pidfd_getfd": (438, 438), "kcmp": (312, 272),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "keyctl": (250, 219),
@@ -145,9 +145,11 @@ _SAME_USER = [
 _SIGNALS = ["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"]
 _NEW_NAMESPACES = 0x7E020000
 _PR_SET_DUMPABLE, _TIOCSTI, _TIOCLINUX, _TIOCSETD = 4, 0x5412, 0x541C, 0x5423
-_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 
-_LOAD, _EQUAL, _ATLEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPES = 1, 5, 0xF
+
+_LOAD, _EQUAL, _ATLEAST, _ANY_BIT, _RETURN, _AND = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
@@ -163,6 +165,8 @@ class Closed:
     """Nothing else keeps signals in: the kernel's Landlock is too old for it."""
     watching: bool = False
     """Files outside could be watched, though not read."""
+    passing: bool = False
+    """The keeper counts the box's files: descriptors in flight between processes, which it cannot see, are closed."""
 
 
 Instruction = tuple[int, int, int, int]
@@ -186,6 +190,42 @@ _OK: Instruction = (_RETURN, 0, 0, _ALLOW)
 
 
 @cache
+def offline(machine: str) -> bytes:
+    """A filter for a program that has the person's rights and no network: sockets are Unix ones, or ask the kernel (netlink)."""
+    column = list(ARCHITECTURES).index(machine)
+    code = _beginning(machine)
+    for name in ("io_uring_setup", "io_uring_enter", "io_uring_register"):  # they open sockets as well
+        code += _on(_NUMBERS[name][column] or 0, [_refuse(errno.ENOSYS)])
+    local = [
+        _word(0),
+        (_EQUAL, 2, 0, _AF_UNIX),
+        (_EQUAL, 1, 0, _AF_NETLINK),
+        _refuse(errno.EAFNOSUPPORT),
+        _OK,
+    ]
+    code += [
+        *_on(_NUMBERS["socket"][column] or 0, local),
+        *_on(_NUMBERS["socketpair"][column] or 0, _pairs(False)),
+        _OK,
+    ]
+    return _packed(code)
+
+
+def _beginning(machine: str) -> list[Instruction]:
+    """Only calls of this very architecture, by their usual numbers."""
+    code: list[Instruction] = [
+        (_LOAD, 0, 0, 4), (_EQUAL, 1, 0, ARCHITECTURES[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0),
+    ]  # fmt: skip
+    if machine == "x86_64":  # the x32 calls: the same kernel under other numbers
+        code += [(_ATLEAST, 0, 1, 0x40000000), _refuse()]
+    return code
+
+
+def _packed(code: list[Instruction]) -> bytes:
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+@cache
 def program(closed: Closed, machine: str) -> bytes:
     """The filter's bytes. ``machine`` as ``os.uname`` writes it."""
     column = list(ARCHITECTURES).index(machine)
@@ -194,13 +234,10 @@ def program(closed: Closed, machine: str) -> bytes:
         it = _NUMBERS[name][column]
         return -1 if it is None else it
 
-    code: list[Instruction] = [
-        (_LOAD, 0, 0, 4), (_EQUAL, 1, 0, ARCHITECTURES[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0),
-    ]  # fmt: skip
-    if machine == "x86_64":  # the x32 calls: the same kernel under other numbers
-        code += [(_ATLEAST, 0, 1, 0x40000000), _refuse()]
+    code = _beginning(machine)
     refused = [*_ALWAYS, *(_SAME_USER if closed.same_user else ()), *(_SIGNALS if closed.signals else ())]
     refused += ["inotify_init", "inotify_init1"] if closed.watching else []
+    refused += ["sendmsg", "sendmmsg"] if closed.passing else []
     for name in refused:
         code += _on(number(name), [_refuse()]) if number(name) >= 0 else []
     for name in _ABSENT:
@@ -214,10 +251,11 @@ def program(closed: Closed, machine: str) -> bytes:
     else:
         own = [(_EQUAL, 3 - n, 0, family) for n, family in enumerate((_AF_UNIX, _AF_INET, _AF_INET6))]
         code += _on(number("socket"), [_word(0), *own, _refuse(errno.EAFNOSUPPORT), _OK])
+    code += _on(number("socketpair"), _pairs(closed.sockets))
     if closed.same_user:
         code += _only_oneself(number)
     code.append(_OK)
-    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+    return _packed(code)
 
 
 def profile(machine: str) -> dict[str, Any]:
@@ -245,9 +283,22 @@ def profile(machine: str) -> dict[str, Any]:
     highest = 45
     for family in set(range(highest + 1)) - {_AF_UNIX, _AF_INET, _AF_INET6}:
         refuse(["socket"], errno.EAFNOSUPPORT, **is_one(0, family))
-    refuse(["socket"], errno.EAFNOSUPPORT, index=0, value=highest, op="SCMP_CMP_GT")
+    for family in set(range(highest + 1)) - {_AF_UNIX}:
+        refuse(["socketpair"], errno.EAFNOSUPPORT, **is_one(0, family))
+    refuse(["socket", "socketpair"], errno.EAFNOSUPPORT, index=0, value=highest, op="SCMP_CMP_GT")
     name = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[machine]
     return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [name], "syscalls": rules}
+
+
+def _pairs(connected_alone: bool) -> list[Instruction]:
+    """Pairs of Unix sockets and of no other family (a TIPC pair reaches other addresses). ``connected_alone``: and of
+    these, streams and sequences. A pair of datagrams, or of type RAW, which the kernel makes one, can be
+    connected or sent to any path."""
+    family: list[Instruction] = [_word(0), (_EQUAL, 1, 0, _AF_UNIX), _refuse(errno.EAFNOSUPPORT)]
+    if not connected_alone:
+        return [*family, _OK]
+    kinds = [(_EQUAL, 2 - n, 0, kind) for n, kind in enumerate((_SOCK_STREAM, _SOCK_SEQPACKET))]
+    return [*family, _word(1), (_AND, 0, 0, _SOCK_TYPES), *kinds, _refuse(errno.EPROTONOSUPPORT), _OK]
 
 
 def _only_oneself(number: Callable[[str], int]) -> list[Instruction]:

@@ -98,6 +98,12 @@ def copy(
         raise SandboxError(
             f"A file or folder in the box is closed to its own user ({error.filename})."
         ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise SandboxError(
+            "There are too many bytes or files to copy: the box, or its disk, is full."
+        ) from error
     finally:
         os.close(here)
         os.close(there)

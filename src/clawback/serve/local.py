@@ -377,6 +377,8 @@ class Local:
         self, messages: list[dict[str, Any]], given: list[Mapping[str, Any]] | None
     ) -> list[int]:
         """[] where the template does not take the conversation: it may raise anything."""
+        from clawback.engine.torch.models.templates import EndlessTemplate
+
         assert self.policy
         try:
             made = self.policy.tokenizer.apply_chat_template(
@@ -387,6 +389,8 @@ class Local:
                 return_dict=True,
                 **self.policy.chat.template_args,
             )
+        except EndlessTemplate:
+            raise
         except Exception:
             return []
         return list(made["input_ids"])

@@ -20,6 +20,8 @@ class Limited(HttpToolsProtocol):
     late: Any = None
     head: int | None = 0
     """Bytes of the headers that are under way; None once they are whole."""
+    size = 0
+    """Bytes of the address and the header lines that were read of this request."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -27,11 +29,25 @@ class Limited(HttpToolsProtocol):
         self._wait()
 
     def on_message_begin(self) -> None:
-        self.head = 0
+        self.head, self.size = 0, 0
         self._wait()
         super().on_message_begin()
         scope: Any = self.scope
         scope["clawback.break"] = self._break
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + len(": \r\n"))
+        super().on_header(name, value)
+
+    def _count(self, size: int) -> None:
+        """The limit is exact, though headers may arrive together with what comes before or after them."""
+        self.size += size
+        if self.size > MOST_HEADER_BYTES:
+            raise ValueError("the headers are too long")  # the parser stops, and the answer is 400
 
     def on_headers_complete(self) -> None:
         self.head = None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,10 +16,12 @@ pytest.importorskip("mcp")
 
 from clawback.environments import registry
 from clawback.environments.core import EnvironmentFailure
+from clawback.environments.tools import mcp
 from clawback.environments.tools.calls import Call, message
 from clawback.environments.tools.mcp import Mcp
 from clawback.environments.tools.toolbox import called
 from clawback.errors import UsageError
+from clawback.sandbox import probe
 from tests.environments.playing import walk
 
 SERVER = '''
@@ -134,3 +139,131 @@ def test_each_episode_has_a_server_of_its_own_and_its_end_state_is_rewarded(
         assert right[-1].reward == 1.0  # the reference was played on a server of its own
 
     use(scene)
+
+
+ENDLESS = """
+import json, sys
+page, size, many, cursor = {page!r}, {size}, {many}, {cursor}
+count = 0
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    method = message["method"]
+    if method == "initialize":
+        result = {{"protocolVersion": message["params"]["protocolVersion"], "capabilities": {{"tools": {{}}}},
+                  "serverInfo": {{"name": "x", "version": "1"}}}}
+    elif method == "tools/list":
+        tools = []
+        for _ in range(many):
+            count += 1
+            tools.append({{"name": f"t{{count}}", "description": "x" * size, "inputSchema": {{"type": "object"}}}})
+        result = {{"tools": tools}} | ({{"nextCursor": page + str(count)}} if cursor else {{}})
+    elif method == "tools/call":
+        result = {{"content": [{{"type": "text", "text": "x" * 5000}}]}}
+    else:
+        print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "error": {{"code": -32601, "message": "no"}}}}), flush=True)
+        continue
+    print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "result": result}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        ({"page": "p", "size": 1, "many": 0, "cursor": True}, "more than 100 pages"),
+        ({"page": "p", "size": 1, "many": 40, "cursor": True}, "more than 1000 tools"),
+        ({"page": "p", "size": 1, "many": 1500, "cursor": False}, "more than 1000 tools"),
+        ({"page": "p", "size": 1 << 20, "many": 1, "cursor": True}, "more than 4 MB"),
+    ],
+)
+def test_a_list_of_tools_without_end_is_refused(
+    tmp_path: Path, shape: dict[str, object], reason: str
+) -> None:
+    (tmp_path / "server.py").write_text(ENDLESS.format(**shape))
+
+    async def scene() -> None:
+        server = Mcp([sys.executable, str(tmp_path / "server.py")], seconds=30)
+        with pytest.raises(EnvironmentFailure, match=reason):
+            await server.open(0)
+        await server.close()
+
+    use(scene)
+
+
+def test_an_answer_that_is_too_long_is_refused_and_the_server_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp, "RESULT_BYTES", 4000)
+    (tmp_path / "server.py").write_text(ENDLESS.format(page="", size=1, many=1, cursor=False))
+
+    async def scene() -> None:
+        server = Mcp([sys.executable, str(tmp_path / "server.py")], seconds=30)
+        await server.open(0)
+        for _ in range(2):
+            with pytest.raises(EnvironmentFailure, match="answered with more than"):
+                await server.call("t1", {})
+        await server.close()
+
+    use(scene)
+
+
+BOXED = """
+import json, os, socket, sys
+from pathlib import Path
+
+def reach(action):
+    try:
+        return repr(action())
+    except OSError as error:
+        return "refused"
+
+def connect(port):
+    with socket.socket() as s:
+        s.connect(("127.0.0.1", port))
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    method, params = message["method"], message.get("params", {})
+    if method == "initialize":
+        result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+    elif method == "tools/list":
+        result = {"tools": [{"name": "try", "inputSchema": {"type": "object"}}]}
+    elif method == "tools/call":
+        path, port = params["arguments"]["path"], params["arguments"]["port"]
+        found = [reach(lambda: open(path).read()), reach(lambda: connect(port)), reach(lambda: open("written", "w")),
+                 os.environ.get("GIVEN"), "größer"]
+        result = {"content": [{"type": "text", "text": json.dumps(found, ensure_ascii=False)}]}
+    else:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+def test_a_server_in_a_box_reaches_neither_files_nor_the_network(tmp_path: Path) -> None:
+    if not any(rung.usable and rung.name != "none" for rung in probe()):
+        pytest.skip("no sandbox here")
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    for above in (tmp_path, *tmp_path.parents):
+        if above != Path(tempfile.gettempdir()) and above.is_relative_to(tempfile.gettempdir()):
+            above.chmod(0o755)
+    (folder / "server.py").write_text(BOXED)
+    (tmp_path / "secret").write_text("s3cr3t")
+
+    async def scene() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            server = Mcp(["python3", "server.py"], cwd=folder, env={"GIVEN": "!"}, box=True, seconds=40)
+            tools = await server.open(0)
+            assert [tool["function"]["name"] for tool in tools] == ["try"]
+            place = {"path": str(tmp_path / "secret"), "port": listener.getsockname()[1]}
+            found = json.loads(await server.call("try", place))
+            assert found == ["refused", "refused", "refused", "!", "größer"]
+            await server.close()
+
+    use(scene)
+    with pytest.raises(UsageError, match="not started here"):
+        Mcp(url="http://127.0.0.1:1/", box=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,10 @@ from clawback.errors import ClawbackError, UsageError
 
 SECONDS = 60.0
 """That a call, or the start of a server, may take."""
+PAGES, TOOLS, BYTES = 100, 1000, 4 << 20
+"""What a server's list of tools may have: pages, tools, and bytes of their definitions."""
+RESULT_BYTES = 8 << 20
+"""What a call may answer with."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 
 
@@ -28,7 +33,8 @@ class Mcp:
     """``command`` with its arguments (a server over stdio), or ``url`` (streamable HTTP).
 
     A server over stdio runs with your rights and a scrubbed environment (``env`` adds to it). ``state``: a tool of it that is
-    not shown to the policy and whose result is the state that end states are compared by.
+    not shown to the policy and whose result is the state that end states are compared by. ``box``: it runs in the sandbox, without
+    a network; it reads ``cwd`` and this Python's packages, and writes nothing outside.
     """
 
     def __init__(
@@ -40,11 +46,14 @@ class Mcp:
         cwd: Path | None = None,
         state: str = "",
         seconds: float = SECONDS,
+        box: bool = False,
     ) -> None:
         if bool(command) == bool(url):
             raise UsageError("An MCP server is either a command or a url.")
         self.command, self.url, self.env, self.cwd = tuple(command), url, dict(env or {}), cwd
-        self.state_tool, self.seconds = state, seconds
+        if box and not command:
+            raise UsageError("An MCP server with a url is not started here, so it cannot run in a box.")
+        self.state_tool, self.seconds, self.box = state, seconds, box
         self._asked: asyncio.Queue[tuple[str, Mapping[str, Any], asyncio.Future[Any]] | None] = (
             asyncio.Queue()
         )
@@ -107,23 +116,47 @@ class Mcp:
         try:
             with Path(os.devnull).open("w") as quiet:
                 async with Client(self._transport(quiet), read_timeout_seconds=self.seconds) as client:
-                    tools, after = [], None
-                    while True:
-                        page = await client.list_tools(cursor=after)
-                        tools += page.tools
-                        if not (after := page.next_cursor):
-                            break
+                    try:
+                        async with asyncio.timeout(self.seconds):
+                            tools = await self._list(client)
+                    except TimeoutError:
+                        raise self._refusal(
+                            f"takes more than {self.seconds:.0f} s to list its tools"
+                        ) from None
                     ready.set_result(tools)
                     await self._serve(client)
         except Exception as error:
             if not ready.done():
-                told = error if isinstance(error, ClawbackError) else None
+                inner = _inner(error)
+                told = inner if isinstance(inner, ClawbackError) else None
                 ready.set_exception(
                     told
                     or EnvironmentFailure(
                         f"The MCP server ({self._where}) cannot be used: {_innermost(error)}."
                     )
                 )
+
+    async def _list(self, client: Any) -> list[Any]:
+        """All pages of its tools, within the limits."""
+        tools: list[Any] = []
+        cursor, size = None, 0
+        for _ in range(PAGES):
+            page = await client.list_tools(cursor=cursor)
+            tools += page.tools
+            size += sum(len(tool.model_dump_json()) for tool in page.tools)
+            if len(tools) > TOOLS:
+                raise self._refusal(f"lists more than {TOOLS} tools")
+            if size > BYTES:
+                raise self._refusal(f"describes its tools in more than {BYTES >> 20} MB")
+            if not page.next_cursor:
+                return tools
+            cursor = page.next_cursor
+        raise self._refusal(f"lists its tools on more than {PAGES} pages")
+
+    def _refusal(self, reason: str) -> EnvironmentFailure:
+        return EnvironmentFailure(
+            f"The MCP server ({self._where}) {reason}, so it is not used. Use another server."
+        )
 
     async def _serve(self, client: Any) -> None:
         while (asked := await self._asked.get()) is not None:
@@ -138,7 +171,27 @@ class Mcp:
             except Exception as error:
                 answer.set_exception(EnvironmentFailure(f"The MCP tool {name} broke: {_innermost(error)}."))
             else:
-                answer.set_result(result)
+                if len(result.model_dump_json()) > RESULT_BYTES:
+                    answer.set_exception(
+                        EnvironmentFailure(
+                            f"The MCP tool {name} answered with more than {RESULT_BYTES >> 20} MB."
+                        )
+                    )
+                else:
+                    answer.set_result(result)
+
+    def _boxed(self) -> list[str]:
+        """The command that runs the server in a box. Raises ``SandboxRefused`` where there is no sandbox."""
+        from clawback.sandbox import choose
+
+        choose()
+        folder = (self.cwd or Path()).resolve()
+        words = [sys.executable, "-m", "clawback.sandbox.relay", "--folder", str(folder)]
+        if sys.prefix != sys.base_prefix:
+            words += ["--read", sys.prefix]
+        for name in self.env:
+            words += ["--env", name]
+        return [*words, "--", *self.command]
 
     def _transport(self, quiet: Any) -> Any:
         if self.url:
@@ -146,15 +199,20 @@ class Mcp:
         from mcp import StdioServerParameters, stdio_client
 
         env = {name: os.environ[name] for name in _KEPT if name in os.environ} | self.env
-        first, *rest = self.command
+        first, *rest = self._boxed() if self.box else self.command
         return stdio_client(
             StdioServerParameters(command=first, args=rest, env=env, cwd=self.cwd), errlog=quiet
         )
 
 
-def _innermost(error: BaseException) -> str:
+def _inner(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
+    return error
+
+
+def _innermost(error: BaseException) -> str:
+    error = _inner(error)
     return f"{type(error).__name__}: {error}"
 
 

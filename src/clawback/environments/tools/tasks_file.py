@@ -172,7 +172,7 @@ def _made(owner: Callable[..., Any], task: Task) -> Any:
 
 
 def _server(told: Mapping[str, Any], folder: Path) -> Mcp:
-    worlds.unknown_settings("[[mcp]]", told, ("command", "url", "env", "state", "seconds"))
+    worlds.unknown_settings("[[mcp]]", told, ("command", "url", "env", "state", "seconds", "box"))
     return Mcp(
         tuple(told.get("command", ())),
         url=str(told.get("url", "")),
@@ -180,6 +180,7 @@ def _server(told: Mapping[str, Any], folder: Path) -> Mcp:
         cwd=folder if told.get("command") else None,
         state=str(told.get("state", "")),
         seconds=float(told.get("seconds", 60)),
+        box=bool(told.get("box", False)),
     )
 
 

@@ -271,6 +271,8 @@ class Chat:
                 return self._through_template(
                     [_in_parts(m, 0, str) for m in shaped] if self.parts else shaped, **how
                 )
+            except templates.EndlessTemplate:
+                raise
             except Exception as error:  # templates raise whatever they like
                 failure = error
         raise ModelError(

@@ -1,16 +1,24 @@
-"""Checks what a model folder's chat template costs to render.
+"""Renders chat templates in a process with limits, wherever this program renders one.
 
-A template is a program that somebody else wrote: ``{% for i in range(100000) %}`` nested twice writes ten
-billion words.
+A template is a program that somebody else wrote, whoever chose the model: ``{{ 'x'|center(10**9) }}`` takes a gigabyte.
+``install`` puts a bounded renderer in the place of the one that transformers compiles, so that
+``tokenizer.apply_chat_template`` prepares conversations as ever and the program of the template runs in
+``template_worker.py``. One such process serves all templates; it is started when first needed and replaced when a limit ends it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import json
-import re
+import os
+import pickle
+import selectors
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,47 +26,158 @@ from typing import Any
 from clawback.errors import ModelError
 
 SECONDS, WALL_SECONDS, MEGABYTES = 5, 60, 256
-"""For all conversations of the trial together: of processor time, of time where the machine is busy, and of memory."""
+"""For a rendering: processor time, time where the machine is busy, and memory beyond the conversation's own."""
 SLACK, FACTOR = 100_000, 16
-"""Characters that a template may add to a conversation, and how many times over it may write what was said."""
-_LINEAR = re.compile(r"\*|\brange\b|\bmacro\b|\bset\b|\brecursive\b|\blipsum\b|\d{4}")
-"""Without any of these and with two loops at most, a template writes about as much as it is given."""
-_TRIAL = Path(__file__).with_name("template_trial.py")
+"""Characters that a template may add to a conversation, and how many times over it may write it."""
+_WORKER = Path(__file__).with_name("template_worker.py")
+_LENGTH = 8
+_NATIVE = "_compile_jinja_template"
+
+
+class EndlessTemplate(ModelError):
+    """A rendering passed a limit."""
+
+
+class Worker:
+    """The process that renders, and the pipes to it. One request at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """A fork of this program starts a process of its own, and holds no lock of its parent's threads."""
+        self._lock, self._process = threading.Lock(), None
+
+    def render(self, template: str, variables: Mapping[str, Any]) -> str:
+        """The text. Raises ``TemplateError`` where the template refuses the conversation, ``EndlessTemplate`` at a limit."""
+        from jinja2.exceptions import TemplateError
+
+        size = len(_pickled(variables))
+        longest = SLACK + FACTOR * size
+        request = {
+            "template": template, "variables": variables, "seconds": SECONDS, "longest": longest,
+            "bytes": (MEGABYTES << 20) + 2 * FACTOR * size,
+        }  # fmt: skip
+        with self._lock:
+            kind, text = self._exchange(_pickled(request), 4 * longest)
+        if kind == b"O":
+            return text
+        if kind == b"E":
+            raise TemplateError(text)
+        raise EndlessTemplate(
+            f"The chat template of this model has no end: a conversation takes it more than {SECONDS} s, {MEGABYTES} MB "
+            f"or {FACTOR} times its text. Fetch the model from where you trust it, or replace its chat template."
+        )
+
+    def _exchange(self, request: bytes, most: int) -> tuple[bytes, str]:
+        """The kind of the answer and its text; no kind where the process did not answer within its limits."""
+        process = self._running()
+        try:
+            assert process.stdin
+            process.stdin.write(len(request).to_bytes(_LENGTH, "big") + request)
+            process.stdin.flush()
+            kind, text = _answer(process, most)
+        except (EOFError, OSError, TimeoutError):
+            kind, text = b"", ""
+        except BaseException:  # interrupted within an exchange: the next answer would be this one's
+            self._end()
+            raise
+        if kind not in (b"O", b"E"):
+            self._end()
+        return kind, text
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        """The process, started where there is none."""
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close() if pipe else None
+
+
+def _pickled(value: Any) -> bytes:
+    """Every text in full, also where two are one object: the length is that of the conversation."""
+    data = io.BytesIO()
+    pickler = pickle.Pickler(data, pickle.HIGHEST_PROTOCOL)
+    pickler.fast = True
+    pickler.dump(value)
+    return data.getvalue()
+
+
+def _answer(process: subprocess.Popen[bytes], most: int) -> tuple[bytes, str]:
+    assert process.stdout
+    until = time.monotonic() + WALL_SECONDS
+    data = bytearray()
+    size = head = 1 + _LENGTH
+    with selectors.DefaultSelector() as ready:
+        ready.register(process.stdout, selectors.EVENT_READ)
+        while len(data) < size:
+            if not ready.select(max(0.0, until - time.monotonic())):
+                raise TimeoutError
+            piece = os.read(process.stdout.fileno(), 1 << 16)
+            if not piece:
+                raise EOFError
+            data += piece
+            if size == head and len(data) >= head:
+                size += int.from_bytes(data[1:head], "big")
+                if size > most:
+                    raise EOFError
+    return bytes(data[:1]), data[head:].decode("utf-8", "surrogatepass")
+
+
+_worker = Worker()
+
+
+class Bounded:
+    """What transformers takes for a compiled template."""
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+
+    def render(self, **variables: Any) -> str:
+        return _worker.render(self.template, variables)
+
+
+def install() -> None:
+    """From now on no chat template is compiled or run in this process."""
+    from transformers.utils import chat_template_utils
+
+    if not hasattr(chat_template_utils, _NATIVE):
+        raise ModelError(
+            "This version of transformers renders chat templates in a way that is not known here, so their limits would not "
+            "hold. Install the version that Clawback's constraints.txt names."
+        )
+    setattr(chat_template_utils, _NATIVE, Bounded)
 
 
 def check(template: str, args: Mapping[str, Any]) -> None:
     """Raises ``ModelError`` for a template that, on a few ordinary conversations, takes more time, memory or text than any would."""
-    if _LINEAR.search(template) or len(re.findall(r"\bfor\b", template)) > 2:
-        _check(template, json.dumps(dict(args), sort_keys=True, default=str))
+    install()
+    _check(template, json.dumps(dict(args), sort_keys=True, default=str))
 
 
 @functools.lru_cache(maxsize=32)
 def _check(template: str, args: str) -> None:
-    conversations = [{"messages": m, "tools": t, "add_generation_prompt": True} for m, t in _conversations()]
-    asked = {"template": template, "conversations": conversations, "args": json.loads(args)}
-    asked |= {"seconds": SECONDS, "bytes": MEGABYTES << 20}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", str(_TRIAL)],
-            input=json.dumps(asked),
-            capture_output=True,
-            text=True,
-            timeout=WALL_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise _endless() from None
-    if done.returncode or not done.stdout.strip().isdigit():
-        raise _endless()
-    longest, given = int(done.stdout), max(len(json.dumps(one)) for one in conversations)
-    if longest > SLACK + FACTOR * given:
-        raise _endless()
+    from jinja2.exceptions import TemplateError
 
-
-def _endless() -> ModelError:
-    return ModelError(
-        f"The chat template of this model has no end: a short conversation takes it more than {SECONDS} s, {MEGABYTES} MB "
-        f"or {FACTOR} times its text. Fetch the model from where you trust it, or replace its chat template."
-    )
+    for messages, tools in _conversations():
+        variables = {"messages": messages, "tools": tools, "add_generation_prompt": True, **json.loads(args)}
+        with contextlib.suppress(TemplateError):  # transformers will say what is wrong with it
+            _worker.render(template, variables)
 
 
 def _conversations() -> list[tuple[list[dict[str, Any]], list[dict[str, Any]] | None]]:
