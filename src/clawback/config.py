@@ -450,6 +450,9 @@ def save(path: Path, changes: dict[str, dict[str, Any]]) -> Config:
         raise ConfigError(
             f"{path} cannot be read: {error}. Correct it, or delete it for the defaults."
         ) from error
+    model = changes.get("model", {})
+    if "base" in model and model["base"] != document.get("model", {}).get("base"):
+        changes = changes | {"model": {"revision": None} | model}  # a commit of another model means nothing
     for section, values in changes.items():
         table: Any = document.setdefault(section, tomlkit.table())
         for key, value in values.items():

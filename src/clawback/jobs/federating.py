@@ -47,7 +47,7 @@ def begin(
     """Agree on the base of this home's settings, and on the rest."""
     settings = config.load(home.config)
     policy = inputs.policy(settings, settings.model.base)
-    base, revision = settings.model.base, policy.info.revision
+    base, revision = settings.model.base, policy.info.weights or policy.info.revision
     terms = Terms(base, revision, rank, 2 * rank, seed, rule, clip, noise, step=step)  # type: ignore[arg-type]
     exchange.begin(folder, terms)
     return terms
@@ -209,7 +209,7 @@ def _policy(settings: config.Config, terms: Terms, folder: Path) -> Policy:
     import torch
 
     policy = inputs.policy(settings, terms.base)
-    if policy.info.revision != terms.base_revision:
+    if terms.base_revision not in policy.info.names:
         raise UsageError(
             f"The federation's base is {terms.base} of another revision than yours: its updates would mean something else."
         )

@@ -14,6 +14,7 @@ from clawback.records import GATE
 from clawback.release import human_eval, prompted
 from clawback.release.evidence import ANSWERS, Witness, measure
 from clawback.release.fresh import OnProgress
+from clawback.release.loading import revision_of
 from clawback.release.registry import check
 from clawback.release.rule import MOST_LOOKS, Compared, Evidence, Sampled, decide
 
@@ -249,7 +250,7 @@ def base_of(run: Run, settings: config.Config, system: str = "") -> Policy:
     model = settings.model
     policy = engine.load(
         run.base,
-        revision=model.revision,
+        revision=revision_of(settings, run.base, run.base_revision),
         dtype=model.dtype,
         load_in_4bit=model.load_in_4bit,
         device=model.device,

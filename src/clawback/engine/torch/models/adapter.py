@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from clawback.engine.torch.models import delta, lora_config, mlx_adapter
-from clawback.engine.torch.models.base import ROUTERS, STAMP, check_base, in_layer
+from clawback.engine.torch.models.base import ROUTERS, STAMP, check_base, in_layer, stamp
 from clawback.engine.torch.scoring.lora import fuse
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
@@ -230,13 +230,7 @@ def write(model: nn.Module, info: ModelInfo, folder: Path) -> None:
     tensors = {name: t.detach().cpu().contiguous() for name, t in sorted(_state(model).items())}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True, default=str) + "\n", "utf-8")
-    stamp = {
-        "base": info.base,
-        "base_revision": info.revision,
-        "architecture": info.architecture,
-        "format": 1,
-    }
-    (folder / STAMP).write_text(json.dumps(stamp, indent=2, sort_keys=True) + "\n", "utf-8")
+    (folder / STAMP).write_text(stamp(info), "utf-8")
     for path in (folder / WEIGHTS, folder / CONFIG, folder / STAMP, folder):
         sync(path)
 
