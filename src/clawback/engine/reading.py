@@ -27,7 +27,7 @@ class Reader:
         self.base, self.revision, self.max_length = base, revision, max_length
 
     @cached_property
-    def names(self) -> list[str]:
+    def identities(self) -> list[str]:
         """What its weights are called, the best name first. Raises ``ModelError`` where there are none."""
         from clawback.engine.torch.models.loading import names_of
 
@@ -36,7 +36,7 @@ class Reader:
     @property
     def identity(self) -> str:
         """Which weights these are."""
-        return self.names[0]
+        return self.identities[0]
 
     @cached_property
     def policy(self) -> Policy:

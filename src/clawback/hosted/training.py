@@ -62,7 +62,7 @@ def recipe_for(made: Recipe) -> Recipe:
             f"{made.algorithm} cannot be trained by a hosted trainer. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
         )
     wants = algorithms.needs(algorithms.find(name)) & NOT_HERE
-    if wants or (name in ("opd", "combined") and int(made.settings().get("top_k", 1)) > 0):
+    if wants or (name in ("opd", "combined") and int(made.settings(name).get("top_k", 1)) > 0):
         raise UsageError(
             f"{name} needs more of the model than log-probs ({', '.join(sorted(wants)) or 'a teacher over the vocabulary'}), and a hosted "
             "trainer gives no more. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."

@@ -15,6 +15,7 @@ from clawback.errors import Busy, TrainingError
 from clawback.feedback.due import FAILED, last_failure, not_now, training_due
 from clawback.paths import Home
 from clawback.records import Run
+from clawback.release import following
 
 KEPT_VARIABLES = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT",
@@ -33,6 +34,7 @@ def maybe_train(home: Home) -> bool:
     """Start a run in the background if one is due and may start now; says whether it was started."""
     settings = config.load(home.config)
     with store.connect(home.database) as db:
+        following.retry(db, home, settings)
         if not training_due(db, home) or not_now(settings, last_failure(db)):
             return False
     return start(home, if_due=True) is not None

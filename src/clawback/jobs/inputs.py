@@ -52,6 +52,7 @@ def making(settings: Config) -> dict[str, Any]:
         "curriculum": training.curriculum,
         "full": training.full,
         "reward": adds_up,
+        "options": training.options,
         **training.overrides,
     }
 

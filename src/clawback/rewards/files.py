@@ -31,13 +31,13 @@ PLAIN = (".json", ".safetensors", ".txt", ".model", ".md", ".jinja")
 
 
 class Reader(Protocol):
-    """Reads pairs with a causal model; ``identity`` says with which weights, ``names`` what else these are called."""
+    """Reads pairs with a causal model; ``identity`` says with which weights, ``identities`` what else these are called."""
 
     @property
     def identity(self) -> str: ...
 
     @property
-    def names(self) -> list[str]: ...
+    def identities(self) -> list[str]: ...
 
     def __call__(self, pairs: Sequence[Pair]) -> Looks: ...
 
@@ -119,7 +119,7 @@ def load(root: Path, reader: Callable[[Settings], Reader]) -> tuple[Encoder, Car
     settings = Settings(**card.settings)
     places = [folder / f"member-{n}" for n in range(card.members)]
     look = reader(settings)
-    if card.base not in look.names:
+    if card.base not in look.identities:
         raise ModelError(
             f"The reward model was trained on the hidden states of another {settings.base}. Train again: clawback reward train."
         )
