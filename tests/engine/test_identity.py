@@ -58,11 +58,16 @@ def other_weights(folder):
 
 def saved_by_another_release(folder):
     """What every ``save_pretrained`` of another transformers does to ``config.json``."""
-    config = json.loads((folder / "config.json").read_text()) | {"transformers_version": "9.9.9", "use_cache": False}
+    config = json.loads((folder / "config.json").read_text()) | {
+        "transformers_version": "9.9.9",
+        "use_cache": False,
+    }
     theta = config.pop("rope_parameters", {}).get("rope_theta", 10000.0)
     for default in ("attention_bias", "attention_dropout", "mlp_bias", "hidden_act"):
         config.pop(default, None)
-    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": theta, "rope_scaling": None}, indent=7))
+    (folder / "config.json").write_text(
+        json.dumps(config | {"rope_theta": theta, "rope_scaling": None}, indent=7)
+    )
 
 
 def tokens_written_again(folder):
@@ -74,7 +79,9 @@ SAME = {
     "a README": lambda folder: (folder / "README.md").write_text("# now with a nicer card"),
     "config.json written again": saved_by_another_release,
     "tokenizer.json written again": tokens_written_again,
-    "generation_config.json": lambda folder: (folder / "generation_config.json").write_text('{"temperature": 0.7}'),
+    "generation_config.json": lambda folder: (folder / "generation_config.json").write_text(
+        '{"temperature": 0.7}'
+    ),
     "a second set of weights beside": lambda folder: shutil.copy(
         folder / "model.safetensors", folder / "consolidated.safetensors"
     ),
@@ -140,7 +147,9 @@ def old_stamp(version):
     """As releases wrote it that knew the place of the base alone."""
     path = version / bases.STAMP
     held = json.loads(path.read_text())
-    path.write_text(json.dumps({k: held[k] for k in ("base", "base_revision", "architecture")} | {"format": 1}))
+    path.write_text(
+        json.dumps({k: held[k] for k in ("base", "base_revision", "architecture")} | {"format": 1})
+    )
 
 
 def test_versions_of_earlier_releases_load_on_their_folder_and_on_no_other(folder, tmp_path):
@@ -215,13 +224,15 @@ def test_names_of_blobs_are_their_hashes_and_other_files_are_read_once(folder, t
     read = []
     monkeypatch.setattr(identity.files, "sha256", lambda path: read.append(path) or _sha256(path))
     first = identity.of_weights(folder)
-    assert identity.of_weights(folder) == first and len(read) == 1
+    assert identity.of_weights(folder) == first
+    assert len(read) == 1
     blobs = tmp_path / "blobs"
     blobs.mkdir()
     blob = blobs / _sha256(folder / "model.safetensors")
     shutil.move(folder / "model.safetensors", blob)
     (folder / "model.safetensors").symlink_to(blob)
-    assert identity.of_weights(folder) == first and len(read) == 1
+    assert identity.of_weights(folder) == first
+    assert len(read) == 1
 
 
 def _sha256(path):
@@ -266,7 +277,7 @@ def test_tied_weights_and_weights_too_many_are_no_fault(folder):
 
 def test_weights_of_another_shape(folder):
     rewrite(folder, lambda tensors: tensors | {"model.layers.1.mlp.down_proj.weight": torch.zeros(32, 40)})
-    with pytest.raises(ModelError, match="another shape than its config.json says"):
+    with pytest.raises(ModelError, match=r"another shape than its config\.json says"):
         engine.load(str(folder))
 
 

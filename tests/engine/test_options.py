@@ -41,7 +41,9 @@ def recipe(algorithm="auto", **overrides: Any):
     ],
 )
 def test_a_misspelt_setting_is_refused_with_the_nearest(place, near):
-    with pytest.raises(UsageError, match=f"did you mean `{near}`" if near else "There is no setting `grouped`"):
+    with pytest.raises(
+        UsageError, match=f"did you mean `{near}`" if near else "There is no setting `grouped`"
+    ):
         recipe(**place)
 
 
@@ -61,7 +63,12 @@ def test_a_value_of_another_kind_is_refused_by_name(place):
 
 def test_every_field_of_every_part_can_be_set_and_arrives():
     """Read from the classes themselves: a part that gets a field tomorrow is in."""
-    sources = {"distilled": DistilSettings, "rollouts": RolloutSettings, "graded": GradingSettings, "episodes": EpisodeSettings}
+    sources = {
+        "distilled": DistilSettings,
+        "rollouts": RolloutSettings,
+        "graded": GradingSettings,
+        "episodes": EpisodeSettings,
+    }
     for part, kind in options.parts().items():
         defaults = {
             f.name: f.default for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING
@@ -93,7 +100,9 @@ def test_the_old_place_is_read_and_the_own_one_comes_first():
 
 
 def test_a_run_recorded_with_a_misspelt_setting_can_still_be_read():
-    values = json.loads(json.dumps(dataclasses.asdict(recipe()))) | {"extra": {"groupd": 1, "hosted": "http://x"}}
+    values = json.loads(json.dumps(dataclasses.asdict(recipe()))) | {
+        "extra": {"groupd": 1, "hosted": "http://x"}
+    }
     del values["options"]  # by an earlier release
     assert engine.recipe_from(values).extra["groupd"] == 1
 

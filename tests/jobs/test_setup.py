@@ -325,6 +325,8 @@ def test_init_pins_the_commit_that_it_chose(
     (tmp_path / "hub" / "models--someone--tiny" / "refs" / "main").write_text(second)
     assert revision(*init, "someone/tiny") == first, "what was chosen stays"
     assert revision(*init, "someone/other") == other
-    assert revision("config", "set", "model.base", "embedded") is None, "a commit of another model means nothing"
+    assert revision("config", "set", "model.base", "embedded") is None, (
+        "a commit of another model means nothing"
+    )
     assert revision("config", "set", "model.revision", "main") == "main"
     assert revision("config", "set", "model.base", "embedded") == "main"

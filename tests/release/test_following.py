@@ -172,7 +172,8 @@ def test_lm_studio_and_llama_cpp_go_back_to_the_base(tmp_path: Path) -> None:
     out = tmp_path / "me.gguf"
     out.write_bytes(b"x")
     server = make(Target("llama-cpp", out=out))
-    assert "is removed" in server.withdraw() and not out.exists()
+    assert "is removed" in server.withdraw()
+    assert not out.exists()
     assert "no version" in server.withdraw(), "again, it does nothing"
 
 
@@ -194,14 +195,18 @@ def test_a_server_that_is_down_holds_up_nothing_and_is_tried_again(
     assert "Published vllm has version 1" in words
     findings = health.check(two)
     [bad] = [one for one in findings if "not published" in one["what"]]
-    assert not bad["ok"] and "clawback publish" in bad["fix"]
+    assert not bad["ok"]
+    assert "clawback publish" in bad["fix"]
     code, out, _ = run("publish")
-    assert code == 1 and "127.0.0.1:9" in out
+    assert code == 1
+    assert "127.0.0.1:9" in out
     held = json.loads(run("status", "--json")[1])["published"]
     assert [one["current"] for one in held] == [False, True]
 
 
-def test_what_failed_is_tried_again_after_a_while(two: Home, play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_failed_is_tried_again_after_a_while(
+    two: Home, play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url, server = play(PlayedVllm)
     follow(two, {"where": "vllm", "url": url})
     settings = config.load(two.config)
@@ -209,7 +214,9 @@ def test_what_failed_is_tried_again_after_a_while(two: Home, play: Any, monkeypa
         [standing] = following.standings(db, settings)
         monkeypatch.setattr(following.time, "time", lambda: 1_000_000.0)
         for age, tried in ((60, False), (settings.schedule.retry_minutes * 60 + 1, True)):
-            following.remember(db, following.Standing(standing.target, 1, "", "it was down", 1_000_000.0 - age))
+            following.remember(
+                db, following.Standing(standing.target, 1, "", "it was down", 1_000_000.0 - age)
+            )
             following.retry(db, two, settings)
             assert bool(server.loaded) == tried
 
@@ -224,13 +231,16 @@ def test_always_and_stop_write_the_settings(two: Home, play: Any, run: Run) -> N
     assert (target.where, target.url) == ("vllm", url)
     assert run("publish", "--json")[0] == 0
     code, out, _ = run("rollback", "base")
-    assert code == 0 and not server.loaded
+    assert code == 0
+    assert not server.loaded
     assert run("publish", "vllm", "--stop")[0] == 0
     assert config.load(two.config).publish.targets == ()
     code, _, err = run("publish", "vllm", "--stop")
-    assert code == 2 and "does not follow" in err
+    assert code == 2
+    assert "does not follow" in err
     code, _, err = run("publish")
-    assert code == 2 and "--always" in err
+    assert code == 2
+    assert "--always" in err
 
 
 def test_going_live_starts_a_process_of_its_own_and_only_where_something_follows(
@@ -248,8 +258,11 @@ def test_going_live_starts_a_process_of_its_own_and_only_where_something_follows
             registry.go_live(db, improved, 1)
             [((command,), more)] = started
             assert command[1:] == ["-m", "clawback", "publish"]
-            assert "SECRET_KEY" not in more["env"] and more["env"]["CLAWBACK_HOME"] == str(improved.root)
-            monkeypatch.setattr(following.subprocess, "Popen", lambda *a, **k: (_ for _ in ()).throw(OSError("no")))
+            assert "SECRET_KEY" not in more["env"]
+            assert more["env"]["CLAWBACK_HOME"] == str(improved.root)
+            monkeypatch.setattr(
+                following.subprocess, "Popen", lambda *a, **k: (_ for _ in ()).throw(OSError("no"))
+            )
             assert registry.go_live(db, improved, 1).status == "live", "it never holds a promotion up"
     finally:
         improved.config.write_bytes(before)

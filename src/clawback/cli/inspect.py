@@ -60,7 +60,12 @@ def status(as_json: bool) -> None:
         "lost": [one._asdict() for one in lost],
         "agents": adapter.troubles(here),
         "published": [
-            {"where": one.target.where, "version": one.version, "current": one.current(live), "error": one.error}
+            {
+                "where": one.target.where,
+                "version": one.version,
+                "current": one.current(live),
+                "error": one.error,
+            }
             for one in published
         ],
     }

@@ -135,7 +135,9 @@ def _publish_live(as_json: bool) -> int:
 
     here = current_home()
     if not config.load(here.config).publish.targets:
-        raise UsageError("No server follows the live version: name one, such as `clawback publish vllm --url URL --always`.")
+        raise UsageError(
+            "No server follows the live version: name one, such as `clawback publish vllm --url URL --always`."
+        )
     lines: list[str] = []
     standings = publishing.publish_live(here, lines.append)
     with open_store() as store:
@@ -171,7 +173,5 @@ def _targets() -> list[config.PublishTarget]:
 def _save(targets: list[config.PublishTarget]) -> None:
     import msgspec
 
-    plain = [
-        {name: value for name, value in msgspec.to_builtins(one).items() if value} for one in targets
-    ]
+    plain = [{name: value for name, value in msgspec.to_builtins(one).items() if value} for one in targets]
     config.save(current_home().config, {"publish": {"targets": plain or None}})

@@ -90,7 +90,11 @@ def rollback(version: str | None, as_json: bool) -> None:
         again = "" if number and store.version(number).status != "retired" else " again"
         now = registry.rollback(store, current_home(), number)
         follows = followers(store, now)
-    emit(asdict(now) | {"before": before}, f"Version {now.number} is live{again} (it was {before}).{follows}", as_json)
+    emit(
+        asdict(now) | {"before": before},
+        f"Version {now.number} is live{again} (it was {before}).{follows}",
+        as_json,
+    )
 
 
 @click.command()
@@ -120,7 +124,11 @@ def followers(store: Store, live: Version) -> str:
     from clawback.release import following
 
     standings = following.standings(store, config.load(current_home().config))
-    return "".join(f" {one.sentence(live)[:1].upper()}{one.sentence(live)[1:]}." for one in standings if not one.current(live))
+    return "".join(
+        f" {one.sentence(live)[:1].upper()}{one.sentence(live)[1:]}."
+        for one in standings
+        if not one.current(live)
+    )
 
 
 @click.command()

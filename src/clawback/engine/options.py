@@ -21,6 +21,8 @@ SOURCES = {
     "episodes": ("episodes", "EpisodeSettings"),
 }
 """Name → module of ``engine/torch/sources``, and the class of its settings."""
+REMEMBERED = frozenset({"processes", "shard", "system", "hosted", "gym"})
+"""Names in ``extra`` that a run itself writes there."""
 FREE = "extra"
 """A field of this name in an algorithm takes all settings that it has no field for."""
 
@@ -31,7 +33,9 @@ def parts() -> dict[str, type]:
 
     from clawback.rl import algorithms
 
-    found: dict[str, type] = {name: algorithms.find(name) for name in (*algorithms.names(), *algorithms.ENVIRONMENT)}
+    found: dict[str, type] = {
+        name: algorithms.find(name) for name in (*algorithms.names(), *algorithms.ENVIRONMENT)
+    }
     for name, (module, kind) in SOURCES.items():
         found[name] = getattr(importlib.import_module(f"clawback.engine.torch.sources.{module}"), kind)
     return found
@@ -56,6 +60,8 @@ def check(options: Mapping[str, Mapping[str, Any]], extra: Mapping[str, Any]) ->
         for name, value in values.items():
             _check_one({part: known[part]}, f"training.options.{part}", name, value)
     for name, value in extra.items():
+        if name in REMEMBERED:
+            continue
         _check_one(known, "training.overrides.extra", name, value)
 
 
@@ -66,7 +72,12 @@ def _check_one(known: Mapping[str, type], where: str, name: str, value: Any) -> 
     holders = {part: of_part[name] for part, of_part in fields.items() if name in of_part}
     if not holders:
         names = sorted({field for of_part in fields.values() for field in of_part})
-        raise UsageError(f"There is no setting `{name}` in {where}{_near(name, names)} It has: {', '.join(names)}.")
+        has = (
+            f"It has: {', '.join(names)}."
+            if len(known) == 1
+            else "Each algorithm has its own in training.options."
+        )
+        raise UsageError(f"There is no setting `{name}` in {where}{_near(name, names)} {has}")
     import msgspec
 
     failures = []

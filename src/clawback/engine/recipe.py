@@ -137,7 +137,11 @@ class Recipe:
 
     def settings(self, algorithm: str = "") -> dict[str, Any]:
         """Every value by name, with an algorithm's own on top (the recipe's, unless another is named): what it picks its fields from."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("extra", "options")}
+        values = {
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(self)
+            if f.name not in ("extra", "options")
+        }
         return {**values, **self.part(algorithm or self.algorithm)}
 
     def part(self, name: str) -> dict[str, Any]:

@@ -93,7 +93,8 @@ def start(store: Store, home: Home) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=home.root,
-            env={k: v for k, v in os.environ.items() if k in KEPT_VARIABLES} | {"CLAWBACK_HOME": str(home.root)},
+            env={k: v for k, v in os.environ.items() if k in KEPT_VARIABLES}
+            | {"CLAWBACK_HOME": str(home.root)},
             start_new_session=True,
         )
     except (ClawbackError, OSError) as error:

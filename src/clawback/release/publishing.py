@@ -51,7 +51,12 @@ def publication_of(home: Home, version: Version, settings: config.Config) -> Pub
     """What is published of a version, with a prompt that tells it from its base. Loads the model."""
     policy = load(home, version, settings)
     return Publication(
-        version.number, Path(version.path), policy.info.base, policy.info.revision, probe(policy), policy.config
+        version.number,
+        Path(version.path),
+        policy.info.base,
+        policy.info.revision,
+        probe(policy),
+        policy.config,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from clawback.files import sync
 # PEFT asks every model for an attribute that transformers is about to rename: nothing that a user could mend.
 warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
 # It looks for the patterns of fused experts among modules, and finds none, although it uses them.
-warnings.filterwarnings("ignore", message=".*_pattern keys did not match any targeted module.*", category=RuntimeWarning)
+warnings.filterwarnings(
+    "ignore", message=".*_pattern keys did not match any targeted module.*", category=RuntimeWarning
+)
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = lora_config.CONFIG

@@ -173,7 +173,12 @@ def load_base(found: Found, *, bits: Bits, device: torch.device) -> tuple[nn.Mod
         config = AutoConfig.from_pretrained(found.source, **found.options)
         settings = identity.settings_of(config.to_dict())
         model, report = _kind(config).from_pretrained(
-            found.source, dtype=dtype, use_safetensors=True, output_loading_info=True, **found.options, **extra
+            found.source,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            **found.options,
+            **extra,
         )
     except Exception as error:
         raise _unloadable(base, error) from error

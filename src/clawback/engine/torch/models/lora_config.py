@@ -103,7 +103,9 @@ def plain(
     """
     config, made = dict(config), dict(tensors)
     narrowed = ("exclude_modules", "layers_to_transform", "layers_pattern")
-    if isinstance(config.get("target_modules"), str) or any(config.get(field) is not None for field in narrowed):
+    if isinstance(config.get("target_modules"), str) or any(
+        config.get(field) is not None for field in narrowed
+    ):
         pattern, modules = config.get("target_modules"), _modules(config, made)
         if isinstance(pattern, str) and pattern != "all-linear":
             for module in modules:
@@ -130,11 +132,17 @@ def plain(
 
 
 def _uniform(
-    folder: Path, config: Mapping[str, Any], patterns: Mapping[str, Mapping[str, Any]], tensors: dict[str, Tensor]
+    folder: Path,
+    config: Mapping[str, Any],
+    patterns: Mapping[str, Mapping[str, Any]],
+    tensors: dict[str, Tensor],
 ) -> tuple[int, float, dict[str, Tensor]]:
     """(rank, alpha, tensors) of which every module has the same rank and scale: smaller ones are filled up with zeros, scales go into B."""
     modules = _modules(config, tensors)
-    ranks = {name: int(_matching(folder, "rank_pattern", patterns["rank_pattern"], name) or config["r"]) for name in modules}
+    ranks = {
+        name: int(_matching(folder, "rank_pattern", patterns["rank_pattern"], name) or config["r"])
+        for name in modules
+    }
     rank = max(ranks.values(), default=int(config["r"]))
     if rank > MOST_RANK:
         raise ModelError(f"The adapter {folder} has no usable rank_pattern in {CONFIG}.")
@@ -186,7 +194,9 @@ def _held(module: str, holders: set[str]) -> bool:
 
 def _matching(folder: Path, field: str, patterns: Mapping[str, Any], name: str) -> Any:
     """The value of the first pattern that means this module, as PEFT's ``get_pattern_key`` finds it; None for none."""
-    found = (value for pattern, value in patterns.items() if _matches(folder, field, rf"(.*\.)?({pattern})$", name))
+    found = (
+        value for pattern, value in patterns.items() if _matches(folder, field, rf"(.*\.)?({pattern})$", name)
+    )
     return next(found, None)
 
 
