@@ -92,6 +92,8 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Also train on what the model thought before an answer, by the rating of the answer."""
     overrides: dict[str, Any] = {}
     """Recipe values set by hand, such as ``{learning_rate = 5e-4}``."""
+    options: dict[str, dict[str, Any]] = {}
+    """Settings of single algorithms and sources of examples, by their names, such as ``{grpo = {grouped = false}}`` (docs/training.md)."""
 
 
 class Schedule(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -396,6 +398,30 @@ class Hosted(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Price of an hour of the machines of a run, where they are paid by time (Fireworks)."""
 
 
+class PublishTarget(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server that gets every version that goes live, as `clawback publish WHERE` is told it."""
+
+    where: str
+    """`merged`, `vllm`, `ollama`, `llama-cpp`, `lm-studio`, `mlx`, or a plugin's name."""
+    url: str = ""
+    """The server's address."""
+    output: str = ""
+    """The folder or file that is written."""
+    base: str = ""
+    """What the base model is called on that server."""
+    name: str = "clawback"
+    """What the new one is to be called."""
+    presets: str = ""
+    """The presets of a llama-server that is a router."""
+
+
+class Publish(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other servers that follow the live version (docs/serving.md)."""
+
+    targets: tuple[PublishTarget, ...] = ()
+    """A table for each server: ``clawback publish WHERE --always`` adds one, ``--stop`` removes it."""
+
+
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file: a table for each section."""
 
@@ -417,6 +443,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reward: Reward = Reward()
     prompts: Prompts = Prompts()
     hosted: Hosted = Hosted()
+    publish: Publish = Publish()
 
 
 def load(path: Path) -> Config:
@@ -455,6 +482,9 @@ def save(path: Path, changes: dict[str, dict[str, Any]]) -> Config:
         raise ConfigError(
             f"{path} cannot be read: {error}. Correct it, or delete it for the defaults."
         ) from error
+    model = changes.get("model", {})
+    if "base" in model and model["base"] != document.get("model", {}).get("base"):
+        changes = changes | {"model": {"revision": None} | model}  # a commit of another model means nothing
     for section, values in changes.items():
         table: Any = document.setdefault(section, tomlkit.table())
         for key, value in values.items():

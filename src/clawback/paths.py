@@ -71,6 +71,10 @@ class Home(NamedTuple):
         return self.root / "judge.lock"
 
     @property
+    def publish_lock(self) -> Path:
+        return self.root / "publish.lock"
+
+    @property
     def prompts(self) -> Path:
         """A search for a prompt that is under way or was interrupted."""
         return self.root / "prompts"

@@ -63,8 +63,8 @@ def find(key: str) -> Setting:
     known = {one.key: one for one in settings()}
     if key in known:
         return known[key]
-    table = known.get(key.rpartition(".")[0])
-    if table is not None and table.table:
+    table = known.get(".".join(key.split(".")[:2]))
+    if table is not None and table.table and all(key.split(".")):
         return table
     from difflib import get_close_matches
 
@@ -82,10 +82,11 @@ def value(chosen: config.Config, key: str) -> Any:
     found = getattr(getattr(chosen, section), name)
     if key == setting.key:
         return found
-    inner = key.removeprefix(f"{setting.key}.")
-    if inner not in found:
-        raise UsageError(f"`{key}` is not set. `clawback config get {setting.key}` shows what is.")
-    return found[inner]
+    for inner in key.removeprefix(f"{setting.key}.").split("."):
+        if not isinstance(found, dict) or inner not in found:
+            raise UsageError(f"`{key}` is not set. `clawback config get {setting.key}` shows what is.")
+        found = found[inner]
+    return found
 
 
 def read(key: str, text: str) -> Any:
@@ -104,8 +105,11 @@ def read(key: str, text: str) -> Any:
     kind = _type(setting.key)
     if key != setting.key:
         inner = key.removeprefix(f"{setting.key}.")
+        nested: Any = made
+        for part in reversed(inner.split(".")):
+            nested = {part: nested}
         try:
-            msgspec.convert({inner: made}, kind)
+            msgspec.convert(nested, kind)
         except msgspec.ValidationError:
             raise UsageError(f"`{setting.key}` takes {setting.allowed}, not `{inner} = {text}`.") from None
         return made
@@ -164,6 +168,8 @@ def words(kind: Any) -> str:
                 f"values by name ({', '.join(map(str, kind.key_type.values))}), each {words(kind.value_type)}"
             )
         return "values by name"
+    if isinstance(kind, TYPES.StructType):
+        return f"a table of {', '.join(field.name for field in kind.fields)}"
     if isinstance(kind, TYPES.UnionType):
         return " or ".join(words(one) for one in kind.types if not isinstance(one, TYPES.NoneType))
     return "text"

@@ -188,7 +188,7 @@ def broken(version, tmp_path, change):
         (lambda t, s: t.update({"model.norm.weight": torch.zeros(3)}), "does not fit"),
         (lambda t, s: t["model.norm.weight"].fill_(float("nan")), "not finite"),
         (lambda t, s: t.update({"model.norm.weight": torch.zeros(32, dtype=torch.int32)}), "not finite"),
-        (lambda t, s: s.update(base_revision="sha256:other"), "was made for"),
+        (lambda t, s: s.update(base_revision="sha256:other", weights="weights:other"), "was made for"),
     ],
 )
 def test_a_file_that_is_not_what_it_should_be_is_refused(made, tmp_path, change, why):

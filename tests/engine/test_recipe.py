@@ -83,6 +83,8 @@ def test_an_unknown_preset_is_named():
 
 
 def test_a_recipe_survives_being_recorded():
-    recipe = engine.recipe(info(31e9, 4e9, experts=64), "aggressive", "grpo", {"steps": 5, "extra": {"x": 1}})
+    recipe = engine.recipe(
+        info(31e9, 4e9, experts=64), "aggressive", "grpo", {"steps": 5, "extra": {"grouped": False}}
+    )
     assert engine.recipe_from(json.loads(json.dumps(dataclasses.asdict(recipe)))) == recipe
-    assert recipe.settings()["x"] == 1
+    assert recipe.settings()["grouped"] is False

@@ -302,3 +302,31 @@ def test_the_status_line_says_version_and_ratings(home: Home) -> None:
     assert status_line.text(home) == "clawback v0 · training 25 %"
     home.database.write_bytes(b"not a database, and longer than its header would be" * 100)
     assert status_line.text(home) == "clawback ?"
+
+
+def test_init_pins_the_commit_that_it_chose(
+    alone: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    first, second, other = ("a" * 40, "b" * 40, "c" * 40)
+    for name, commits in (("tiny", (first, second)), ("other", (other,))):
+        repository = tmp_path / "hub" / f"models--someone--{name}"
+        for commit in commits:
+            (repository / "snapshots" / commit).mkdir(parents=True)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(commits[0])
+
+    def revision(*arguments: str) -> str | None:
+        assert main([*arguments]) == 0, capsys.readouterr().err
+        return config.load(alone.config).model.revision
+
+    init = ("init", "--yes", "--agent", "none", "--model")
+    assert revision(*init, "someone/tiny") == first
+    (tmp_path / "hub" / "models--someone--tiny" / "refs" / "main").write_text(second)
+    assert revision(*init, "someone/tiny") == first, "what was chosen stays"
+    assert revision(*init, "someone/other") == other
+    assert revision("config", "set", "model.base", "embedded") is None, (
+        "a commit of another model means nothing"
+    )
+    assert revision("config", "set", "model.revision", "main") == "main"
+    assert revision("config", "set", "model.base", "embedded") == "main"

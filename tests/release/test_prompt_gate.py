@@ -95,6 +95,38 @@ def test_what_it_cannot_decide_it_asks_about(rated: Home, monkeypatch: pytest.Mo
         assert sum(again.evidence.compared.live) == 6
 
 
+def test_a_gate_that_is_asked_again_without_a_new_rating_uses_up_no_look(
+    rated: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And costs no call: other answers to the same ratings would be another throw of the same dice."""
+    monkeypatch.setattr("clawback.release.rule.HOPELESS", 0.0)
+    calls: list[object] = []
+
+    def ask(messages: Sequence[Message]) -> str:
+        calls.append(messages)
+        return cloud.answer(messages)
+
+    with store.connect(rated.database) as db:
+        number = prompted.propose(db, "- Use metric units.", origin={"author": "search"}).number
+        first = prompt_gate.gate(db, rated, number, ask)
+        assert (first.verdict, first.looks) == ("waits", 1)
+        paid = len(calls)
+        for _ in range(4):
+            assert prompt_gate.gate(db, rated, number, ask) == first
+        assert len(calls) == paid
+        rated_ids = {f.turn_id for f in db.feedback()}
+        unrated = [t for t in db.turns(limit=200) if t.agent != GATE and t.id not in rated_ids]
+        feedback.rate(db, unrated.pop().id, 1)
+        second = prompt_gate.gate(db, rated, number, ask)
+        assert len(calls) > paid, "a new rating is a reason to look"
+        assert second.looks == 1, "fewer ratings than were asked for use up no look, as for an adapter"
+        assert second.verdict == "waits"
+        while db.count_fresh(prompts=True) < second.again_at:
+            turn = unrated.pop()
+            feedback.rate(db, turn.id, 1 if TASTE.fits(turn.response) else -1)
+        assert prompt_gate.gate(db, rated, number, ask).looks == 2
+
+
 def test_a_prompt_that_changes_nothing_is_not_accepted(rated: Home) -> None:
     report, status = judged(rated, "- Use metric units.")
     assert not report.accepted

@@ -42,7 +42,7 @@ class Reader:
     """A causal model for tests: the states are a fixed random vector a word, averaged."""
 
     def __init__(self, identity: str = "sha256:a") -> None:
-        self.identity = identity
+        self.identity, self.identities = identity, [identity]
         self.known = {
             w: np.random.default_rng(i).normal(size=8) for i, w in enumerate([*WORDS, PLEASING, ANNOYING])
         }
@@ -58,7 +58,7 @@ class Reader:
 class Blind:
     """Reads nothing."""
 
-    identity = "blind"
+    identity, identities = "blind", ["blind"]
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> Looks:
         return Looks(

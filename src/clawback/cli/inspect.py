@@ -33,6 +33,7 @@ def status(as_json: bool) -> None:
     from clawback import feedback
     from clawback.capture import adapter
     from clawback.feedback.due import last_failure
+    from clawback.release import following
 
     here = current_home()
     settings = config.load(here.config)
@@ -40,6 +41,7 @@ def status(as_json: bool) -> None:
         live, run, balance = store.live(), store.active_run(), feedback.balance(store)
         fresh, undecided = store.count_fresh(), store.waiting()
         turns, early, failed = store.count_turns(), store.early(), last_failure(store)
+        published = following.standings(store, settings)
     lost = [one for one in early if one.lost]
     data: dict[str, Any] = {
         "home": str(here.root),
@@ -57,6 +59,15 @@ def status(as_json: bool) -> None:
         "waiting": len(early) - len(lost),
         "lost": [one._asdict() for one in lost],
         "agents": adapter.troubles(here),
+        "published": [
+            {
+                "where": one.target.where,
+                "version": one.version,
+                "current": one.current(live),
+                "error": one.error,
+            }
+            for one in published
+        ],
     }
     name = "the base model" if live.number == 0 else f"version {live.number}"
     lines = [
@@ -79,6 +90,7 @@ def status(as_json: bool) -> None:
         lines.append(f"Training  {describe(run.progress)}{stopped}")
     elif failed:
         lines.append(f"Failed    {when(failed.at)}: {failed.why}")
+    lines += [f"Published {one.sentence(live)}" for one in published]
     lines += [balance.warning] if balance.warning else []
     if settings.model.base == config.EMBEDDED:
         lines.append(f"Note      {config.DEMONSTRATION}")

@@ -1,8 +1,10 @@
-"""``publish``: make a version available to another inference server."""
+"""``publish``: make a version available to another inference server, once or from now on."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,9 +12,12 @@ from clawback import config
 from clawback.cli.common import current_home, emit, json_option, named_version, open_store, version_option
 from clawback.errors import UsageError
 
+if TYPE_CHECKING:
+    from clawback.records import Version
+
 
 @click.command()
-@click.argument("where")
+@click.argument("where", required=False)
 @version_option("A number, or live.")
 @click.option("--url", default="", help="The server's address.")
 @click.option(
@@ -30,66 +35,143 @@ from clawback.errors import UsageError
 @click.option(
     "--presets", type=click.Path(path_type=Path), help="The presets of a llama-server that is a router."
 )
+@click.option("--always", is_flag=True, help="Also whenever another version goes live from now on.")
+@click.option("--stop", is_flag=True, help="No longer, where --always was said.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @json_option
 def publish(
-    where: str,
+    where: str | None,
     which: str,
     url: str,
     output: Path | None,
     base: str,
     name: str,
     presets: Path | None,
+    always: bool,
+    stop: bool,
     dry_run: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Make a version available to another server, and check that it answers there.
 
-    WHERE is merged, vllm, ollama, llama-cpp, lm-studio or mlx. The base's identity is checked first.
+    WHERE is merged, vllm, ollama, llama-cpp, lm-studio or mlx. The base's identity is checked first. With --always the
+    server follows the live version: promotions, rollbacks and resets reach it. Without WHERE the live version is
+    published to all servers that follow it and do not have it yet.
 
     \b
     clawback publish merged --output ./my-model
     clawback publish vllm --url http://127.0.0.1:8000 --dry-run
-    clawback publish ollama --base llama3.2
+    clawback publish ollama --base llama3.2 --always
+    clawback publish ollama --stop
     clawback publish llama-cpp --output me.gguf
     clawback publish llama-cpp --output me.gguf --url http://127.0.0.1:8080 \\
         --presets presets.ini --base llama
     """
-    from clawback import release
-    from clawback.release import publishers
+    from clawback.release import publishers, publishing
 
-    here = current_home()
-    target = publishers.Target(where, url=url, out=output, base=base, model=name, presets=presets)
-    publisher = publishers.make(target)
+    if where is None:
+        return _publish_live(as_json)
+    if stop:
+        return _stop(where, url, as_json)
+    target = config.PublishTarget(
+        where=where,
+        url=url,
+        output=str(output.resolve()) if output else "",
+        base=base,
+        name=name,
+        presets=str(presets.resolve()) if presets else "",
+    )
+    publishers.make(publishing.target_of(target))  # what it needs, said before anything else
     with open_store() as store:
         version = named_version(store, which)
+        live = store.live()
+    if always and which not in ("live", str(live.number)):
+        raise UsageError("With --always the live version is published: leave out --version.")
+    if always and not dry_run:
+        _follow(target)
+        if version.number == live.number == 0:
+            emit({"steps": [], "done": False, "always": True}, f"From the next version on, {where} follows the live version.", as_json)  # fmt: skip
+            return 0
+    return _publish_once(target, version, dry_run=dry_run, always=always, as_json=as_json)
+
+
+def _publish_once(
+    target: config.PublishTarget, version: Version, *, dry_run: bool, always: bool, as_json: bool
+) -> int:
+    from dataclasses import replace
+
+    from clawback.release import following, publishers, publishing
+
+    here, settings = current_home(), config.load(current_home().config)
+    publisher = publishers.make(replace(publishing.target_of(target), renew=always))
     if not version.path:
         raise UsageError(
             "The base model is what the other server has already: name a version with --version."
         )
-    release.registry.passed(version)
-    if release.registry.weights_of(Path(version.path)).name == release.registry.DELTA and where != "merged":
-        raise UsageError(
-            f"Version {version.number} changes all weights, so there is no adapter to hand over. "
-            "`clawback publish merged --output FOLDER` writes a whole model, which any server can load."
-        )
-    policy = release.load(here, version, config.load(here.config))
-    found = publishers.Publication(
-        version.number,
-        Path(version.path),
-        policy.info.base,
-        policy.info.revision,
-        publishers.probe(policy),
-        policy.config,
-    )
-    steps = list(publisher.plan(found))
+    publishing.check(version, target.where)
+    publication = publishing.publication_of(here, version, settings)
+    steps = list(publisher.plan(publication))
     if dry_run:
         emit({"steps": steps, "done": False}, "\n".join(f"would {step}" for step in steps), as_json)
-        return
-    publisher.publish(found)
-    proof = publisher.verify(found)
+        return 0
+    publisher.publish(publication)
+    proof = publisher.verify(publication)
+    if target in settings.publish.targets:
+        with open_store() as store:
+            standing = following.Standing(target, version.number, version.path, "", time.time())
+            following.remember(store, standing)
+    later = f" {target.where} follows the live version from now on." if always else ""
     emit(
-        {"steps": steps, "done": True, "proof": proof},
-        f"Version {version.number} is published: {proof}.",
+        {"steps": steps, "done": True, "proof": proof, "always": always},
+        f"Version {version.number} is published: {proof}.{later}",
         as_json,
     )
+    return 0
+
+
+def _publish_live(as_json: bool) -> int:
+    """Wherever the settings say."""
+    from clawback.release import publishing
+
+    here = current_home()
+    if not config.load(here.config).publish.targets:
+        raise UsageError(
+            "No server follows the live version: name one, such as `clawback publish vllm --url URL --always`."
+        )
+    lines: list[str] = []
+    standings = publishing.publish_live(here, lines.append)
+    with open_store() as store:
+        live = store.live()
+    data = [
+        {"where": one.target.where, "version": one.version, "current": one.current(live), "error": one.error}
+        for one in standings
+    ]
+    emit(data, "\n".join(lines) or f"All servers have version {live.number}.", as_json)
+    return int(any(one.error for one in standings))
+
+
+def _follow(target: config.PublishTarget) -> None:
+    """Enter a target into the settings, in place of one of the same server."""
+    _save([one for one in _targets() if (one.where, one.url) != (target.where, target.url)] + [target])
+
+
+def _stop(where: str, url: str, as_json: bool) -> int:
+    targets = _targets()
+    kept = [one for one in targets if one.where != where or (url and one.url != url)]
+    if len(kept) == len(targets):
+        known = ", ".join(one.where for one in targets) or "none"
+        raise UsageError(f"{where} does not follow the live version ({known} does).")
+    _save(kept)
+    emit({"stopped": where}, f"{where} no longer follows the live version. What it has stays there.", as_json)
+    return 0
+
+
+def _targets() -> list[config.PublishTarget]:
+    return list(config.load(current_home().config).publish.targets)
+
+
+def _save(targets: list[config.PublishTarget]) -> None:
+    import msgspec
+
+    plain = [{name: value for name, value in msgspec.to_builtins(one).items() if value} for one in targets]
+    config.save(current_home().config, {"publish": {"targets": plain or None}})

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clawback import config
 from clawback.cli.common import VERSION, current_home, emit, fold, json_option, named_version, open_store
 from clawback.cli.inspect import when
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
     from clawback.records import Turn, Version
+    from clawback.store import Store
 
 COMPARE_PROMPTS = 5
 JUDGED_PROMPTS = 50
@@ -87,7 +89,12 @@ def rollback(version: str | None, as_json: bool) -> None:
         number = None if version is None else named_version(store, version).number
         again = "" if number and store.version(number).status != "retired" else " again"
         now = registry.rollback(store, current_home(), number)
-    emit(asdict(now) | {"before": before}, f"Version {now.number} is live{again} (it was {before}).", as_json)
+        follows = followers(store, now)
+    emit(
+        asdict(now) | {"before": before},
+        f"Version {now.number} is live{again} (it was {before}).{follows}",
+        as_json,
+    )
 
 
 @click.command()
@@ -108,7 +115,20 @@ def reset(ratings: bool, yes: bool, as_json: bool) -> None:
         click.confirm(f"Remove {what}?", abort=True, err=True)
     with open_store() as store:
         registry.reset(store, current_home(), ratings=ratings)
-    emit({"live": 0, "ratings_kept": not ratings}, "The base model is live again.", as_json)
+        follows = followers(store, store.live())
+    emit({"live": 0, "ratings_kept": not ratings}, f"The base model is live again.{follows}", as_json)
+
+
+def followers(store: Store, live: Version) -> str:
+    """A sentence for each server that follows the live version and does not have it yet."""
+    from clawback.release import following
+
+    standings = following.standings(store, config.load(current_home().config))
+    return "".join(
+        f" {one.sentence(live)[:1].upper()}{one.sentence(live)[1:]}."
+        for one in standings
+        if not one.current(live)
+    )
 
 
 @click.command()

@@ -39,6 +39,18 @@ def _snapshot(repository: Path) -> Path | None:
         return None
 
 
+def snapshot(name: str, commit: str) -> Path:
+    """Where the cache has this commit of a model, if it has it."""
+    return hub_folder() / f"models--{name.replace('/', '--')}" / "snapshots" / commit
+
+
+def commit(name: str) -> str:
+    """The commit that the cache has of a model; "" where it has none."""
+    repository = hub_folder() / f"models--{name.replace('/', '--')}"
+    found = _snapshot(repository)
+    return found.name if found is not None else ""
+
+
 def _name(repository: Path) -> str:
     return repository.name.removeprefix("models--").replace("--", "/")
 

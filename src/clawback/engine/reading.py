@@ -27,11 +27,16 @@ class Reader:
         self.base, self.revision, self.max_length = base, revision, max_length
 
     @cached_property
-    def identity(self) -> str:
-        """Which weights these are. Raises ``ModelError`` where there are none."""
-        from clawback.engine.torch.models.loading import resolve
+    def identities(self) -> list[str]:
+        """What its weights are called, the best name first. Raises ``ModelError`` where there are none."""
+        from clawback.engine.torch.models.loading import names_of
 
-        return resolve(self.base, self.revision)[1]
+        return names_of(self.base, self.revision)
+
+    @property
+    def identity(self) -> str:
+        """Which weights these are."""
+        return self.identities[0]
 
     @cached_property
     def policy(self) -> Policy:

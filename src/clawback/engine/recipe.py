@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from clawback.config import Preset
+from clawback.engine import options
 from clawback.engine.types import Bucket, Kind, ModelInfo
 from clawback.errors import UsageError
 
@@ -130,12 +131,22 @@ class Recipe:
     """Of the full number of prompts, answers and rounds that ``auto`` draws: what fits the machine and the time (``engine/budget.py``)."""
 
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of algorithms that were installed by others, and of ``auto``'s parts (``engine/torch/sources``), by name."""
+    """What a run remembers beside, and settings of parts as they were once written: all by name alone."""
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings of single algorithms and sources, by the part's name (``engine/options.py``)."""
 
-    def settings(self) -> dict[str, Any]:
-        """Every value by name, with ``extra`` on top: what algorithms pick theirs from."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "extra"}
-        return {**values, **self.extra}
+    def settings(self, algorithm: str = "") -> dict[str, Any]:
+        """Every value by name, with an algorithm's own on top (the recipe's, unless another is named): what it picks its fields from."""
+        values = {
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(self)
+            if f.name not in ("extra", "options")
+        }
+        return {**values, **self.part(algorithm or self.algorithm)}
+
+    def part(self, name: str) -> dict[str, Any]:
+        """What is set for one algorithm or source, by name."""
+        return {**self.extra, **self.options.get(name, {})}
 
     def steps_for(self, samples: int) -> int:
         """Optimizer steps for this many ratings: the recipe's, or as many as it takes to use each of them once."""
@@ -181,7 +192,9 @@ def recipe(
         band_low=row.band[0],
         band_high=row.band[1],
     )
-    return changed(chosen, overrides or {})
+    made = changed(chosen, overrides or {})
+    options.check(made.options, made.extra)
+    return made
 
 
 def learning_rate(info: ModelInfo) -> float:

@@ -249,7 +249,7 @@ def plan_for(run: TrainingRun) -> Plan:
             f"{name} learns from the steps of an environment, not from feedback. Choose one of: auto, "
             f"{', '.join(algorithms.names())}."
         )
-    return from_ratings(run, algorithms.make(name, run.recipe.settings()))
+    return from_ratings(run, algorithms.make(name, run.recipe.settings(name)))
 
 
 def reads_words(algorithm: str) -> bool:

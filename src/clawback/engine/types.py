@@ -117,7 +117,7 @@ class ModelInfo:
 
     base: str
     revision: str
-    """Identity of the weights: a commit hash, or ``sha256:…`` of a local folder."""
+    """Where they were found: a commit hash, or ``sha256:…`` of a local folder."""
     architecture: str
     total_parameters: int
     active_parameters: int
@@ -129,6 +129,18 @@ class ModelInfo:
     context: int
     """Positions the model was made for."""
     experts: int = 0
+    weights: str = ""
+    """``weights:…`` over their content; like the next three, "" where it has not been read (``engine/identity.py``)."""
+    settings: str = field(default="", repr=False)
+    """The fields of ``config.json`` that shape the computation, as JSON."""
+    tokenizer: str = ""
+    template: str = field(default="", repr=False)
+    """The chat template's text."""
+
+    @property
+    def names(self) -> set[str]:
+        """What the weights may be called in a file that says which base it belongs to."""
+        return {self.revision, self.weights} - {""}
 
     @property
     def kind(self) -> Kind:

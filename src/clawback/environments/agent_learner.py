@@ -80,7 +80,7 @@ class Learner:
             seed=self.seed,
             fingerprint="agent",
         )
-        return Loop(self.policy, source, algorithms.make("grpo", recipe.settings()), settings)
+        return Loop(self.policy, source, algorithms.make("grpo", recipe.settings("grpo")), settings)
 
     @property
     def update(self) -> int:

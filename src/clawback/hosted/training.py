@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, cast
 from clawback.engine.recipe import Recipe
 from clawback.engine.run import OnProgress, TrainingRun, ignore
 from clawback.engine.torch.models.adapter import read
-from clawback.engine.torch.models.base import STAMP
+from clawback.engine.torch.models.base import STAMP, stamp
 from clawback.engine.training import ADAPTER, DRAWING, RESULT, finished, last
 from clawback.engine.types import TrainResult
 from clawback.errors import ClawbackError, TrainingError, UsageError
@@ -62,7 +62,7 @@ def recipe_for(made: Recipe) -> Recipe:
             f"{made.algorithm} cannot be trained by a hosted trainer. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
         )
     wants = algorithms.needs(algorithms.find(name)) & NOT_HERE
-    if wants or (name in ("opd", "combined") and int(made.settings().get("top_k", 1)) > 0):
+    if wants or (name in ("opd", "combined") and int(made.settings(name).get("top_k", 1)) > 0):
         raise UsageError(
             f"{name} needs more of the model than log-probs ({', '.join(sorted(wants)) or 'a teacher over the vocabulary'}), and a hosted "
             "trainer gives no more. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
@@ -213,14 +213,7 @@ def _bring(trainer: Trainer, policy: RemotePolicy, out: Path, name: str, key: st
     beside.mkdir(mode=0o700)
     trainer.export(key, name, beside)
     read(beside)
-    info = policy.info
-    stamp = {
-        "base": info.base,
-        "base_revision": info.revision,
-        "architecture": info.architecture,
-        "format": 1,
-    }
-    (beside / STAMP).write_text(json.dumps(stamp, indent=2, sort_keys=True) + "\n", "utf-8")
+    (beside / STAMP).write_text(stamp(policy.info), "utf-8")
     for path in (*beside.iterdir(), beside):
         sync(path)
     beside.rename(final)

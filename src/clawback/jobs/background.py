@@ -8,11 +8,12 @@ from __future__ import annotations
 import subprocess
 import time
 
-from clawback import store
+from clawback import config, store
 from clawback.errors import Busy, TrainingError
 from clawback.feedback.due import FAILED
 from clawback.paths import Home
 from clawback.records import Run
+from clawback.release import following
 from clawback.runs.trigger import start, start_if_due, under_way
 
 __all__ = ["begun", "maybe_train", "stamp", "start", "under_way"]
@@ -25,6 +26,7 @@ POLL_SECONDS = 0.1
 def maybe_train(home: Home) -> bool:
     """Start a run in the background if one is due and may start now; says whether it was started."""
     with store.connect(home.database) as db:
+        following.retry(db, home, config.load(home.config))
         return start_if_due(home, db)
 
 

@@ -31,10 +31,22 @@ def setting(key: str, value: Any) -> None:
     elif key in ("serve.upstream", "judge.url") and value and not value.startswith(("http://", "https://")):
         raise UsageError(f"`{key}` takes an address that begins with http:// or https://, not `{value}`.")
     elif key.startswith("training.overrides"):
-        from clawback.engine import recipe_from
+        from clawback.engine import options, recipe_from
 
-        name = key.removeprefix("training.overrides").lstrip(".")
-        recipe_from({name: value} if name else value)
+        values = _nested(key.removeprefix("training.overrides").lstrip("."), value)
+        recipe_from(values)
+        options.check({}, values.get("extra") or {})
+    elif key.startswith("training.options"):
+        from clawback.engine import options
+
+        options.check(_nested(key.removeprefix("training.options").lstrip("."), value), {})
+
+
+def _nested(inner: str, value: Any) -> Any:
+    """``extra.lam`` and 0.9 → ``{"extra": {"lam": 0.9}}``."""
+    for name in reversed(inner.split(".") if inner else []):
+        value = {name: value}
+    return value
 
 
 def whole(home: Home, *, elsewhere: bool) -> None:

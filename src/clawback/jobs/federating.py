@@ -60,7 +60,7 @@ def begin(
     policy = inputs.policy(settings, settings.model.base)
     policy.attach(rank=rank, alpha=2 * rank, seed=seed)
     terms = Terms(
-        settings.model.base, policy.info.revision, rank, 2 * rank, seed, rule, clip, noise, step=step,  # type: ignore[arg-type]
+        settings.model.base, policy.info.weights or policy.info.revision, rank, 2 * rank, seed, rule, clip, noise, step=step,  # type: ignore[arg-type]
         shapes=_shapes(policy), founder=founder.public,
     )  # fmt: skip
     write_terms(folder, terms)
@@ -325,7 +325,7 @@ def _policy(settings: config.Config, federation: Federation, state: State) -> Po
 
     terms = federation.terms
     policy = inputs.policy(settings, terms.base)
-    if policy.info.revision != terms.base_revision:
+    if terms.base_revision not in policy.info.names:
         raise UsageError(
             f"The federation's base is {terms.base} of another revision than yours: its updates would mean something else."
         )

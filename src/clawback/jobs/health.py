@@ -41,6 +41,7 @@ def check(home: Home, *, whole: bool = True) -> list[Finding]:
         _model,
         _lock,
         _background,
+        _published,
         _ratings,
         _diverged,
         _taps,
@@ -217,6 +218,17 @@ def _problem_with(base: str) -> str:
     except ClawbackError as error:
         return f"the model {base} cannot be used: {error}"
     return ""
+
+
+def _published(home: Home) -> Iterator[Finding]:
+    from clawback.release import following
+
+    with store.connect(home.database) as db:
+        live, standings = db.live(), following.standings(db, config.load(home.config))
+    for one in standings:
+        ok = one.current(live) or (not one.error and following.under_way(home))
+        fix = "" if ok else "Run `clawback publish` to try again; it is tried again by itself, too."
+        yield {"ok": ok, "what": one.sentence(live), "fix": fix}
 
 
 def _lock(home: Home) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ def policy(settings: Config, base: str, system: str = "") -> Policy:
     model = settings.model
     loaded = engine.load(
         base,
-        revision=model.revision,
+        revision=model.revision if base == model.base else None,
         dtype=model.dtype,
         load_in_4bit=model.load_in_4bit,
         device=model.device,
@@ -52,6 +52,7 @@ def making(settings: Config) -> dict[str, Any]:
         "curriculum": training.curriculum,
         "full": training.full,
         "reward": adds_up,
+        "options": training.options,
         **training.overrides,
     }
 

@@ -221,6 +221,22 @@ def _on_hub(name: str, known: list[str]) -> str:
     return f"{name} is fetched from the Hugging Face hub when it is first used."
 
 
+def commit_of(name: str) -> str:
+    """The commit of a hub id that the cache has, else the newest on the hub; "" for other models, and where nobody can say."""
+    if name == config.EMBEDDED or not (name.count("/") == 1 and all(name.split("/"))):
+        return ""
+    if Path(name).expanduser().is_dir() or local_models.source(name) is not None:
+        return ""
+    if held := hub_cache.commit(name):
+        return held
+    try:
+        from huggingface_hub import HfApi
+
+        return str(HfApi().model_info(name, timeout=5).sha or "")
+    except Exception:  # not installed, offline, a hub that is down: each means that nobody knows
+        return ""
+
+
 def _gpu() -> tuple[str, int]:
     """The card's name and its bytes, without importing torch, which takes seconds."""
     if shutil.which("nvidia-smi") is None:

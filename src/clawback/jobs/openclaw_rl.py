@@ -105,6 +105,12 @@ def _sets(ours: str, make: Callable[[Any], Any], said: str = "") -> Reader:
     return reader
 
 
+def _lam(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
+    lam = _number(value)
+    parts = ("ppo", "episodes")
+    return "set", "lam, of ppo and of episodes", {f"training.options.{part}.lam": lam for part in parts}
+
+
 def _is(kind: Kind, said: str) -> Reader:
     return lambda _: (kind, said, {})
 
@@ -141,7 +147,7 @@ def _method(value: Any) -> tuple[Kind, str, Mapping[str, Any]]:
         raise ValueError(f"there are {', '.join(METHODS)}")
     sets: dict[str, Any] = {"training.algorithm": ours}
     if ours == "grpo":  # one answer a prompt, as from a person's use: its advantage is its reward
-        sets["training.overrides.extra.grouped"] = False
+        sets["training.options.grpo.grouped"] = False
     return "set", f"training.algorithm = {ours}; `auto` learns more from few ratings", sets
 
 
@@ -205,12 +211,12 @@ READERS: Mapping[str, Reader] = {
         "other", "a run takes what its ratings and [training] budget give (overrides.steps), and the next one goes on"
     ),
     "training.ppo_clip_ratio": _clip,
-    "training.value_clip_ratio": _sets("training.overrides.extra.value_clip", _share, "value_clip, where ppo has values"),
-    "training.gae_lambda": _sets("training.overrides.extra.lam", _number, "lam, of ppo and of episodes"),
+    "training.value_clip_ratio": _sets("training.options.ppo.value_clip", _share, "value_clip, where ppo has values"),
+    "training.gae_lambda": _lam,
     "training.teacher_temperature": _temperature,
     "training.hint_extraction_model": _hints,
-    "training.binary_weight": _sets("training.overrides.extra.w_binary", _number, "w_binary, of combined"),
-    "training.opd_weight": _sets("training.overrides.extra.w_opd", _number, "w_opd, of combined"),
+    "training.binary_weight": _sets("training.options.combined.w_binary", _number, "w_binary, of combined"),
+    "training.opd_weight": _sets("training.options.combined.w_opd", _number, "w_opd, of combined"),
     "rollout.num_workers": _is("other", "one batched generator draws for all; judge.parallel says how many turns are judged at once"),
     "rollout.max_turns": _is("other", "`clawback gym --max-turns N`; conversations with people have no limit"),
     "rollout.session_aware": _is("same", "turns belong to sessions, also without headers"),

@@ -28,7 +28,7 @@ def maybe_start(home: Home) -> bool:
     settings = config.load(home.config)
     if not settings.prompts.automatic or not due(home, settings) or under_way(home):
         return False
-    process.start(home, "clawback.jobs.prompt_worker", keys=[settings.prompts.key_env])
+    process.start(home, "clawback.jobs.prompt_worker", [str(home.root)], keys=[settings.prompts.key_env])
     return True
 
 

@@ -172,7 +172,7 @@ def carry_out(home: Home, proposed: Proposal, settings: Path | None = None) -> t
     # Settings that cannot be read stop us here, before any is changed.
     others = {name: adapter.find(name).status(home, settings).other for name in proposed.agents}
     changes: dict[str, dict[str, object]] = {
-        "model": {"base": proposed.model},
+        "model": {"base": proposed.model} | _pinned(home, proposed.model),
         "training": {"preset": proposed.preset},
     }
     if proposed.upstream:
@@ -199,6 +199,15 @@ def carry_out(home: Home, proposed: Proposal, settings: Path | None = None) -> t
     if proposed.service:
         changed += service.install(home)
     return changed, notes
+
+
+def _pinned(home: Home, base: str) -> dict[str, object]:
+    """``revision`` of a hub id: the commit that is chosen now, so that a new one does not change the model under its versions."""
+    held = config.load(home.config).model
+    if held.base == base and held.revision:
+        return {}
+    commit = model_choice.commit_of(base)
+    return {"revision": commit} if commit else {}
 
 
 def next_steps(proposed: Proposal) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from clawback.records import GATE
 from clawback.release import human_eval, prompted
 from clawback.release.evidence import ANSWERS, Witness, measure
 from clawback.release.fresh import OnProgress
+from clawback.release.loading import revision_of
 from clawback.release.registry import check
 from clawback.release.rule import MOST_LOOKS, Compared, Evidence, Sampled, decide
 
@@ -183,10 +184,8 @@ def gate(
         folded=not version.prompt and bool(live.prompt) and prompted.folds(run.recipe) == live.prompt,
     )
     evidence = replace(evidence, compared=compared)
-    fresh, looks = store.count_fresh(), 1
-    if version.report is not None and "evidence" in version.report:
-        before = Report.from_dict(version.report)
-        looks = before.looks + (0 < before.again_at <= fresh)
+    fresh = store.count_fresh()
+    looks = looks_of(version, fresh)
     # What was decided about stays decided: only a candidate can wait, and none does for one that is judged by the way.
     decision = decide(evidence, settings.gate, looks if version.status == "candidate" else MOST_LOOKS)
     report = Report(
@@ -205,6 +204,15 @@ def gate(
             human_eval.put(store, version, live, looks, decision.asks, *both)
     store.set_report(number, report.to_dict())
     return report
+
+
+def looks_of(version: Version, fresh: int) -> int:
+    """How often a version has been judged, this time included. A look is used up once the ratings have come that the last one asked for: a gate that is
+    asked again before does not count."""
+    if version.report is None or "evidence" not in version.report:
+        return 1
+    previous = Report.from_dict(version.report)
+    return previous.looks + (0 < previous.again_at <= fresh)
 
 
 def unseen(store: Store, samples: Sequence[Sample], run: Run, live: Version) -> set[int]:
@@ -249,7 +257,7 @@ def base_of(run: Run, settings: config.Config, system: str = "") -> Policy:
     model = settings.model
     policy = engine.load(
         run.base,
-        revision=model.revision,
+        revision=revision_of(settings, run.base, run.base_revision),
         dtype=model.dtype,
         load_in_4bit=model.load_in_4bit,
         device=model.device,

@@ -6,12 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback import config
+from clawback.engine import identity
 from clawback.paths import Home
 from clawback.records import Version
 from clawback.release.registry import check
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
+
+
+def revision_of(settings: config.Config, base: str, recorded: str) -> str | None:
+    """The commit to load a version's base at: that of the settings, if they name the same base, else the one that the version records."""
+    if base == settings.model.base:
+        return settings.model.revision
+    return recorded if identity.is_commit(recorded) else None
 
 
 def load(home: Home, version: Version, settings: config.Config | None = None) -> Policy:
@@ -24,9 +32,10 @@ def load(home: Home, version: Version, settings: config.Config | None = None) ->
     check(version)
     settings = settings or config.load(home.config)
     model = settings.model
+    base = version.base or model.base
     policy = engine.load(
-        version.base or model.base,
-        revision=model.revision,
+        base,
+        revision=revision_of(settings, base, version.base_revision),
         adapter=Path(version.path) if version.path else None,
         dtype=model.dtype,
         load_in_4bit=model.load_in_4bit,

@@ -25,8 +25,8 @@ from clawback.records import GATE, Message, Sample, Turn, Version, text_of
 from clawback.release import human_eval, prompted, registry, screening, trial
 from clawback.release.evidence import compare, read
 from clawback.release.fresh import question
-from clawback.release.gating import Opinion, Report, witness
-from clawback.release.rule import MOST_LOOKS, Evidence, Sampled, decide
+from clawback.release.gating import Opinion, Report, looks_of, witness
+from clawback.release.rule import MOST_LOOKS, Compared, Evidence, Sampled, decide
 from clawback.release.text_reading import Vocabulary
 from clawback.release.text_reading import answers as viewed
 from clawback.system_prompt import SYSTEM, under
@@ -78,6 +78,10 @@ def gate(
         return _kept(store, _report(version, live, False, 0.0, alarms, empty(samples)))
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
+    compared, _ = human_eval.compared(store, samples, version, live)
+    fresh = store.count_fresh(prompts=True)
+    if (previous := _unchanged(version, live, samples, compared, fresh)) is not None:
+        return previous
     asked = prompts(store, samples, version, live)[:answers]
     if not asked:
         raise UsageError(
@@ -96,14 +100,11 @@ def gate(
         drawn.append(made)
     tell({"phase": "gate", "step": done, "steps": done})
     before, neutral, ours = drawn[0], drawn[-2], drawn[-1]
-    compared, _ = human_eval.compared(store, samples, version, live)
     evidence = replace(measure(samples, rounds, ours, before, neutral), compared=compared)
     opinions: list[Opinion] = []
     if look := witness(home, opinions):
         look(rounds, completions(Vocabulary(), ours), completions(Vocabulary(), before))
-    fresh, looks = store.count_fresh(prompts=True), 1
-    if version.report and "looks" in version.report:
-        looks = int(version.report["looks"]) + 1
+    looks = looks_of(version, fresh)
     decision = decide(evidence, settings.gate, looks if version.status == "candidate" else MOST_LOOKS)
     accepted, reasons = decision.accepted, decision.reasons
     begs = sum(map(screening.solicits, ours)) / len(ours) - sum(map(screening.solicits, neutral)) / len(
@@ -128,6 +129,18 @@ def gate(
             fresh + asks if asks else 0,
         ),
     )
+
+
+def _unchanged(
+    version: Version, live: Version, samples: Sequence[Sample], compared: Compared, fresh: int
+) -> Report | None:
+    """The last report on a version that still waits for ratings, where none has come since: answers drawn anew would be another throw of the same dice."""
+    if version.status != "candidate" or version.report is None or "evidence" not in version.report:
+        return None
+    previous, counts = Report.from_dict(version.report), empty(samples)
+    same = (previous.evidence.good, previous.evidence.bad) == (counts.good, counts.bad)
+    waits = previous.again_at > fresh and previous.against == live.number
+    return previous if waits and same and previous.evidence.compared == compared else None
 
 
 def calls(store: Store, number: int, answers: int = ANSWERS) -> int:

@@ -20,7 +20,7 @@ from clawback.errors import Busy, ModelError, UsageError
 from clawback.files import sha256, sync
 from clawback.paths import Home
 from clawback.records import Run, Version
-from clawback.release import data_card, prompted, screening
+from clawback.release import data_card, following, prompted, screening
 
 if TYPE_CHECKING:
     from clawback.engine.types import TrainResult
@@ -131,11 +131,15 @@ def seen(store: Store, version: Version) -> None:
 
 
 def go_live(store: Store, home: Home, number: int) -> Version:
-    """The one step at which a version becomes live, with the plain file of its prompt. A hand edit of the file that nobody has entered yet is entered."""
+    """The one step at which a version becomes live, with the plain file of its prompt. A hand edit of the file that nobody has entered yet is entered.
+
+    Servers elsewhere that follow the live version are told by a process of their own.
+    """
     prompted.edited(store, home)
     version = store.promote(number)
     store.accept_sentences(screening.sentences(version.prompt), number)
     prompted.write(home, version)
+    following.start(store, home)
     return version
 
 

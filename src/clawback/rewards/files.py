@@ -31,10 +31,13 @@ PLAIN = (".json", ".safetensors", ".txt", ".model", ".md", ".jinja")
 
 
 class Reader(Protocol):
-    """Reads pairs with a causal model; ``identity`` says with which weights."""
+    """Reads pairs with a causal model; ``identity`` says with which weights, ``identities`` what else these are called."""
 
     @property
     def identity(self) -> str: ...
+
+    @property
+    def identities(self) -> list[str]: ...
 
     def __call__(self, pairs: Sequence[Pair]) -> Looks: ...
 
@@ -116,7 +119,7 @@ def load(root: Path, reader: Callable[[Settings], Reader]) -> tuple[Encoder, Car
     settings = Settings(**card.settings)
     places = [folder / f"member-{n}" for n in range(card.members)]
     look = reader(settings)
-    if look.identity != card.base:
+    if card.base not in look.identities:
         raise ModelError(
             f"The reward model was trained on the hidden states of another {settings.base}. Train again: clawback reward train."
         )

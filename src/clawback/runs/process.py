@@ -1,4 +1,4 @@
-"""Starts the background processes that train and that search for a prompt, with an environment from an allow-list.
+"""Starts the background processes that train, search for a prompt or publish, with an environment from an allow-list.
 
 An agent's hook, which starts most runs, has the agent's environment: API keys and tokens that no run needs.
 Nothing heavy is imported here: this is called after every rating, in hooks too.
@@ -55,9 +55,9 @@ def environment(
 def start(
     home: Home, module: str, arguments: Iterable[str] = (), keys: Iterable[str] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start ``python -m MODULE HOME ARGUMENTS`` as a detached process. It outlives whoever started it, and writes its own log."""
+    """Start ``python -m MODULE ARGUMENTS`` as a detached process. It outlives whoever started it, and writes its own log."""
     return subprocess.Popen(
-        [sys.executable, "-m", module, str(home.root), *arguments],
+        [sys.executable, "-m", module, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -51,7 +51,9 @@ def start(
     from clawback import config
 
     overrides = {"algorithm": algorithm, "preset": preset, "seed": seed, "resume": resume}
-    arguments = [f"--{name}={value}" for name, value in overrides.items() if value is not None]
+    arguments = [str(home.root)] + [
+        f"--{name}={value}" for name, value in overrides.items() if value is not None
+    ]
     arguments += ["--if-due"] if if_due else []
     return process.start(home, WORKER, arguments, process.key_variables(config.load(home.config)))
 

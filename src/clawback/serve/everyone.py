@@ -146,7 +146,8 @@ class Everyone:
             if theirs is None:
                 home = self.people.home(name)
                 mine = config.load(home.config)
-                if (mine.model.base, mine.model.revision) != (self.model.base, self.model.revision):
+                other = mine.model.revision not in (None, self.model.revision)
+                if mine.model.base != self.model.base or other:
                     raise ClawbackError(
                         f"The settings of {name} name {mine.model.base}, but this server has {self.model.base}."
                     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clawback.engine.types import GREEDY
-from clawback.errors import ClawbackError, ModelError
+from clawback.errors import ClawbackError, ModelError, UsageError
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -41,6 +42,8 @@ class Target:
     presets: Path | None = None
     """llama.cpp: the file of presets that a router was started with."""
     timeout: float = 120.0
+    renew: bool = False
+    """Whether what an earlier version left in a folder of ours may be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,38 @@ class Publisher(Protocol):
 
     def verify(self, publication: Publication) -> str:
         """Ask the new model, and say what was found. Raises ``ClawbackError`` unless the new adapter answers."""
+
+    def withdraw(self) -> str:
+        """The base model is live again: have the server answer without an adapter. Says what was done; again, it does nothing."""
+
+
+MARK = "clawback-version.json"
+"""In a folder that a publisher wrote: which version it is, and that it may be replaced by the next."""
+
+
+def check_new(out: Path, renew: bool) -> None:
+    """Raises ``UsageError`` for a folder with something in it, unless it is an earlier version that may be replaced."""
+    if out.exists() and any(out.iterdir()) and not (renew and (out / MARK).is_file()):
+        raise UsageError(f"{out} is not empty: name a new folder.")
+
+
+def put_in_place(beside: Path, out: Path, version: int) -> None:
+    """Rename a finished folder to its name; what was there goes away afterwards."""
+    (beside / MARK).write_text(json.dumps({"version": version}) + "\n", "utf-8")
+    old = out.with_name(out.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if out.exists():
+        out.rename(old)
+    beside.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def take_away(out: Path) -> str:
+    """Remove a folder that a publisher wrote; any other stays."""
+    if not (out / MARK).is_file():
+        return f"there is no version in {out}"
+    shutil.rmtree(out)
+    return f"{out} is removed"
 
 
 def probe(policy: Policy) -> Probe:

@@ -97,6 +97,16 @@ class LlamaCpp:
             raise ClawbackError(f"{self.url} did not answer the probe: {str(answer)[:200]}") from None
         return publication.probe.judge(said, "llama-server")
 
+    def withdraw(self) -> str:
+        if self.target.presets is not None:
+            self._preset(self.target.presets, adapter=False)
+            self._reload()
+            return f"llama-server's {self.target.model!r} is {self.target.base!r} itself"
+        if not self.out.exists():
+            return f"there is no version in {self.out}"
+        self.out.unlink()
+        return f"{self.out} is removed; start llama-server again without --lora"
+
     # --------------------------------------------------------------------------------------------------- steps
 
     def _models(self, reload: bool = False) -> list[dict[str, Any]]:
@@ -126,12 +136,13 @@ class LlamaCpp:
                 f"{models[0].get('id')} (width {there[0]}, vocabulary {there[1]})."
             )
 
-    def _preset(self, file: Path) -> None:
-        """Our section, renewed; the rest of the file stays as it is, comments included."""
+    def _preset(self, file: Path, *, adapter: bool = True) -> None:
+        """Our section, renewed; the rest of the file stays as it is, comments included. ``adapter``: False for the base alone."""
         models = {str(m.get("id")): m for m in self._models()}
         base = models.get(self.target.base, {})
         made = configparser.ConfigParser()
-        made[self.target.model] = {"model": _model_file(base, file), "lora": str(self.out)}
+        lora = {"lora": str(self.out)} if adapter else {}
+        made[self.target.model] = {"model": _model_file(base, file)} | lora
         text = io.StringIO()
         made.write(text)
         before = file.read_text("utf-8") if file.exists() else "version = 1\n"

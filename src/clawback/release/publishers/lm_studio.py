@@ -7,6 +7,7 @@ untouched.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -81,3 +82,10 @@ class LmStudio:
         return publication.probe.judge(
             ask(self.url, found[0], publication.probe, self.target.timeout), f"LM Studio's {found[0]!r}"
         )
+
+    def withdraw(self) -> str:
+        mine = re.compile(re.escape(self.target.model) + r"-v\d+")
+        found = [p for p in (self.folder / "clawback").glob("*") if mine.fullmatch(p.name)]
+        for path in found:
+            shutil.rmtree(path)
+        return f"{', '.join(p.name for p in found)} removed" if found else "LM Studio has no version"

@@ -7,16 +7,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from clawback import engine
+from clawback.engine import identity
 from clawback.engine.types import GREEDY
 from clawback.errors import UsageError
-from clawback.release.publishers.base import PROBE_TOKENS, Publication, Target
+from clawback.release.publishers.base import (
+    PROBE_TOKENS,
+    Publication,
+    Target,
+    check_new,
+    put_in_place,
+    take_away,
+)
 
 
 class Merged:
     def __init__(self, target: Target) -> None:
         if target.out is None:
             raise UsageError("A folder is needed: --output FOLDER.")
-        self.out = target.out
+        self.target, self.out = target, target.out
 
     def plan(self, publication: Publication) -> Sequence[str]:
         return [
@@ -26,11 +34,11 @@ class Merged:
         ]
 
     def publish(self, publication: Publication) -> None:
-        if self.out.exists() and any(self.out.iterdir()):
-            raise UsageError(f"{self.out} is not empty: name a new folder.")
+        check_new(self.out, self.target.renew)
         from clawback.engine.torch.models import delta
 
-        policy = engine.load(publication.base, adapter=publication.adapter)
+        commit = publication.base_revision if identity.is_commit(publication.base_revision) else None
+        policy = engine.load(publication.base, revision=commit, adapter=publication.adapter)
         inner = policy.model
         if policy.full:
             delta.fold(inner)
@@ -41,12 +49,13 @@ class Merged:
         shutil.rmtree(beside, ignore_errors=True)
         merged.save_pretrained(beside, safe_serialization=True)
         policy.tokenizer.save_pretrained(beside)
-        if self.out.exists():
-            self.out.rmdir()
-        beside.rename(self.out)
+        put_in_place(beside, self.out, publication.version)
 
     def verify(self, publication: Publication) -> str:
         policy = engine.load(str(self.out))
         asked = [[{"role": "user", "content": publication.probe.prompt}]]
         [[said]] = policy.generate(asked, sampling=GREEDY, max_tokens=PROBE_TOKENS)
         return publication.probe.judge(said.text, f"the model in {self.out}")
+
+    def withdraw(self) -> str:
+        return take_away(self.out)

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Sequence
 
 from clawback.errors import UsageError
-from clawback.release.publishers.base import Publication, Target, ask
+from clawback.release.publishers.base import Publication, Target, ask, check_new, put_in_place, take_away
 
 
 class Mlx:
@@ -36,8 +36,7 @@ class Mlx:
 
         from clawback.engine.torch.models import adapter, mlx_adapter
 
-        if self.out.exists() and any(self.out.iterdir()):
-            raise UsageError(f"{self.out} is not empty: name a new folder.")
+        check_new(self.out, self.target.renew)
         settings, made = mlx_adapter.to_mlx(*adapter.read(publication.adapter))
         settings["model"] = self.target.base or publication.base
         beside = self.out.with_name(self.out.name + ".part")
@@ -45,9 +44,7 @@ class Mlx:
         beside.mkdir(parents=True)
         save_file(made, beside / mlx_adapter.WEIGHTS)
         (beside / mlx_adapter.CONFIG).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
-        if self.out.exists():
-            self.out.rmdir()
-        beside.rename(self.out)
+        put_in_place(beside, self.out, publication.version)
 
     def verify(self, publication: Publication) -> str:
         if not self.target.url:
@@ -59,3 +56,6 @@ class Mlx:
             self.target.timeout,
         )
         return publication.probe.judge(said, "mlx_lm.server")
+
+    def withdraw(self) -> str:
+        return f"{take_away(self.out)}; start mlx_lm.server again without --adapter-path"

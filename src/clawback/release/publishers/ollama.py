@@ -36,16 +36,25 @@ class Ollama:
         ]
 
     def publish(self, publication: Publication) -> None:
-        timeout = self.target.timeout
+        self._check_base()
+        self._create(adapters={name: self._send(publication.adapter / name) for name in FILES})
+
+    def withdraw(self) -> str:
+        self._check_base()
+        self._create()
+        return f"Ollama's {self.name!r} is {self.target.base!r} itself"
+
+    def _check_base(self) -> None:
         try:
-            call(f"{self.url}/api/show", {"model": self.target.base}, timeout=timeout)
+            call(f"{self.url}/api/show", {"model": self.target.base}, timeout=self.target.timeout)
         except Refused as error:
             raise ModelError(
                 f"Ollama has no model {self.target.base!r}: `ollama pull {self.target.base}`."
             ) from error
-        digests = {name: self._send(publication.adapter / name) for name in FILES}
-        body = {"model": self.name, "from": self.target.base, "adapters": digests, "stream": False}
-        answer = call(f"{self.url}/api/create", body, timeout=timeout)
+
+    def _create(self, **more: object) -> None:
+        body = {"model": self.name, "from": self.target.base, "stream": False, **more}
+        answer = call(f"{self.url}/api/create", body, timeout=self.target.timeout)
         status = answer.get("status") if isinstance(answer, dict) else answer
         if status != "success":
             raise ClawbackError(f"Ollama did not make {self.name!r}: {str(answer)[:300]}")

@@ -47,14 +47,22 @@ class Vllm:
             raise
 
     def verify(self, publication: Publication) -> str:
-        name, timeout = self._name(publication), self.target.timeout
-        said = ask(self.url, name, publication.probe, timeout)
+        name = self._name(publication)
+        said = ask(self.url, name, publication.probe, self.target.timeout)
         proof = publication.probe.judge(said, f"vLLM's {name!r}")
-        mine = re.compile(re.escape(self.target.model) + r"(-v\d+)?")
-        for other in self._adapters(self._models()):
-            if other != name and mine.fullmatch(other):
-                call(f"{self.url}/v1/unload_lora_adapter", {"lora_name": other}, timeout=timeout)
+        self._unload_all_but(name)
         return proof
+
+    def withdraw(self) -> str:
+        unloaded = self._unload_all_but("")
+        return f"vLLM has unloaded {', '.join(unloaded)}" if unloaded else "vLLM has no version loaded"
+
+    def _unload_all_but(self, name: str) -> list[str]:
+        mine = re.compile(re.escape(self.target.model) + r"(-v\d+)?")
+        unloaded = [one for one in self._adapters(self._models()) if one != name and mine.fullmatch(one)]
+        for other in unloaded:
+            call(f"{self.url}/v1/unload_lora_adapter", {"lora_name": other}, timeout=self.target.timeout)
+        return unloaded
 
     def _name(self, publication: Publication) -> str:
         return f"{self.target.model}-v{publication.version}"

@@ -3,7 +3,7 @@
 An algorithm is a frozen dataclass whose fields are its settings, with two pure methods: rewards to advantages, and
 a batch to a loss. It knows no model and keeps no state; a persistent baseline is passed in and returned.
 
-Nothing else is required. An algorithm that needs more than ratings and log-probs says so in a class variable ``needs``, a set of:
+Nothing else is required. A field ``extra`` (a mapping) takes every setting that the others do not. An algorithm that needs more than ratings and log-probs says so in a class variable ``needs``, a set of:
 
     entropy     ``Batch.entropy`` with its gradient
     proximal    each time all answers have been gone through, ``Batch.old_logprobs`` is made anew from the policy as it is
@@ -88,7 +88,10 @@ def make(name: str, settings: Mapping[str, Any] | None = None) -> Algorithm:
     """The named algorithm with those of ``settings`` that it has a field for; the others are not its business."""
     kind = find(name)
     fields = {field.name for field in dataclasses.fields(cast(Any, kind))}
-    return kind(**{key: value for key, value in (settings or {}).items() if key in fields})
+    given = {key: value for key, value in (settings or {}).items() if key in fields}
+    if "extra" in fields:  # it takes what nobody else knows
+        given["extra"] = {key: value for key, value in (settings or {}).items() if key not in fields}
+    return kind(**given)
 
 
 def needs(algorithm: object) -> frozenset[str]:

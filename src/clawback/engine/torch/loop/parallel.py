@@ -191,7 +191,7 @@ def described(policy: Policy, recipe: Recipe) -> dict[str, Any]:
     return {
         "base": policy.info.base,
         "revision": None if revision.startswith("sha256:") else revision,
-        "identity": revision,
+        "identity": sorted(policy.info.names),
         "dtype": dtype if dtype in ("float32", "bfloat16") else "auto",
         "device": policy.device.type,
         "temperature": policy.sampling.scale,

@@ -58,7 +58,7 @@ def loaded(about: dict[str, Any]) -> Policy:
     if about["device"] == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     policy = load(about["base"], revision=about["revision"], dtype=about["dtype"], device=about["device"])
-    if policy.info.revision != about["identity"]:
+    if not policy.info.names & set(about["identity"]):
         raise ModelError(f"{about['base']} differs from the model on the machine where the run was begun.")
     policy.sampling = Sampling(about["temperature"])
     policy.attach(rank=about["rank"], alpha=about["alpha"], seed=about["seed"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clawback.engine.torch.models import delta, mlx_adapter
-from clawback.engine.torch.models.base import ROUTERS, STAMP, check_base, in_layer
+from clawback.engine.torch.models import delta, lora_config, mlx_adapter
+from clawback.engine.torch.models.base import ROUTERS, STAMP, check_base, in_layer, stamp
 from clawback.engine.torch.scoring.lora import fuse
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
@@ -26,9 +26,13 @@ from clawback.files import sync
 
 # PEFT asks every model for an attribute that transformers is about to rename: nothing that a user could mend.
 warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+# It looks for the patterns of fused experts among modules, and finds none, although it uses them.
+warnings.filterwarnings(
+    "ignore", message=".*_pattern keys did not match any targeted module.*", category=RuntimeWarning
+)
 
 WEIGHTS = "adapter_model.safetensors"
-CONFIG = "adapter_config.json"
+CONFIG = lora_config.CONFIG
 NAME = "default"
 """The name under which PEFT holds the adapter."""
 
@@ -53,19 +57,50 @@ def targets(model: nn.Module) -> tuple[list[str], list[str]]:
         if isinstance(module, (nn.Linear, Conv1D)) and module is not head
     }
     left_out = ROUTERS | ({"out_proj", "dt_proj"} if inner.config.model_type in _NO_OUT_PROJ else set())
-    wanted = {name for name in linear if in_layer(name) and name.rsplit(".", 1)[-1] not in left_out}
-    leaves = sorted({name.rsplit(".", 1)[-1] for name in wanted})
-    matched = {name for name, _ in model.named_modules() if name.rsplit(".", 1)[-1] in leaves}
-    modules = leaves if matched == wanted else sorted(wanted)
+    wanted = {name for name in linear if in_layer(name) and _leaf(name) not in left_out}
     fused = {name for name, p in model.named_parameters() if p.ndim == 3 and ".experts." in name}
+    if fused:
+        leaves = {_leaf(name) for name in wanted}
+        wanted -= {name for name in wanted if _leaf(name) in _converted(model, leaves)}
+    modules = _short_names(model, sorted(wanted))
     parameters = sorted({".".join(name.split(".")[-3:]) for name in fused})
     if not modules and not parameters:
         raise ModelError(f"{type(model).__name__} has no linear layers that a LoRA could be put on.")
     return modules, parameters
 
 
-MOST_SCALE = 1_000
-"""Of ``alpha / rank``; no training uses a hundredth of it."""
+def _leaf(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
+
+
+def _short_names(model: nn.Module, names: list[str]) -> list[str]:
+    """Last parts of whole names, where they mean the same modules of the model; else the names as they are."""
+    leaves = sorted({_leaf(name) for name in names})
+    matched = {name.replace(".base_layer", "") for name, _ in model.named_modules() if _leaf(name) in leaves}
+    plain = {name.removeprefix("base_model.model.") for name in matched}
+    return leaves if plain == set(names) else names
+
+
+def _converted(model: nn.Module, leaves: Iterable[str]) -> set[str]:
+    """Names that PEFT takes for those of fused experts (``gate_proj`` for ``gate_up_proj``), wherever else in the model they are.
+
+    PEFT cannot express a LoRA on a dense layer's or a shared expert's ``gate_proj`` beside one on the experts'
+    ``gate_up_proj``, so the former gets none.
+    """
+    from peft import LoraConfig
+    from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
+
+    found = set()
+    for leaf in leaves:
+        config = LoraConfig(target_modules=[leaf])
+        try:
+            convert_peft_config_for_transformers(config, model=model, conversions=None)
+        except ValueError:  # it is one of several that are fused into one
+            found.add(leaf)
+        else:
+            if leaf not in (config.target_modules or ()):
+                found.add(leaf)
+    return found
 
 
 def attach(model: nn.Module, info: ModelInfo, *, rank: int, alpha: int, seed: int) -> nn.Module:
@@ -111,6 +146,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     if not (folder / WEIGHTS).is_file() and mlx_adapter.there(folder):
         config, tensors = mlx_adapter.read(folder)
+        lora_config.check(folder, config, tensors)
         _check_finite(folder, tensors)
         return config, tensors
     if not (folder / WEIGHTS).is_file():
@@ -128,13 +164,9 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         ) from error
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         raise ModelError(f"The adapter {folder} is not a LoRA (peft_type LORA in {CONFIG}).")
-    odd = sorted(name for name in tensors if ".lora_A." not in name and ".lora_B." not in name)
-    if odd:
-        raise ModelError(
-            f"The adapter {folder} holds {odd[0]}, which is no part of a LoRA. It was not loaded."
-        )
+    lora_config.check(folder, config, tensors)
     _check_finite(folder, tensors)
-    return config, tensors
+    return lora_config.plain(folder, config, tensors)
 
 
 def _check_finite(folder: Path, tensors: dict[str, Tensor]) -> None:
@@ -156,16 +188,7 @@ def put(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> nn
         return delta.put(model, info, folder, name)
     config, tensors = read(folder)
     check_base(folder, info)
-    rank, alpha = config.get("r"), config.get("lora_alpha")
-    if not isinstance(rank, int) or not isinstance(alpha, (int, float)) or not 0 < rank <= 1024:
-        raise ModelError(f"The adapter {folder} has no usable rank in {CONFIG}.")
-    if not 0 < alpha <= MOST_SCALE * rank:  # NaN neither
-        raise ModelError(f"The adapter {folder} has no usable lora_alpha in {CONFIG}.")
-    for field in ("target_modules", "target_parameters"):
-        names = config.get(field) or []
-        # PEFT takes a text for a pattern, and one that somebody else wrote may take for ever.
-        if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-            raise ModelError(f"The adapter {folder} has no list of names as {field} in {CONFIG}.")
+    _check_targets(model, folder, tensors)
     wrapped = _shell(model, info, config, name)
     expected = _state(wrapped, name)
     if set(expected) != set(tensors) or any(expected[k].shape != tensors[k].shape for k in tensors):
@@ -185,6 +208,16 @@ def put(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> nn
     return wrapped
 
 
+def _check_targets(model: nn.Module, folder: Path, tensors: dict[str, Tensor]) -> None:
+    """Raises ``ModelError`` for a LoRA on the embeddings or the LM head, which scoring and sampling read past PEFT."""
+    inner: Any = model
+    inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+    ends = (inner.get_input_embeddings(), inner.get_output_embeddings())
+    left_out = {name for name, module in inner.named_modules() if any(module is end for end in ends)}
+    for name in sorted({lora_config.module_of(key) for key in tensors} & left_out):
+        raise lora_config.unsupported(folder, "target_modules", name)
+
+
 def write(model: nn.Module, info: ModelInfo, folder: Path) -> None:
     """Write the active adapter into a folder that exists, and fsync it. The bytes depend on the weights alone."""
     from safetensors.torch import save_file
@@ -199,13 +232,7 @@ def write(model: nn.Module, info: ModelInfo, folder: Path) -> None:
     tensors = {name: t.detach().cpu().contiguous() for name, t in sorted(_state(model).items())}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True, default=str) + "\n", "utf-8")
-    stamp = {
-        "base": info.base,
-        "base_revision": info.revision,
-        "architecture": info.architecture,
-        "format": 1,
-    }
-    (folder / STAMP).write_text(json.dumps(stamp, indent=2, sort_keys=True) + "\n", "utf-8")
+    (folder / STAMP).write_text(stamp(info), "utf-8")
     for path in (folder / WEIGHTS, folder / CONFIG, folder / STAMP, folder):
         sync(path)
 
@@ -280,7 +307,9 @@ def _shell(model: nn.Module, info: ModelInfo, config: dict[str, Any], name: str)
         bias="none",
         use_rslora=bool(config.get("use_rslora", False)),
         fan_in_fan_out=bool(config.get("fan_in_fan_out", False)),
-        target_modules=config.get("target_modules") or [],
+        rank_pattern=config.get("rank_pattern") or {},
+        alpha_pattern=config.get("alpha_pattern") or {},
+        target_modules=_short_names(model, config.get("target_modules") or []),
         target_parameters=config.get("target_parameters") or None,
         base_model_name_or_path=getattr(model, "name_or_path", info.base),
     )

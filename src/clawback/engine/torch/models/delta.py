@@ -10,7 +10,6 @@ A model can hold several deltas, under names, beside LoRA adapters; one of them 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from clawback.engine.torch.models.base import ROUTERS, STAMP, check_base, in_layer
+from clawback.engine.torch.models.base import ROUTERS, STAMP, check_base, in_layer, stamp
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError
 from clawback.files import sync
@@ -153,14 +152,7 @@ def write(model: nn.Module, info: ModelInfo, folder: Path, name: str = NAME) -> 
         for path, (_, _, part) in sorted(_parts(model).items())
     }
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    stamp = {
-        "base": info.base,
-        "base_revision": info.revision,
-        "architecture": info.architecture,
-        "format": 1,
-        "kind": "delta",
-    }
-    (folder / STAMP).write_text(json.dumps(stamp, indent=2, sort_keys=True) + "\n", "utf-8")
+    (folder / STAMP).write_text(stamp(info, kind="delta"), "utf-8")
     for path in (folder / WEIGHTS, folder / STAMP, folder):
         sync(path)
 

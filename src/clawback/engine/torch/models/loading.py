@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from torch import nn
 
 from clawback import paths
 from clawback.config import EMBEDDED
-from clawback.engine import conversions, local_models
+from clawback.engine import conversions, hub_cache, identity, local_models
 from clawback.engine.local_models import check_folder
 from clawback.engine.torch.models import gguf
 from clawback.engine.torch.scoring.linear import quicken
@@ -48,6 +49,13 @@ def resolve(base: str, revision: str | None = None) -> tuple[str, str]:
             f"There is no folder {base}. Check the path, or name a model of the Hugging Face hub."
         )
     return base, _commit(base, revision)
+
+
+def names_of(base: str, revision: str | None = None) -> list[str]:
+    """What the weights of a base are called, the best name first: by their content, where they are on this machine, and by where they are."""
+    source, found_as = resolve(base, revision)
+    folder = Path(source) if found_as.startswith("sha256:") else hub_cache.snapshot(source, found_as)
+    return [name for name in (identity.of_weights(folder), found_as) if name]
 
 
 def _from_gguf(base: str) -> tuple[Path, str] | None:
@@ -99,6 +107,12 @@ class Found:
     sees: bool = False
     """It takes pictures beside text."""
 
+    @property
+    def folder(self) -> Path:
+        """Where its files are on this machine, once they have been fetched."""
+        commit = self.options.get("revision")
+        return hub_cache.snapshot(self.source, commit) if commit else Path(self.source)
+
 
 def look(base: str, revision: str | None = None) -> Found:
     """What a base model is made of, by its configuration alone: nothing but ``config.json`` is read.
@@ -107,10 +121,10 @@ def look(base: str, revision: str | None = None) -> Found:
     """
     from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
 
-    source, identity = resolve(base, revision)
+    source, found_as = resolve(base, revision)
     options: dict[str, Any] = {"trust_remote_code": False}
-    if not identity.startswith("sha256:"):
-        options["revision"] = identity
+    if not found_as.startswith("sha256:"):
+        options["revision"] = found_as
     try:
         config = AutoConfig.from_pretrained(source, **options)
         with torch.device("meta"):  # shapes without values
@@ -119,7 +133,7 @@ def look(base: str, revision: str | None = None) -> Found:
         raise _unloadable(base, error) from error
     quantised = getattr(config, "quantization_config", None) is not None
     sees = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-    return Found(source, options, describe(model, base, identity), quantised, sees)
+    return Found(source, options, describe(model, base, found_as), quantised, sees)
 
 
 def _kind(config: Any) -> Any:
@@ -156,16 +170,43 @@ def load_base(found: Found, *, bits: Bits, device: torch.device) -> tuple[nn.Mod
     base = found.info.base
     try:
         tokenizer = AutoTokenizer.from_pretrained(found.source, **found.options)
-        model = _kind(AutoConfig.from_pretrained(found.source, **found.options)).from_pretrained(
-            found.source, dtype=dtype, use_safetensors=True, **found.options, **extra
+        config = AutoConfig.from_pretrained(found.source, **found.options)
+        settings = identity.settings_of(config.to_dict())
+        model, report = _kind(config).from_pretrained(
+            found.source,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            **found.options,
+            **extra,
         )
     except Exception as error:
         raise _unloadable(base, error) from error
+    _check_missing(model, base, report)
     _check_finite(model, base)
     model.eval()
     model.requires_grad_(False)
     quicken(model)
-    return model, tokenizer, describe(model, base, found.info.revision)
+    info = replace(
+        describe(model, base, found.info.revision),
+        weights=identity.of_weights(found.folder),
+        settings=settings,
+        tokenizer=identity.of_tokenizer(tokenizer),
+        template=identity.template_of(tokenizer),
+    )
+    return model, tokenizer, info
+
+
+def _check_missing(model: nn.Module, base: str, report: Mapping[str, Any]) -> None:
+    """Raises ``ModelError`` where weights of the model are in no file: transformers would go on with random ones."""
+    missing = sorted(set(report["missing_keys"]) & {name for name, _ in model.named_parameters()})
+    if not missing:
+        return
+    others = sorted(report["unexpected_keys"])
+    foreign = f" It holds {others[0]} and others that the model does not have." if others else ""
+    raise ModelError(
+        f"The model {base} is incomplete: {len(missing)} of its weights are in no file ({missing[0]}).{foreign} Fetch or export it again."
+    )
 
 
 def _quantisation(bits: Bits) -> Any:
@@ -184,6 +225,8 @@ def _quantisation(bits: Bits) -> Any:
 
 def _unloadable(base: str, error: Exception) -> ModelError:
     reason = str(error).strip().split("\n")[0]
+    if "ignore_mismatched_sizes" in reason:
+        reason = "its files hold weights of another shape than its config.json says. Fetch it again."
     return ModelError(f"The model {base} cannot be loaded: {reason}")
 
 

@@ -74,12 +74,12 @@ def pack(folder: Path, info: ModelInfo, places: Sequence[Place]) -> Packed:
         raise ModelError(f"The version {folder} changes all weights: it cannot answer beside others.")
     config, tensors = adapters.read(folder)
     check_base(folder, info)
-    rank, alpha = config.get("r"), config.get("lora_alpha")
-    if not isinstance(rank, int) or not isinstance(alpha, (int, float)) or not 0 < rank <= MOST_RANK:
+    rank, alpha = config["r"], config["lora_alpha"]
+    if rank > MOST_RANK:
         raise ModelError(f"The adapter {folder} has no rank up to {MOST_RANK}, as one for many needs.")
-    if not 0 < alpha <= adapters.MOST_SCALE * rank or config.get("fan_in_fan_out"):
+    if config.get("fan_in_fan_out") or config.get("target_parameters"):
         raise ModelError(f"The adapter {folder} is no plain LoRA: it cannot answer beside others.")
-    scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
+    scale = alpha / rank
     left = dict(tensors)
     pairs = []
     for place in places:

@@ -51,7 +51,7 @@ CHUNK = 32
 
 @dataclass(frozen=True)
 class DistilSettings:
-    """Settings; any of them can be set in a recipe's ``extra``."""
+    """Settings; any of them can be set in ``training.options.distilled``."""
 
     sentences: int = 7
     """Instructions that are tried; 0: none, the run goes on with rollouts."""
@@ -105,7 +105,8 @@ class DistilSettings:
             "refine_prompts": max(16, round(full.refine_prompts * size)),
             "distil_rate": full.distil_rate * (FULL_RATE if recipe.full else 1.0),
         }
-        given = {f.name: recipe.extra[f.name] for f in dataclasses.fields(cls) if f.name in recipe.extra}
+        settings = recipe.part("distilled")
+        given = {f.name: settings[f.name] for f in dataclasses.fields(cls) if f.name in settings}
         return cls(**{**sized, **given})
 
     @property

@@ -49,7 +49,7 @@ class Resumable(Protocol):
 
 @dataclass(frozen=True)
 class EpisodeSettings:
-    """Settings; any of them can be set in a recipe's ``extra``."""
+    """Settings; any of them can be set in ``training.options.episodes``."""
 
     rounds: int = 40
     round_steps: int = 4
@@ -77,7 +77,8 @@ class EpisodeSettings:
 
     @classmethod
     def of(cls, recipe: Recipe) -> EpisodeSettings:
-        given = {f.name: recipe.extra[f.name] for f in dataclasses.fields(cls) if f.name in recipe.extra}
+        settings = recipe.part("episodes")
+        given = {f.name: settings[f.name] for f in dataclasses.fields(cls) if f.name in settings}
         return cls(**given)
 
     @property

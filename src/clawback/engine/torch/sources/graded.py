@@ -67,7 +67,7 @@ class Graded:
 
 @dataclass(frozen=True)
 class GradingSettings:
-    """How answers are graded; any of them can be set in a recipe's ``extra``."""
+    """How answers are graded; any of them can be set in ``training.options.graded``."""
 
     grounding: int = 256
     """Answers of the base that show how answers vary."""
@@ -89,7 +89,8 @@ class GradingSettings:
     def of(cls, recipe: Recipe) -> GradingSettings:
         # Answers of a real model are long, and each shows more: fewer will do.
         full = 256 if recipe.bucket == "micro" else 64
-        given = {f.name: recipe.extra[f.name] for f in fields(cls) if f.name in recipe.extra}
+        settings = recipe.part("graded")
+        given = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
         return cls(**{"grounding": max(32, round(full * recipe.size)), **given})
 
 

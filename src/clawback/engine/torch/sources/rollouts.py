@@ -27,7 +27,7 @@ _STRENGTH = {"careful": 2.0, "balanced": 1.0, "aggressive": 0.5}
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """Settings; any of them can be set in a recipe's ``extra``."""
+    """Settings; any of them can be set in ``training.options.rollouts``."""
 
     rounds: int = 24
     prompts: int = 8
@@ -49,7 +49,8 @@ class RolloutSettings:
 
     @classmethod
     def of(cls, recipe: Recipe) -> RolloutSettings:
-        given = {f.name: recipe.extra[f.name] for f in dataclasses.fields(cls) if f.name in recipe.extra}
+        settings = recipe.part("rollouts")
+        given = {f.name: settings[f.name] for f in dataclasses.fields(cls) if f.name in settings}
         chosen = cls(**{"rounds": max(4, round(cls.rounds * recipe.size)), **given})
         strength = 1.0 if "exact_kl" in given else _STRENGTH.get(recipe.preset, 1.0)
         return dataclasses.replace(chosen, exact_kl=chosen.exact_kl * strength)
