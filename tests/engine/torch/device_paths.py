@@ -407,7 +407,7 @@ def measured(stage):
     from clawback.engine import budget
 
     policy = stage.policy()
-    budget.fit(policy, engine.recipe(policy.info), make_samples(4), (), 1e9)
+    budget.fit(policy, engine.recipe(policy.info), make_samples(4), (), budget.Allowed(1e9))
 
 
 # ----------------------------------------------------------------------------------- reward models, others

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -87,12 +88,11 @@ class Policy:
         return self._max_tokens or own_max_tokens(self.model) or self.max_response
 
     def room(self, rated: Sequence[Sequence[int]]) -> int:
-        """Tokens that a fresh answer may have in training and gate: a quarter more than those of the longest rated one (twice as many where answers
-        cost little), within what the model has room for."""
-        longest = max(map(len, rated), default=0)
-        return min(
-            self.max_response, max(64, 2 * longest if self.info.bucket == "micro" else 5 * longest // 4)
-        )
+        """Tokens that a fresh answer may have in training and gate: a quarter more than those of the longest ordinary rated one (twice as many
+        where answers cost little), within the user's ``max_tokens`` and what the model has room for."""
+        longest = longest_ordinary([len(ids) for ids in rated])
+        wanted = max(64, 2 * longest if self.info.bucket == "micro" else 5 * longest // 4)
+        return min(self.max_response, wanted, self._max_tokens or wanted)
 
     @property
     def device(self) -> torch.device:
@@ -325,6 +325,15 @@ class Policy:
             max_response=self.max_response,
             thinking=thinking,
         )
+
+
+def longest_ordinary(lengths: Sequence[int]) -> int:
+    """The longest of these but those that stand alone: nine of ten are no longer, or it is at most twice the median. One long answer decides nothing."""
+    if not lengths:
+        return 0
+    ordered = sorted(lengths)
+    most = ordered[9 * (len(ordered) - 1) // 10]
+    return max(most, min(ordered[-1], int(2 * statistics.median(ordered))))
 
 
 def load(
