@@ -187,7 +187,8 @@ def fit(
     # As ``sources/plan.py`` decides.
     follows = recipe.algorithm == "distil" or (recipe.algorithm == "auto" and policy.info.bucket != "micro")
     guess = estimate(policy.info, recipe, policy=policy, samples=samples)
-    forecast = Forecast((), 1.0, guess.bytes, guess.free, policy.device.type, throughput.load(policy.device))
+    device = f"{policy.device.type} ({policy.placement})" if policy.placement else policy.device.type
+    forecast = Forecast((), 1.0, guess.bytes, guess.free, device, throughput.load(policy.device))
     for size in SIZES:
         sized = replace(recipe, size=size)
         parts = tuple((one.name, one.seconds(speed)) for one in phases(sized, lengths, follows=follows))

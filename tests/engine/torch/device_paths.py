@@ -138,7 +138,7 @@ def algorithms(stage):
         samples = rated_and_remarked(policy)
         settings = recipe(policy, name, steps=2, batch=4, max_drift=1e9)
         out = stage.out / name
-        if name in ("ppo", "trpo"):
+        if name == "ppo":  # its value head is part of what is kept
             result = killed_and_resumed(policy, samples, settings, out, at=2, prepare=stirred)
         else:
             result = engine.train(stirred(policy), samples, settings, seed=2, out=out)
@@ -268,17 +268,18 @@ def episodes(stage):
         policy.sampling = Sampling(1.0)
         settings = dataclasses.replace(engine.episode_recipe(policy.info, **small), algorithm=algorithm)
         settings = dataclasses.replace(settings, max_drift=1e9)
-        worlds, kill = Worlds(turns=2), [3]
+        kill = [3]
 
         def tell(progress, kill=kill):
             if progress["phase"] == "train" and progress["step"] in kill:
                 kill.clear()
                 raise Killed
 
-        with Rollouts(policy, worlds, Play(together=4, max_turns=2, max_tokens=3)) as rollouts:
-            collect = Collector(rollouts, Dealing(worlds.tasks("train"), 1, 2))
-            more = {"ratings": make_samples(8)} if algorithm == "grpo" else {}
-            for _ in range(2):
+        more = {"ratings": make_samples(8)} if algorithm == "grpo" else {}
+        for _ in range(2):
+            worlds = Worlds(turns=2)
+            with Rollouts(policy, worlds, Play(together=4, max_turns=2, max_tokens=3)) as rollouts:
+                collect = Collector(rollouts, Dealing(worlds.tasks("train"), 1, 2))
                 try:
                     engine.train_episodes(
                         policy, collect, settings, out=stage.out / algorithm, about={}, on_progress=tell, **more

@@ -49,6 +49,8 @@ class Policy:
         self._max_tokens: int | None = None
         self.trains_thinking = False
         self._scorer: Scorer | None = None
+        self.placement = ""
+        """Why it is on its device, where that was measured (``placement.py``)."""
 
     def configure(
         self,
@@ -346,7 +348,9 @@ def load(
     device: str | None = None,
 ) -> Policy:
     """See ``clawback.engine.load``."""
+    from clawback import paths
     from clawback.engine import devices, memory
+    from clawback.engine.torch.models import placement
     from clawback.engine.torch.models.loading import load_base, look
     from clawback.engine.torch.models.vision import Vision
 
@@ -354,9 +358,19 @@ def load(
         raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}.")
     where = devices.choose(device)
     found = look(base, revision)
-    bits = memory.holds(found.info, where, dtype, load_in_4bit)
-    model, tokenizer, info = load_base(found, bits=bits, device=where)
-    policy = Policy(model, tokenizer, info, Vision(found.source, found.options) if found.sees else None)
+
+    def load_on(where: torch.device) -> Policy:
+        bits = memory.holds(found.info, where, dtype, load_in_4bit)
+        model, tokenizer, info = load_base(found, bits=bits, device=where)
+        return Policy(model, tokenizer, info, Vision(found.source, found.options) if found.sees else None)
+
+    either = device is None and where.type != "cpu" and not load_in_4bit
+    if either and found.info.total_parameters <= placement.MEASURED:
+        key = f"{found.info.base} {found.info.revision} {dtype}"
+        cpu = torch.device("cpu")
+        policy = placement.quickest(load_on, (where, cpu), key, paths.home().speeds)
+    else:
+        policy = load_on(where)
     if adapter is not None:
         policy.put(adapter)
     return policy
