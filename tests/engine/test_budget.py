@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -89,6 +88,33 @@ def test_a_run_is_sized_by_the_models_own_answers_and_not_by_anothers(policy, ow
     lengths = budget.lengths_of((long, long), encoded, 128, own)
     assert lengths.answer == (own or 128)
     assert lengths.liked == pytest.approx(min(128, 1.5 * lengths.answer))
+
+
+def test_one_long_rated_answer_makes_no_fresh_one_longer(policy):
+    usual = [[0] * length for length in range(100, 131)]
+    room = policy.room(usual)
+    assert policy.room([*usual, [0] * 440]) <= 1.05 * room
+    assert policy.room([*usual[:7], [0] * 440]) == 2 * 207  # twice twice the median
+    # Where one of five is long, and not one alone, long ones are ordinary.
+    assert policy.room([*[[0] * 5] * 24, *[[0] * 200] * 6]) == 400
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=40))
+def test_nine_of_ten_rated_answers_have_room(lengths):
+    from clawback.engine.torch.models.policy import longest_ordinary
+
+    longest = longest_ordinary(lengths)
+    assert longest in range(max(lengths) + 1)
+    assert sum(length <= longest for length in lengths) >= 0.9 * len(lengths) - 1
+
+
+@pytest.mark.parametrize("most", [8, 70, 10_000])
+def test_the_setting_limits_the_answers_of_a_run(most):
+    from clawback.config import Generation
+
+    policy = engine.load("embedded")
+    policy.configure(Generation(max_tokens=most))
+    assert policy.room([[0] * 100]) == min(most, 200, policy.max_response)
 
 
 def test_a_busy_machine_is_told_of_and_changes_no_size(policy, monkeypatch):

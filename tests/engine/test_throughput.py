@@ -113,7 +113,9 @@ def test_a_speed_is_measured_once_a_model_and_machine(timed, tmp_path):
     assert len(json.loads(file.read_text())) == 2
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{\"a\": 3}", "\x00\x01", "KEY: []", "KEY: {\"draw\": 0, \"read\": 1, \"train\": 1}"])
+@pytest.mark.parametrize(
+    "content", ["", "[1]", '{"a": 3}', "\x00\x01", "KEY: []", 'KEY: {"draw": 0, "read": 1, "train": 1}']
+)
 def test_a_file_that_cannot_be_read_is_measured_anew(timed, tmp_path, content):
     file, policy = tmp_path / "speeds.json", timed(Clockwork())
     if content.startswith("KEY: "):

@@ -218,7 +218,9 @@ def lengths_of(rated: Sequence[Sample], encoded: Sequence[Encoded], room: int, o
 
 def slower(seconds: float, load: float) -> str:
     """What the clock will show for work of so many seconds, where other programs are busy."""
-    return f"other programs keep this machine busy: about {span(seconds * load)} by the clock as long as they do"
+    return (
+        f"other programs keep this machine busy: about {span(seconds * load)} by the clock as long as they do"
+    )
 
 
 def gb(count: float) -> str:

@@ -108,17 +108,17 @@ class LikesVowels:
 
 
 DISTIL = {
-    "grounding": 16,
+    "grounding": 8,
     "sentences": 2,
     "first": 2,
     "most": 2,
     "answers": 1,
     "untold": 1,
-    "distil_prompts": 8,
+    "distil_prompts": 4,
     "distil_batch": 1,
     "least_steps": 3,
     "refine_rounds": 1,
-    "refine_prompts": 4,
+    "refine_prompts": 3,
     "refine_samples": 3,
     "most_forgotten": 1e9,
     "least_relevance": 0.0,
@@ -133,8 +133,9 @@ def algorithms(stage):
     """Each on ratings, pairs and remarks, with what was recorded; those that have a state are killed and resumed."""
     from clawback.rl import algorithms
 
+    policy = stage.policy()
     for name in algorithms.names():
-        policy = stage.policy()
+        policy.put(None)
         samples = rated_and_remarked(policy)
         settings = recipe(policy, name, steps=2, batch=4, max_drift=1e9)
         out = stage.out / name
@@ -142,7 +143,9 @@ def algorithms(stage):
             result = killed_and_resumed(policy, samples, settings, out, at=2, prepare=stirred)
         else:
             result = engine.train(stirred(policy), samples, settings, seed=2, out=out)
-        assert all(math.isfinite(row[figure]) for row in result.history for figure in ("loss", "grad_norm", "drift"))
+        assert all(
+            math.isfinite(row[figure]) for row in result.history for figure in ("loss", "grad_norm", "drift")
+        )
 
 
 ROUNDS = {
@@ -171,9 +174,7 @@ def distilled(stage):
     """Sentences are tried, answers are drawn, filtered and learned, then rounds of the policy's own; killed and resumed."""
     policy = stage.policy()
     settings = dataclasses.replace(recipe(policy, "distil"), extra=DISTIL)
-    result = killed_and_resumed(
-        policy, make_samples(8), settings, stage.out, at=2, grader=LikesVowels()
-    )
+    result = killed_and_resumed(policy, make_samples(8), settings, stage.out, at=2, grader=LikesVowels())
     assert result.algorithm == "distil"
 
 
@@ -262,7 +263,7 @@ def episodes(stage):
     from clawback.environments.rollouts import Play, Rollouts
     from tests.environments.worlds import Worlds
 
-    small = {"rounds": 2, "round_steps": 2, "prompts": 2, "samples": 3, "grounding": 16, "cut_off": 0.0}
+    small = {"rounds": 2, "round_steps": 2, "prompts": 2, "samples": 2, "grounding": 8, "cut_off": 0.0}
     for algorithm in ("grpo", "ppo"):
         policy = stage.policy()
         policy.sampling = Sampling(1.0)
@@ -282,7 +283,13 @@ def episodes(stage):
                 collect = Collector(rollouts, Dealing(worlds.tasks("train"), 1, 2))
                 try:
                     engine.train_episodes(
-                        policy, collect, settings, out=stage.out / algorithm, about={}, on_progress=tell, **more
+                        policy,
+                        collect,
+                        settings,
+                        out=stage.out / algorithm,
+                        about={},
+                        on_progress=tell,
+                        **more,
                     )
                 except Killed:
                     policy.put(None)
@@ -400,6 +407,26 @@ def gated(stage):
         policy.put(None)
     limits = {"max_tokens": 4, "seed": 5, "count": 4}
     evidence.measure(policy, candidate, live, samples, samples[:4], [s.messages for s in samples], **limits)
+
+
+@scenario
+def placed(stage):
+    """A small model on the device or on the CPU, whichever is faster."""
+    from clawback.engine.torch.models import placement
+    from clawback.engine.torch.models.policy import load
+
+    chosen = []
+
+    def quickest(load_on, candidates, key, file):
+        chosen.append(placement_quickest(load_on, candidates, key, stage.out / "speeds.json"))
+        return chosen[-1]
+
+    placement_quickest = placement.quickest
+    stage.monkeypatch.setattr(placement, "quickest", quickest)
+    for _ in range(2):
+        load(str(stage.folder("llama")))
+    assert chosen[0].device == chosen[1].device
+    assert "tokens/s" in chosen[1].placement
 
 
 @scenario

@@ -40,7 +40,9 @@ def loads(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize(("cuda", "cpu", "chosen"), [(300, 1200, "cpu"), (5000, 1200, "cuda"), (9, 9, "cuda")])
+@pytest.mark.parametrize(
+    ("cuda", "cpu", "chosen"), [(300, 1200, "cpu"), (5000, 1200, "cuda"), (9, 9, "cuda")]
+)
 def test_the_faster_one_is_taken_kept_and_said(loads, tmp_path, cuda, cpu, chosen):
     load_on, seen = loads(cuda=cuda, cpu=cpu)
     file = tmp_path / "speeds.json"

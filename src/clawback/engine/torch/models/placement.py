@@ -63,7 +63,9 @@ def quickest(
     assert best is not None
     policy = best[1]
     policy.placement = reason(policy.device.type, rates)
-    throughput.keep(file, key, {"device": policy.device.type, "why": policy.placement, "tokens_per_second": rates})
+    throughput.keep(
+        file, key, {"device": policy.device.type, "why": policy.placement, "tokens_per_second": rates}
+    )
     return policy
 
 
@@ -78,4 +80,3 @@ def reason(chosen: str, rates: dict[str, float]) -> str:
     if not others:
         return ""
     return f"measured: {rates[chosen]:,.0f} tokens/s, {', '.join(others)}"
-

@@ -330,12 +330,12 @@ class Policy:
 
 
 def longest_ordinary(lengths: Sequence[int]) -> int:
-    """The longest of these but those that stand alone: nine of ten are no longer, or it is at most twice the median. One long answer decides nothing."""
+    """What nine of ten of these do not exceed; of fewer than ten, the longest, but no more than twice their median. One long answer decides nothing."""
     if not lengths:
         return 0
     ordered = sorted(lengths)
     most = ordered[9 * (len(ordered) - 1) // 10]
-    return max(most, min(ordered[-1], int(2 * statistics.median(ordered))))
+    return max(most, min(ordered[-1], int(2 * statistics.median(ordered)))) if len(ordered) < 10 else most
 
 
 def load(
