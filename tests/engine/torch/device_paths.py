@@ -412,7 +412,7 @@ def gated(stage):
 @scenario
 def placed(stage):
     """A small model on the device or on the CPU, whichever is faster."""
-    from clawback.engine.torch.models import placement
+    from clawback.engine import placement
     from clawback.engine.torch.models.policy import load
 
     chosen = []

@@ -57,7 +57,7 @@ def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
         def loaded(found, *, bits, device):
             """On the CPU, and then moved: what transformers does with a device is its own business."""
             model, *more = load_base(found, bits=bits, device=torch.device("cpu"))
-            return (model if device.type == "cpu" else move(model, device), *more)
+            return (model if device.type == "cpu" else move(model, there), *more)
 
         def policy(family="llama"):
             made = engine.load(
@@ -66,12 +66,13 @@ def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
             made.max_prompt, made.max_response = 48, 12
             return made
 
-        with pytest.MonkeyPatch.context() as patch, accelerator(name) as device:
-            patch.setattr(devices, "there", lambda kind: kind in (device.type, "cpu"))
+        there = torch.device(name)
+        with pytest.MonkeyPatch.context() as patch, accelerator(name):
+            patch.setattr(devices, "there", lambda kind: kind in (there.type, "cpu"))
             patch.setattr(loading, "load_base", loaded)
             folder = tmp_path / out
             folder.mkdir()
-            yield Stage(policy, folders, folder, device, patch)
+            yield Stage(policy, folders, folder, there, patch)
 
     return on
 

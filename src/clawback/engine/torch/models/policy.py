@@ -349,8 +349,7 @@ def load(
 ) -> Policy:
     """See ``clawback.engine.load``."""
     from clawback import paths
-    from clawback.engine import devices, memory
-    from clawback.engine.torch.models import placement
+    from clawback.engine import devices, memory, placement
     from clawback.engine.torch.models.loading import load_base, look
     from clawback.engine.torch.models.vision import Vision
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from clawback import config, engine, paths
-from clawback.engine import devices, throughput
+from clawback.engine import devices, placement, throughput
 from clawback.engine.throughput import Speed
-from clawback.engine.torch.models import loading, placement
+from clawback.engine.torch.models import loading
 from clawback.errors import UsageError
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
