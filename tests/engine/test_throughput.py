@@ -126,17 +126,34 @@ def test_a_file_that_cannot_be_read_is_measured_anew(timed, tmp_path, content):
     assert Speed(**json.loads(file.read_text())[throughput.name(policy)]) == speed
 
 
-def test_work_is_counted_in_processor_time():
-    """A clock that sleeps beside the work adds nothing to it."""
-    import time
+@pytest.mark.parametrize(("threads", "work"), [(1, 8.0), (2, 5.0)])
+def test_work_is_counted_in_processor_time(monkeypatch, threads, work):
+    """That of the thread that computes, which takes part in everything; more where its helpers did more than their share."""
+    times = SimpleNamespace(perf_counter=lambda: 100.0, thread_time=lambda: 5.0, process_time=lambda: 8.0)
+    monkeypatch.setattr(throughput, "time", times)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert throughput.clock(torch.device("cpu")) == (100.0, work)
 
-    device = torch.device("cpu")
-    wall, work = throughput.clock(device)
-    time.sleep(0.05)
-    after, done = throughput.clock(device)
-    assert after - wall >= 0.05
-    assert done - work < after - wall
-    assert throughput.load(device) >= 1.0
+
+def test_a_device_is_waited_for_and_timed_by_the_clock(monkeypatch):
+    waited = []
+    monkeypatch.setattr("clawback.engine.devices.wait", waited.append)
+    wall, work = throughput.clock(torch.device("mps"))
+    assert wall == work
+    assert waited == [torch.device("mps")]
+    assert throughput.load(torch.device("mps")) == 1.0
+
+
+@pytest.mark.parametrize("busy", [1.0, 40.0])
+def test_how_busy_the_machine_is(monkeypatch, busy):
+    ticks = itertools.count()
+
+    def clock(device):
+        work = 0.03 * next(ticks)
+        return busy * work, work
+
+    monkeypatch.setattr(throughput, "clock", clock)
+    assert throughput.load(torch.device("cpu")) == pytest.approx(busy)
 
 
 def test_a_real_model_is_measured_and_left_as_it_was():
