@@ -213,7 +213,7 @@ class World:
         prompts = [user(p) for i, p in enumerate(self.own, 1) if i not in rated]
         phases: tuple[tuple[str, float], ...] = ()
         if algorithm in DRAWING:
-            phases = budget.fit(self.policy, chosen, train, prompts, math.inf)[1].phases
+            phases = budget.fit(self.policy, chosen, train, prompts, budget.Allowed(math.inf))[1].phases
         took = Took()
         result = engine.train(
             self.policy, train, chosen, seed=seed, out=out, prompts=prompts, on_progress=took

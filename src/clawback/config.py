@@ -45,14 +45,22 @@ class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The library that trains, and that answers in the gate and in `clawback ask`. ``mlx``: Apple's MLX (docs/mlx.md). The server always uses torch."""
     load_in_4bit: bool | None = None
     """Not set: 8 or 4 bits where 16 do not fit (CUDA only); true: 4 bits; false: never quantised."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where the torch engine computes. ``auto``: on a GPU where there is one; a model of up to 300 million parameters where it is faster, which is
+    measured when it is first loaded (docs/training.md)."""
     chat_template_args: dict[str, Any] = {}
     """Passed to the model's chat template everywhere, such as ``{enable_thinking = true}``. A template that knows ``enable_thinking`` gets
     false unless it is set here."""
 
     @property
-    def device(self) -> str | None:
-        """What ``engine.load`` is asked for; None: the best that torch has."""
-        return "mlx" if self.engine == "mlx" else None
+    def load_device(self) -> str | None:
+        """What ``engine.load`` is asked for; None: what is fastest."""
+        return "mlx" if self.engine == "mlx" else self.torch_device
+
+    @property
+    def torch_device(self) -> str | None:
+        """The same for what always uses the torch engine."""
+        return None if self.device == "auto" else self.device
 
 
 class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

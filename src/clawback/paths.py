@@ -54,6 +54,11 @@ class Home(NamedTuple):
         return self.root / "spool"
 
     @property
+    def speeds(self) -> Path:
+        """How fast each model is on this machine, as it was measured."""
+        return self.root / "speeds.json"
+
+    @property
     def reward(self) -> Path:
         """The reward model."""
         return self.root / "reward"

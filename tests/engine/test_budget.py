@@ -2,14 +2,13 @@
 
 import contextlib
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawback import engine
-from clawback.engine import budget
+from clawback.engine import budget, throughput
 from clawback.errors import TrainingError
 from clawback.records import Sample
 
@@ -50,24 +49,24 @@ def test_trials_are_counted_as_they_are_made():
 
 
 def test_the_largest_size_that_fits_is_taken_and_entered_in_the_recipe(policy, monkeypatch):
-    monkeypatch.setattr(budget, "measure", lambda *_: budget.Speed(draw=1000, read=10_000, train=4000))
-    full, all_of_it = budget.fit(policy, recipe(policy), rated(), (), 1e9)
+    monkeypatch.setattr(throughput, "measure", lambda *_: budget.Speed(draw=1000, read=10_000, train=4000))
+    full, all_of_it = budget.fit(policy, recipe(policy), rated(), (), budget.Allowed(1e9))
     assert (full.size, all_of_it.size) == (1.0, 1.0)
-    less, forecast = budget.fit(policy, recipe(policy), rated(), (), 0.8 * all_of_it.seconds)
+    less, forecast = budget.fit(policy, recipe(policy), rated(), (), budget.Allowed(0.8 * all_of_it.seconds))
     assert less.size == forecast.size < 1
     assert forecast.seconds <= 0.8 * all_of_it.seconds
     assert "to fit the budget" in str(forecast)
 
 
 def test_what_does_not_fit_is_refused_with_what_would(policy, monkeypatch):
-    monkeypatch.setattr(budget, "measure", lambda *_: budget.Speed(draw=0.1, read=1.0, train=0.4))
+    monkeypatch.setattr(throughput, "measure", lambda *_: budget.Speed(draw=0.1, read=1.0, train=0.4))
     with pytest.raises(TrainingError, match=r"even at its smallest.*budget.*smaller model.*8h"):
-        budget.fit(policy, recipe(policy), rated(), (), 1200)
+        budget.fit(policy, recipe(policy), rated(), (), budget.Allowed(1200))
 
 
 def test_measuring_leaves_the_policy_as_it_was(policy):
     before = [parameter.detach().clone() for parameter in policy.model.parameters()]
-    speed = budget.measure(policy, [(1, 2, 3), (4, 5)])
+    speed = throughput.measure(policy, [(1, 2, 3), (4, 5)])
     assert min(speed.draw, speed.read, speed.train) > 0
     assert all((a == b).all() for a, b in zip(before, policy.model.parameters(), strict=True))
     assert not policy.has_adapter
@@ -81,34 +80,54 @@ def test_a_live_version_is_drawn_from_as_well(policy):
     assert beside.read > alone.read
 
 
-class Clockwork:
-    """A policy whose work takes so long by a clock of its own; the first time of each kind takes a minute more."""
-
-    info = SimpleNamespace(context=2048)
-
-    def __init__(self):
-        self.now, self.begun = 0.0, set()
-
-    def _takes(self, kind, seconds):
-        self.now += seconds + 60 * (kind not in self.begun)
-        self.begun.add(kind)
-
-    def sample(self, prompts, *, max_tokens, rows, stop):
-        self._takes("draw", sum(map(len, prompts)) / 400 + rows * max_tokens / 200)
-
-    def scorer(self, texts):
-        known = len({one.prompt for one in texts}) * len(
-            texts[0].prompt
-        )  # a prompt that many share is read once
-        self._takes("read", (known + sum(len(one.response) for one in texts)) / 500)
+@pytest.mark.parametrize("own", [0.0, 80.0])
+def test_a_run_is_sized_by_the_models_own_answers_and_not_by_anothers(policy, own):
+    """Other models' answers are rated; the model's own are drawn. Where those are not known, rated ones are taken up to the room there is."""
+    long = dataclasses.replace(rated(1)[0], response="An otter swims. " * 60)
+    encoded = [policy.encode(one) for one in (long, long)]
+    lengths = budget.lengths_of((long, long), encoded, 128, own)
+    assert lengths.answer == (own or 128)
+    assert lengths.liked == pytest.approx(min(128, 1.5 * lengths.answer))
 
 
-def test_what_only_the_first_time_takes_is_no_part_of_a_speed(monkeypatch):
-    made = Clockwork()
-    monkeypatch.setattr(budget.time, "perf_counter", lambda: made.now)
-    speed = budget.measure(made, [(1, 2, 3), (4, 5)])
-    assert speed.draw == pytest.approx(200)
-    assert speed.read == pytest.approx(500)
+def test_one_long_rated_answer_makes_no_fresh_one_longer(policy):
+    usual = [[0] * length for length in range(100, 131)]
+    room = policy.room(usual)
+    assert policy.room([*usual, [0] * 440]) <= 1.05 * room
+    assert policy.room([*usual[:7], [0] * 440]) == 2 * 207  # twice twice the median
+    # Where one of five is long, and not one alone, long ones are ordinary.
+    assert policy.room([*[[0] * 5] * 24, *[[0] * 200] * 6]) == 400
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=40))
+def test_nine_of_ten_rated_answers_have_room(lengths):
+    from clawback.engine.torch.models.policy import longest_ordinary
+
+    longest = longest_ordinary(lengths)
+    assert longest in range(max(lengths) + 1)
+    assert sum(length <= longest for length in lengths) >= 0.9 * len(lengths) - 1
+
+
+@pytest.mark.parametrize("most", [8, 70, 10_000])
+def test_the_setting_limits_the_answers_of_a_run(most):
+    from clawback.config import Generation
+
+    policy = engine.load("embedded")
+    policy.configure(Generation(max_tokens=most))
+    assert policy.room([[0] * 100]) == min(most, 200, policy.max_response)
+
+
+def test_a_busy_machine_is_told_of_and_changes_no_size(policy, monkeypatch):
+    monkeypatch.setattr(throughput, "measure", lambda *_: budget.Speed(draw=1000, read=10_000, train=4000))
+    texts = []
+    for load in (1.0, 40.0):
+        monkeypatch.setattr(throughput, "load", lambda device, load=load: load)
+        sized, forecast = budget.fit(policy, recipe(policy), rated(), (), budget.Allowed(1e9))
+        texts.append(str(forecast))
+        assert sized.size == 1.0
+    assert "busy" not in texts[0]
+    assert budget.slower(forecast.seconds, 40.0) in texts[1]
+    assert "on cpu" in texts[0]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     settings = config.load(here.config).model
     base = model or settings.base
     listening = _listen(host, port)
-    policy = engine.load(base, revision=settings.revision, dtype=settings.dtype)
+    policy = engine.load(base, revision=settings.revision, dtype=settings.dtype, device=settings.torch_device)
     kind = fireworks_app.FireworksService if api == "fireworks" else service.Service
     state = kind(Learner(policy, alpha=alpha, seed=seed), base, here.root / "hosted")
     token = secret(here.root / HOSTED_KEY_FILE)
@@ -128,7 +128,7 @@ def draw(port: int, model: str | None, max_cpu_loras: int) -> None:
 
     settings = config.load(current_home().config).model
     base = model or settings.base
-    policy = engine.load(base, revision=settings.revision, dtype=settings.dtype)
+    policy = engine.load(base, revision=settings.revision, dtype=settings.dtype, device=settings.torch_device)
     listening = _listen("127.0.0.1", port)
     click.echo(f"{base} is drawn from at http://127.0.0.1:{listening.getsockname()[1]}  (Ctrl-C ends it)")
     made = vllm_app.make(vllm_app.Engine(policy, base, max_cpu_loras))

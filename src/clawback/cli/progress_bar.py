@@ -132,7 +132,13 @@ def details(progress: Mapping[str, Any]) -> str:
 
 def figures(progress: Mapping[str, Any]) -> str:
     """The few numbers of a step that say how it goes."""
-    shown = {"loss": progress.get("loss"), "reward": progress.get("reward"), "KL": kl_of(progress)}
+    shown = {
+        "loss": progress.get("loss"),
+        "reward": progress.get("reward"),
+        "KL": kl_of(progress),
+        "tokens/s read": progress.get("read_speed"),
+        "tokens/s drawn": progress.get("draw_speed"),
+    }
     return "  ".join(
         f"{name} {value:.3g}" for name, value in shown.items() if isinstance(value, (int, float))
     )

@@ -1,45 +1,37 @@
 """Predicts how long a run will take, phase by phase, and chooses the largest run that fits a time budget.
 
 Everything that a run does is one of three things: drawing tokens, reading tokens, training on tokens. How
-many of each a plan takes follows from its settings; the speed of each is measured with this model on this
-machine, in a few seconds. From that follows the largest of a few ``SIZES`` that fits the budget. It is stored
-in the recipe (``Recipe.size``), so the same recipe gives the same version on any machine.
+many of each a plan takes follows from its settings; the speed of each is that of this model on this machine
+when it does nothing else (``throughput.py``). From that follows the largest of a few ``SIZES`` that fits the
+budget. It is stored in the recipe (``Recipe.size``), so the same recipe gives the same version on any machine.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from clawback.engine import throughput
 from clawback.engine.memory import estimate
+from clawback.engine.throughput import Speed
 from clawback.errors import DoesNotFit
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.models.chat import Encoded
     from clawback.engine.torch.models.policy import Policy
     from clawback.records import Message, Sample
 
 SIZES = (1.0, 0.7, 0.5, 0.35, 0.25)
 """Of the full number of prompts, answers and rounds. A few, so that a machine that is a little slower today makes the same version."""
-_ROWS = 32
-_STEPS = 8
-_TAIL = 16
-"""Rows that are drawn to measure, tokens of each, and tokens of their prompts."""
-_READ = 768
-"""Tokens that are read to measure."""
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Tokens a second of this model on this machine."""
-
-    draw: float
-    """Of all rows together, prompts read beforehand."""
-    read: float
-    train: float
-    """Forward and backward."""
+_PROMPTS = 32
+"""Prompts of which the speed is measured."""
+_BUSY = 1.5
+"""Times longer by the clock than the work takes: from there on both are told."""
+_LONGER = 1.5
+"""Times the length of its own answers now that those may have which the model learns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +57,29 @@ class Forecast:
     """Memory at its peak."""
     free: int = 0
     """Memory that is free now."""
+    device: str = "cpu"
+    load: float = 1.0
+    """How many times longer it takes as long as other programs are as busy as now."""
 
     @property
     def seconds(self) -> float:
+        """On a machine that does nothing else."""
         return sum(seconds for _, seconds in self.phases)
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {span(seconds)}" for name, seconds in self.phases)
         reduced = "" if self.size == 1 else f", at {self.size:.0%} of its full size to fit the budget"
         short = "" if self.bytes <= self.free else ": more than there is"
-        return f"About {span(self.seconds)} ({parts}){reduced}; {gb(self.bytes)} of memory ({gb(self.free)} free{short})"
+        busy = f"; {slower(self.seconds, self.load)}" if self.load >= _BUSY else ""
+        return (
+            f"About {span(self.seconds)} on {self.device} ({parts}){reduced}{busy}; "
+            f"{gb(self.bytes)} of memory ({gb(self.free)} free{short})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens of an ordinary prompt, of an ordinary answer and of one that is liked, and how many of them there are."""
+    """Tokens of an ordinary prompt, of an ordinary answer of the model itself and of one that it learns, and how many of them there are."""
 
     prompt: float
     answer: float
@@ -88,41 +88,6 @@ class Lengths:
     prompts: int
     versions: int = 2
     """That the gate draws from: the candidate and the base, and the live version where it is another."""
-
-
-def measure(policy: Policy, prompts: Sequence[Sequence[int]]) -> Speed:
-    """Draw, read and train on a few hundred tokens. The policy is as before."""
-    import torch
-
-    from clawback.engine.torch.models.chat import Encoded
-
-    some = [list(prompts[i % len(prompts)])[-_TAIL:] for i in range(_ROWS)]
-
-    def draw(tokens: int) -> None:
-        policy.sample(some, max_tokens=tokens, rows=_ROWS, stop=())
-
-    length = max(2, min(128, policy.info.context // 2))
-    # Different ones: what texts begin with alike is read once.
-    texts = [
-        Encoded(tuple([i % 7 + 1] * (length // 2)), tuple([1] * (length // 2)))
-        for i in range(_READ // length)
-    ]
-    with torch.no_grad():
-        # Once before: the first time weights are put in order, and what is quick is proved to say what the model does.
-        draw(1)
-        policy.scorer(texts)
-        reading = _seconds(lambda: draw(1))
-        drawing = _seconds(lambda: draw(_STEPS)) - reading
-        read = _seconds(lambda: policy.scorer(texts))
-    # Backward to the inputs costs as much again as forward, and what LoRA adds is little beside either; so does the reading of the base's states.
-    tokens = _ROWS * (_STEPS - 1)
-    return Speed(tokens / max(drawing, 1e-6), _READ / read, _READ / (2.4 * read))
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return max(time.perf_counter() - started, 1e-6)
 
 
 def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, ...]:
@@ -188,45 +153,74 @@ def gate_answers(recipe: Recipe) -> int:
     return max(32, round(full * recipe.size))
 
 
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a run may take."""
+
+    seconds: float
+    live: bool = False
+    """A version is live, beside the base: the gate draws from it, too."""
+    speeds: Path | None = None
+    """The file in which speeds are kept (``throughput.speed_of``)."""
+
+
 def fit(
     policy: Policy,
     recipe: Recipe,
     samples: Sequence[Sample],
     prompts: Sequence[Sequence[Message]],
-    budget: float,
-    live: bool = False,
+    allowed: Allowed,
+    tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
 ) -> tuple[Recipe, Forecast]:
-    """The recipe at the largest size that fits ``budget`` seconds, and what it will take. ``live``: a version is, beside the base.
+    """The recipe at the largest size that fits the time allowed, and what it will take.
 
     Raises:
         TrainingError: it does not fit even at its smallest. Says what would.
     """
     rated = [one for one in samples if one.rated] or samples
     encoded = [policy.encode(one) for one in rated]
-    liked = [seen for one, seen in zip(rated, encoded, strict=True) if one.reward > 0] or encoded
-    lengths = Lengths(
-        sum(len(one.prompt) for one in encoded) / len(encoded),
-        sum(len(one.response) for one in encoded) / len(encoded),
-        sum(len(one.response) for one in liked) / len(liked),
-        len(encoded),
-        len({one.prompt for one in encoded}) + len(prompts),
-        3 if live else 2,
-    )
-    speed = measure(policy, [one.prompt for one in encoded[:_ROWS]])
+    room = policy.room([one.response for one in encoded])
+    asked = [one.prompt for one in encoded[:_PROMPTS]]
+    speed = throughput.speed_of(policy, asked, room, allowed.speeds, tell)
+    lengths = lengths_of(rated, encoded, room, speed.answer)
+    lengths = replace(lengths, prompts=lengths.prompts + len(prompts), versions=3 if allowed.live else 2)
     # As ``sources/plan.py`` decides.
     follows = recipe.algorithm == "distil" or (recipe.algorithm == "auto" and policy.info.bucket != "micro")
     guess = estimate(policy.info, recipe, policy=policy, samples=samples)
-    made = Forecast(())
+    device = f"{policy.device.type} ({policy.placement})" if policy.placement else policy.device.type
+    forecast = Forecast((), 1.0, guess.bytes, guess.free, device, throughput.load(policy.device))
     for size in SIZES:
         sized = replace(recipe, size=size)
         parts = tuple((one.name, one.seconds(speed)) for one in phases(sized, lengths, follows=follows))
-        made = Forecast(parts, size, guess.bytes, guess.free)
-        if made.seconds <= budget:
-            return sized, made
+        forecast = replace(forecast, phases=parts, size=size)
+        if forecast.seconds <= allowed.seconds:
+            return sized, forecast
     raise DoesNotFit(
-        f"A run of {policy.info.base} takes about {span(made.seconds)} here even at its smallest, and the budget is {span(budget)} "
+        f"A run of {policy.info.base} takes about {span(forecast.seconds)} here even at its smallest, and the budget is {span(allowed.seconds)} "
         f"([training] budget). Choose a smaller model (`clawback model list`), allow more time (`budget = \"8h\"`), or train where there is a GPU."
     )  # fmt: skip
+
+
+def lengths_of(rated: Sequence[Sample], encoded: Sequence[Encoded], room: int, own: float) -> Lengths:
+    """Of the rated answers, and of the model's ``own``, which are what a run draws: another model wrote many that are rated. 0: not known."""
+    mean = sum(min(len(one.response), room) for one in encoded) / len(encoded)
+    answer = min(own or mean, room)
+    liked = [seen for one, seen in zip(rated, encoded, strict=True) if one.reward > 0] or encoded
+    learned = sum(min(len(one.response), room) for one in liked) / len(liked)
+    return Lengths(
+        sum(len(one.prompt) for one in encoded) / len(encoded),
+        answer,
+        min(learned, _LONGER * answer),
+        len(encoded),
+        len({one.prompt for one in encoded}),
+    )
+
+
+def slower(seconds: float, load: float) -> str:
+    """What the clock will show for work of so many seconds, where other programs are busy."""
+    return (
+        f"other programs keep this machine busy: about {span(seconds * load)} by the clock as long as they do"
+    )
 
 
 def gb(count: float) -> str:

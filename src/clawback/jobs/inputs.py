@@ -29,7 +29,7 @@ def policy(settings: Config, base: str, system: str = "") -> Policy:
         revision=model.revision if base == model.base else None,
         dtype=model.dtype,
         load_in_4bit=model.load_in_4bit,
-        device=model.device,
+        device=model.load_device,
     )
     loaded.configure(settings.generation, model.chat_template_args, settings.training.thinking, system)
     return loaded

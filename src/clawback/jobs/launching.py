@@ -128,7 +128,7 @@ def _answers(given: Mapping[str, Any]) -> Iterator[str]:
     elif precision != "no":
         yield f"mixed_precision: {precision[:20]} is not known here; the base is held as [model] dtype says (float32, bfloat16)."
     if given.get("use_cpu") and (name := _accelerator()):
-        yield f"use_cpu: true is not taken over: a run uses the best device that there is, here {name}."
+        yield f"use_cpu: true is not taken over, and a run may use {name}. `clawback config set model.device cpu` keeps it on the CPU."
     if str(given.get("gpu_ids") or "all") != "all":
         yield "gpu_ids is not taken over: a run uses the first GPUs that it sees. CUDA_VISIBLE_DEVICES says which it sees."
     for key, value in given.items():

@@ -243,8 +243,8 @@ class _Job(RunJob):
         if recipe.algorithm in engine.DRAWING and not away:
             self.tell({"phase": "measure"})
             prompts = inputs.prompts(self.db, {s.turn_id for s in held}, time.time())
-            allowed = inputs.budget(self.settings)
-            recipe, forecast = budget.fit(policy, recipe, train, prompts, allowed, live.number > 0)
+            allowed = budget.Allowed(inputs.budget(self.settings), live.number > 0, self.home.speeds)
+            recipe, forecast = budget.fit(policy, recipe, train, prompts, allowed, self.tell)
             self.tell(
                 {
                     "phase": "estimate",

@@ -260,7 +260,7 @@ def base_of(run: Run, settings: config.Config, system: str = "") -> Policy:
         revision=revision_of(settings, run.base, run.base_revision),
         dtype=model.dtype,
         load_in_4bit=model.load_in_4bit,
-        device=model.device,
+        device=model.load_device,
     )
     policy.configure(
         settings.generation, settings.model.chat_template_args, settings.training.thinking, system

@@ -39,7 +39,7 @@ def load(home: Home, version: Version, settings: config.Config | None = None) ->
         adapter=Path(version.path) if version.path else None,
         dtype=model.dtype,
         load_in_4bit=model.load_in_4bit,
-        device=model.device,
+        device=model.load_device,
     )
     policy.configure(
         settings.generation, settings.model.chat_template_args, settings.training.thinking, version.prompt

@@ -123,7 +123,11 @@ class Local:
 
         model = self.settings.model
         self.policy = engine.load(
-            model.base, revision=model.revision, dtype=model.dtype, load_in_4bit=model.load_in_4bit
+            model.base,
+            revision=model.revision,
+            dtype=model.dtype,
+            load_in_4bit=model.load_in_4bit,
+            device=model.torch_device,
         )
         self.policy.configure(
             self.settings.generation, self.settings.model.chat_template_args, self.settings.training.thinking

@@ -245,14 +245,20 @@ class _Across(torch.autograd.Function):
 def accelerator(device="cuda:0"):
     """Within, this device can be named wherever PyTorch takes one."""
     future = torch.__future__
+    inference = torch.inference_mode
+    entering, leaving = inference.__enter__, inference.__exit__
     before = future.get_overwrite_module_params_on_conversion()
     # ``module.to`` would put the new values into the old tensors, which are of another kind here.
     future.set_overwrite_module_params_on_conversion(True)
+    # Tensors of a class of one's own have no inference mode.
+    inference.__enter__ = lambda self: setattr(self, "instead", torch.no_grad()) or self.instead.__enter__()
+    inference.__exit__ = lambda self, *error: self.instead.__exit__(*error)
     try:
         with _Asked(torch.device(device)):
             yield torch.device(device)
     finally:
         future.set_overwrite_module_params_on_conversion(before)
+        inference.__enter__, inference.__exit__ = entering, leaving
 
 
 def move(model, device):

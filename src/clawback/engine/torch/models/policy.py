@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -48,6 +49,8 @@ class Policy:
         self._max_tokens: int | None = None
         self.trains_thinking = False
         self._scorer: Scorer | None = None
+        self.placement = ""
+        """Why it is on its device, where that was measured (``placement.py``)."""
 
     def configure(
         self,
@@ -87,12 +90,11 @@ class Policy:
         return self._max_tokens or own_max_tokens(self.model) or self.max_response
 
     def room(self, rated: Sequence[Sequence[int]]) -> int:
-        """Tokens that a fresh answer may have in training and gate: a quarter more than those of the longest rated one (twice as many where answers
-        cost little), within what the model has room for."""
-        longest = max(map(len, rated), default=0)
-        return min(
-            self.max_response, max(64, 2 * longest if self.info.bucket == "micro" else 5 * longest // 4)
-        )
+        """Tokens that a fresh answer may have in training and gate: a quarter more than those of the longest ordinary rated one (twice as many
+        where answers cost little), within the user's ``max_tokens`` and what the model has room for."""
+        longest = longest_ordinary([len(ids) for ids in rated])
+        wanted = max(64, 2 * longest if self.info.bucket == "micro" else 5 * longest // 4)
+        return min(self.max_response, wanted, self._max_tokens or wanted)
 
     @property
     def device(self) -> torch.device:
@@ -329,6 +331,15 @@ class Policy:
         )
 
 
+def longest_ordinary(lengths: Sequence[int]) -> int:
+    """What nine of ten of these do not exceed; of fewer than ten, the longest, but no more than twice their median. One long answer decides nothing."""
+    if not lengths:
+        return 0
+    ordered = sorted(lengths)
+    most = ordered[9 * (len(ordered) - 1) // 10]
+    return max(most, min(ordered[-1], int(2 * statistics.median(ordered)))) if len(ordered) < 10 else most
+
+
 def load(
     base: str,
     *,
@@ -339,7 +350,8 @@ def load(
     device: str | None = None,
 ) -> Policy:
     """See ``clawback.engine.load``."""
-    from clawback.engine import devices, memory
+    from clawback import paths
+    from clawback.engine import devices, memory, placement
     from clawback.engine.torch.models.loading import load_base, look
     from clawback.engine.torch.models.vision import Vision
 
@@ -347,9 +359,19 @@ def load(
         raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}.")
     where = devices.choose(device)
     found = look(base, revision)
-    bits = memory.holds(found.info, where, dtype, load_in_4bit)
-    model, tokenizer, info = load_base(found, bits=bits, device=where)
-    policy = Policy(model, tokenizer, info, Vision(found.source, found.options) if found.sees else None)
+
+    def load_on(where: torch.device) -> Policy:
+        bits = memory.holds(found.info, where, dtype, load_in_4bit)
+        model, tokenizer, info = load_base(found, bits=bits, device=where)
+        return Policy(model, tokenizer, info, Vision(found.source, found.options) if found.sees else None)
+
+    either = device is None and where.type != "cpu" and not load_in_4bit
+    if either and found.info.total_parameters <= placement.MEASURED:
+        key = f"{found.info.base} {found.info.revision} {dtype}"
+        cpu = torch.device("cpu")
+        policy = placement.quickest(load_on, (where, cpu), key, paths.home().speeds)
+    else:
+        policy = load_on(where)
     if adapter is not None:
         policy.put(adapter)
     return policy

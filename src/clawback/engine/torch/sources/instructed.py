@@ -175,12 +175,12 @@ def relevance(grading: Grading, answers: Sequence[Encoded], own: Sequence[Tensor
     is read: there it shows what is spoken of, and reading all of it again would take as long as to score it.
 
     Args:
-        own: log-probs ``[T]`` of each answer after its own prompt, under the base.
+        own: log-probs ``[T]`` of each answer after its own prompt, under the base, on the CPU (``Seen.ref``).
     """
     others = list(answers[1:]) + list(answers[:1])
     swapped = [Encoded(b.prompt, a.response[:OPENING]) for a, b in zip(answers, others, strict=True)]
     with grading.policy.base():
-        odd = grading.policy.scorer(swapped).split()
+        odd = [part.cpu() for part in grading.policy.scorer(swapped).split()]
     return np.array(
         [float((a[: len(b)] - b).mean()) if len(b) else 0.0 for a, b in zip(own, odd, strict=True)]
     )

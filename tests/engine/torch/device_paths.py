@@ -1,0 +1,487 @@
+"""Everything that Clawback does with a model's tensors, once each: what ``test_devices.py`` runs on a pretended device."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from clawback import engine
+from clawback.engine.torch.sampling import lanes, prefix_cache
+from clawback.engine.torch.sampling.batcher import Ask, Batcher
+from clawback.engine.torch.sampling.generate import stop_ids
+from clawback.engine.types import Sampling
+from clawback.records import Part, Sample
+from tests.engine.test_train import make_samples, recipe
+
+
+class Killed(Exception):
+    """What ends a run in the middle."""
+
+
+@dataclasses.dataclass
+class Stage:
+    """What a scenario runs on: ``policy(family)`` is a small model on the pretended device."""
+
+    policy: Callable[..., Any]
+    folder: Callable[[str], Path]
+    out: Path
+    device: torch.device
+    monkeypatch: Any
+
+
+SCENARIOS: dict[str, Callable[[Stage], None]] = {}
+
+
+def scenario(function):
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+def stirred(policy):
+    """With an adapter that changes something, so that the log-probs of the start and of the base differ."""
+    policy.attach(rank=4, alpha=4, seed=0)
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "lora_B" in name:
+                weight.add_(0.01)
+    return policy
+
+
+def killed_and_resumed(policy, samples, settings, out, at, prepare=lambda policy: None, **more):
+    """A run that is killed after a step and before its checkpoint, and taken up again at the step before."""
+
+    def kill(progress):
+        if progress["phase"] == "train" and progress["step"] == at:
+            raise Killed
+
+    steps = []
+    prepare(policy)
+    try:
+        engine.train(policy, samples, settings, seed=2, out=out, on_progress=kill, **more)
+        raise AssertionError("the run ended before it was killed")
+    except Killed:
+        assert (out / "checkpoint.pt").is_file()
+    policy.put(None)
+    prepare(policy)
+    result = engine.train(
+        policy, samples, settings, seed=2, out=out, on_progress=lambda p: steps.append(p.get("step")), **more
+    )
+    assert min(step for step in steps if step) >= 1
+    return result
+
+
+# ------------------------------------------------------------------------------------- learning from feedback
+
+
+def rated_and_remarked(policy):
+    """Ratings, preferences and remarks; the first answer with recorded log-probs and a token that a tool wrote."""
+    samples = [
+        dataclasses.replace(
+            s, hints=("Shorter, please.",), parts=(Part(i // 2 + 1, "preference", s.reward, 1.0),)
+        )
+        for i, s in enumerate(make_samples(4))
+    ]
+    recorded = policy.encode(samples[0]).response
+    samples[0] = dataclasses.replace(
+        samples[0],
+        response_ids=recorded,
+        response_logprobs=(-1.0,) * len(recorded),
+        response_mask=tuple(place != 1 for place in range(len(recorded))),
+    )
+    return samples
+
+
+class LikesVowels:
+    """A grader that reads text."""
+
+    name = "likes vowels"
+
+    def __call__(self, pairs):
+        return [sum(letter in "aeiou" for letter in text) / (len(text) + 1) for _, text in pairs]
+
+
+DISTIL = {
+    "grounding": 8,
+    "sentences": 2,
+    "first": 2,
+    "most": 2,
+    "answers": 1,
+    "untold": 1,
+    "distil_prompts": 4,
+    "distil_batch": 1,
+    "least_steps": 3,
+    "refine_rounds": 1,
+    "refine_prompts": 3,
+    "refine_samples": 3,
+    "most_forgotten": 1e9,
+    "least_relevance": 0.0,
+    "cut_off": 0.0,
+    "better": 0.0,
+    "shortest": 0.0,
+}
+
+
+@scenario
+def algorithms(stage):
+    """Each on ratings, pairs and remarks, with what was recorded; those that have a state are killed and resumed."""
+    from clawback.rl import algorithms
+
+    policy = stage.policy()
+    for name in algorithms.names():
+        policy.put(None)
+        samples = rated_and_remarked(policy)
+        settings = recipe(policy, name, steps=2, batch=4, max_drift=1e9)
+        out = stage.out / name
+        if name == "ppo":  # its value head is part of what is kept
+            result = killed_and_resumed(policy, samples, settings, out, at=2, prepare=stirred)
+        else:
+            result = engine.train(stirred(policy), samples, settings, seed=2, out=out)
+        assert all(
+            math.isfinite(row[figure]) for row in result.history for figure in ("loss", "grad_norm", "drift")
+        )
+
+
+ROUNDS = {
+    "rounds": 2,
+    "prompts": 2,
+    "samples": 2,
+    "round_steps": 2,
+    "grounding": 8,
+    "replay": 0.5,
+    "cut_off": 0.0,
+}
+
+
+@scenario
+def rounds_of_fresh_answers(stage):
+    """What the default is for a small model: drawn, graded by what ratings say, learned in rounds; layers computed again, killed and resumed."""
+    policy = stage.policy()
+    settings = dataclasses.replace(
+        recipe(policy, "rollouts", gradient_checkpointing=True, max_drift=1e9), extra=ROUNDS
+    )
+    assert killed_and_resumed(policy, make_samples(8), settings, stage.out, at=3).algorithm == "rollouts"
+
+
+@scenario
+def distilled(stage):
+    """Sentences are tried, answers are drawn, filtered and learned, then rounds of the policy's own; killed and resumed."""
+    policy = stage.policy()
+    settings = dataclasses.replace(recipe(policy, "distil"), extra=DISTIL)
+    result = killed_and_resumed(policy, make_samples(8), settings, stage.out, at=2, grader=LikesVowels())
+    assert result.algorithm == "distil"
+
+
+@scenario
+def distilled_without_a_sentence(stage):
+    """No sentence surely helps: answers under several are learned, and the policy is taken back where it went too far."""
+    policy = stage.policy()
+    extra = {**DISTIL, "sentences": 1, "refine_rounds": 0, "most_forgotten": -1.0}
+    settings = dataclasses.replace(recipe(policy, "distil"), extra=extra)
+    chance = random.Random(0)
+
+    class LikesAnything(LikesVowels):
+        def __call__(self, pairs):
+            return [chance.random() for _ in pairs]
+
+    result = engine.train(policy, make_samples(8), settings, seed=2, out=stage.out, grader=LikesAnything())
+    assert result.algorithm == "distil"
+
+
+@scenario
+def folded(stage):
+    """A learned prompt goes into the adapter."""
+    policy = stage.policy()
+    settings = dataclasses.replace(recipe(policy, "distil"), extra={**DISTIL, "system": "Be short."})
+    result = engine.train(policy, make_samples(8), settings, seed=2, out=stage.out, grader=LikesVowels())
+    assert result.algorithm == "distil"
+
+
+@scenario
+def all_weights(stage):
+    """Full weights, killed and resumed, and drawn from."""
+    policy = stage.policy()
+    settings = recipe(policy, "reinforce", steps=3, full=True, max_drift=1e9)
+    killed_and_resumed(policy, make_samples(4), settings, stage.out, at=2)
+    assert policy.full
+    policy.generate([make_samples(1)[0].messages], max_tokens=3)
+    adapter = stage.out / "adapter"
+    policy.put(None)
+    policy.put(adapter)
+    serve(policy, [None, adapter], [(5, 6, 7), (5, 6, 8)])
+
+
+@scenario
+def by_other_families(stage):
+    """Models that the lean decoder, the fused head or the packed attention do not know go their own way."""
+    for family in ("gemma2", "granite", "gpt2", "qwen3_moe"):
+        policy = stage.policy(family)
+        settings = recipe(policy, "reinforce", steps=1, max_drift=1e9)
+        engine.train(policy, make_samples(2), settings, seed=2, out=stage.out / family)
+        policy.generate([s.messages for s in make_samples(2)], samples=2, max_tokens=3)
+        serve(policy, [None], [(5, 6, 7), (5, 6, 8, 9)])
+
+
+# -------------------------------------------------------------------------------------------- pictures
+
+
+@scenario
+def pictures(stage):
+    """Learned from, drawn after, compared by the gate and served."""
+    from clawback.release.fresh import draw
+    from tests.engine.torch.test_vision import BLUE, RED, asked
+
+    policy = stage.policy("llava")
+    samples = [
+        Sample(2 * i + j, asked(colour), word, 1.0 if i == j else -1.0, (Part(0, "rating", 1.0, 1.0),))
+        for i, colour in enumerate((RED, BLUE))
+        for j, word in enumerate(("red", "blue"))
+    ]
+    engine.train(policy, samples, recipe(policy, "dpo", steps=1), seed=1, out=stage.out)
+    words = ({"role": "user", "content": "Which colour?"},)
+    policy.generate([asked(RED), words], samples=2, max_tokens=3, seed=3)
+    policy.features([asked(RED)], ["red"])
+    draw(policy, stage.out / "adapter", None, samples[:1], [asked(RED), asked(BLUE)], {"max_tokens": 3})
+    policy.put(None)
+    ids, pixels = policy.chat.looked(asked(RED))
+    serve(policy, [None], [tuple(ids), (5, 6, 7)], [pixels, None])
+
+
+# -------------------------------------------------------------------------------------------- episodes
+
+
+@scenario
+def episodes(stage):
+    """Played and learned from by each algorithm that can, with ratings beside them, and killed and resumed."""
+    from clawback.environments.collecting import Collector, Dealing
+    from clawback.environments.rollouts import Play, Rollouts
+    from tests.environments.worlds import Worlds
+
+    small = {"rounds": 2, "round_steps": 2, "prompts": 2, "samples": 2, "grounding": 8, "cut_off": 0.0}
+    for algorithm in ("grpo", "ppo"):
+        policy = stage.policy()
+        policy.sampling = Sampling(1.0)
+        settings = dataclasses.replace(engine.episode_recipe(policy.info, **small), algorithm=algorithm)
+        settings = dataclasses.replace(settings, max_drift=1e9)
+        kill = [3]
+
+        def tell(progress, kill=kill):
+            if progress["phase"] == "train" and progress["step"] in kill:
+                kill.clear()
+                raise Killed
+
+        more = {"ratings": make_samples(8)} if algorithm == "grpo" else {}
+        for _ in range(2):
+            worlds = Worlds(turns=2)
+            with Rollouts(policy, worlds, Play(together=4, max_turns=2, max_tokens=3)) as rollouts:
+                collect = Collector(rollouts, Dealing(worlds.tasks("train"), 1, 2))
+                try:
+                    engine.train_episodes(
+                        policy,
+                        collect,
+                        settings,
+                        out=stage.out / algorithm,
+                        about={},
+                        on_progress=tell,
+                        **more,
+                    )
+                except Killed:
+                    policy.put(None)
+        assert not kill
+        assert (stage.out / algorithm / "result.json").is_file()
+
+
+@scenario
+def agent(stage):
+    """The Gym agent, on a model that is there already."""
+    from tests.environments.test_agent import SHORT, Numbers, Player, play
+
+    policy = stage.policy()
+    made = Player(policy.model, policy.tokenizer, None, SHORT, {"batch_size": 4})
+    play(made, Numbers(), episodes=3)
+    assert made.device == stage.device
+
+
+# ------------------------------------------------------------------------------- drawing, serving, reading
+
+
+def serve(policy, folders, prompts, pixels=None, shelf=None, **more):
+    """Each prompt twice, so that it is known the second time, by the batcher's own loop: on this thread, which alone knows the device."""
+    batcher, asks, ends = Batcher(policy, stop_ids(policy.model, policy.chat.end_id), shelf), [], []
+
+    def end(why):
+        ends.append(why)
+        if len(ends) == len(asks):
+            batcher.submit(None)
+
+    for _ in range(2):
+        for i, prompt in enumerate(prompts):
+            how = Sampling(temperature=(0.0, 1.0, 0.7)[i % 3], top_p=(1.0, 0.9)[i % 2])
+            seen = pixels[i] if pixels else None
+            folder = folders[i % len(folders)]
+            asks.append(Ask(prompt, 4, lambda *_: None, end, folder, how, pixels=seen, **more))
+        for ask in asks[-len(prompts) :]:
+            batcher.submit(ask)
+        batcher._run()
+    assert not any(why.startswith("error") for why in ends), ends
+    assert len(ends) == len(asks)
+    return asks
+
+
+@scenario
+def served(stage):
+    """With and without adapters, under a grammar, with likeliest tokens, and with a shelf of adapters."""
+    from clawback.engine.torch.sampling.grammar import Grammars
+    from clawback.engine.torch.sampling.shelf import Shelf
+
+    stage.monkeypatch.setattr(prefix_cache, "LEAST", 4)
+    stage.monkeypatch.setattr(lanes, "LEAST", 4)
+    policy = stage.policy()
+    folders = []
+    for number in range(2):
+        folders.append(stage.out / str(number))
+        folders[-1].mkdir()
+        stirred(policy).save(folders[-1])
+        policy.put(None)
+    prompts = [tuple(policy.chat.prompt(s.messages)) for s in make_samples(5)]
+    asks = serve(policy, [None, *folders], prompts, top=2)
+    assert any(ask.cached for ask in asks)
+    policy.put(None)
+    stop = stop_ids(policy.model, policy.chat.end_id)
+    grammars = Grammars(policy.tokenizer, policy.info.vocabulary, stop)
+    serve(policy, [None], prompts[:1], constraint=grammars.constraint({"enum": ["yes", "no"]}))
+    shelf = Shelf(policy.model, policy.info, torch.float32, slots=2)
+    serve(policy, [None, *folders], prompts, shelf=shelf)
+
+
+@scenario
+def conversed(stage):
+    """Turns of conversations, with what was read kept."""
+    from clawback.engine.torch.sampling.conversations import Conversations, Turn
+
+    policy = stirred(stage.policy())
+    for keep in (True, False):
+        drawer = Conversations(policy, sampling=Sampling(1.0, 0.9), keep=keep)
+        ids = [list(range(5, 9 + 2 * i)) for i in range(5)]
+        for turn in range(3):
+            asked = [Turn(i, ids[i], 10 * turn + i, 3 + i) for i in range(5) if (i + turn) % 4 or not turn]
+            for one, answer in zip(asked, drawer.draw(asked), strict=True):
+                ids[one.key] = [*ids[one.key], *answer.ids, 50 + turn]
+        drawer.refresh()
+        drawer.forget(0)
+
+
+@scenario
+def drawn_and_read(stage):
+    """Answers by each way of drawing, log-probs, features and a vector of a text."""
+    from clawback.engine.torch.sampling.agreement import gap
+
+    policy = stirred(stage.policy())
+    asked = [s.messages for s in make_samples(6)]
+    for how in (Sampling(0.0), Sampling(1.0, 0.9), Sampling(0.7, top_k=5)):
+        policy.generate(asked, samples=3, sampling=how, max_tokens=4)
+    prompts = [policy.chat.prompt(messages) for messages in asked]
+    [[one], *_] = policy.sample(prompts, max_tokens=4, rows=2, merge=True)
+    gap(policy, prompts[0], one.ids, policy.logprobs([asked[0]], [one.ids])[0].tolist(), "somebody")
+    policy.features(asked[:2], ["Yes.", "No."])
+    policy.embedding(prompts[0])
+
+
+@scenario
+def gated(stage):
+    """A candidate's evidence against the live version and the base, by models whose states are read and others."""
+    from clawback.release import evidence
+
+    policy = stage.policy()
+    samples = make_samples(12)
+    live, candidate = stage.out / "live", stage.out / "candidate"
+    for folder in (live, candidate):
+        folder.mkdir()
+        stirred(policy).save(folder)
+        policy.put(None)
+    limits = {"max_tokens": 4, "seed": 5, "count": 4}
+    evidence.measure(policy, candidate, live, samples, samples[:4], [s.messages for s in samples], **limits)
+
+
+@scenario
+def placed(stage):
+    """A small model on the device or on the CPU, whichever is faster."""
+    from clawback.engine import placement
+    from clawback.engine.torch.models.policy import load
+
+    chosen = []
+
+    def quickest(load_on, candidates, key, file):
+        chosen.append(placement_quickest(load_on, candidates, key, stage.out / "speeds.json"))
+        return chosen[-1]
+
+    placement_quickest = placement.quickest
+    stage.monkeypatch.setattr(placement, "quickest", quickest)
+    for _ in range(2):
+        load(str(stage.folder("llama")))
+    assert chosen[0].device == chosen[1].device
+    assert "tokens/s" in chosen[1].placement
+
+
+@scenario
+def measured(stage):
+    """The estimate before a run."""
+    from clawback.engine import budget
+
+    policy = stage.policy()
+    budget.fit(policy, engine.recipe(policy.info), make_samples(4), (), budget.Allowed(1e9))
+
+
+# ----------------------------------------------------------------------------------- reward models, others
+
+
+@scenario
+def reward_model(stage):
+    """``clawback reward train``: heads on the states of a model that is on the device, and an encoder there; saved and read."""
+    from clawback.engine.reading import Reader
+    from clawback.rewards import encoder, members
+    from tests.engine.torch.pretended import move
+    from tests.rewards.test_encoder import scored, small_bert
+
+    rated = scored(24, 0)
+    settings = dataclasses.replace(small_bert(stage.out / "bert", rated), members=1, epochs=1)
+    reader = Reader("unused")
+    reader.__dict__["policy"] = stage.policy()
+    cross = members.cross
+
+    def crossed(*args, **kwargs):
+        member = cross(*args, **kwargs)
+        move(member.model, stage.device)
+        return member
+
+    stage.monkeypatch.setattr(encoder, "cross", crossed)
+    made = encoder.fit(rated, settings, look=reader)
+    [member] = made.encoder.members
+    folder = stage.out / "member"
+    folder.mkdir()
+    member.save(folder)
+    assert np.isfinite(made.encoder.each([("question 1", "thanks river")])).all()
+    members.states(folder)
+    members.cross(str(folder / members.ENCODER), max_length=32, dropout=0.1, revision=None, local=True)
+
+
+@scenario
+def beside_others(stage):
+    """What goes to other processes and machines, and what comes from there."""
+    from clawback.cluster.adapters import named, published
+    from clawback.engine.run import adapter_hash
+
+    policy = stirred(stage.policy())
+
+    class Crew:
+        def publish(self, name, weights, keep=()):
+            assert named(weights) == name
+
+    assert published(policy, Crew())
+    adapter_hash(policy)
