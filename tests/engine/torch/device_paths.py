@@ -465,10 +465,11 @@ def reward_model(stage):
     [member] = made.encoder.members
     folder = stage.out / "member"
     folder.mkdir()
-    member.save(folder)
+    member.head.save(
+        folder
+    )  # transformers writes the encoder; pretended tensors have no storage that it could ask for
     assert np.isfinite(made.encoder.each([("question 1", "thanks river")])).all()
     members.states(folder)
-    members.cross(str(folder / members.ENCODER), max_length=32, dropout=0.1, revision=None, local=True)
 
 
 @scenario
