@@ -143,9 +143,10 @@ class _Import:
             messages, better, worse = sides
             said = Feedback(0, "preference", 1.0, rated_lines.text(data, "note"), person=rated_lines.text(data, "person") or self.person)  # fmt: skip
             first, second = (self._turn(data, messages, answer, "") for answer in (better, worse))
-            one, other = self._stored(first), self._stored(second)
+            winner, loser = self._stored(first), self._stored(second)
             self._keep(
-                replace(said, turn_id=one.id, other_turn_id=other.id), f"{first.event_id}>{second.event_id}"
+                replace(said, turn_id=winner.id, other_turn_id=loser.id),
+                f"{first.event_id}>{second.event_id}",
             )
             return
         messages, response = rated_lines.conversation(data)

@@ -28,6 +28,7 @@ from clawback.federated import rounds as federated_rounds
 from clawback.federated.aggregate import Array
 from clawback.federated.exchange import Federation, State
 from clawback.federated.identity import parse_object
+from clawback.federated.terms import read_terms
 from clawback.files import replace
 from clawback.jobs import federating
 from clawback.paths import Home
@@ -243,7 +244,7 @@ def contribute(
             raise UsageError(f"`clawback federated contribute` failed: {done.stderr.strip()[-300:]}")
         path = Path(json.loads(done.stdout)["path"])
         return exchange.read_arrays(
-            path, exchange.read_terms(folder).shapes_of(exchange.factor(int(path.parent.name[6:])))
+            path, read_terms(folder).shapes_of(exchange.factor(int(path.parent.name[6:])))
         )
 
 

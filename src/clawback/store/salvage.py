@@ -131,15 +131,16 @@ def _open_source(source: Path, database: Path, report: Report) -> sqlite3.Connec
     if db is None:
         # A database that was made by this schema at once has its tables where a new one has them.
         blank = source.with_name("blank.db")
-        for copy in [] if keys.encrypted(source) else [*reversed(copies.daily(database)), blank]:
+        sources = [] if keys.encrypted(source) else [*reversed(copies.daily(database)), blank]
+        for copy in sources:
             if copy == blank:
                 open_database(blank).close()
             if _transplant(source, copy) and (db := _readable(source)):
                 report.contents_from = copy if copy != blank else None
                 break
     if db is None:
-        copy = copies.newest(database)
-        way = f"Put the copy {copy} in its place" if copy else "Put a backup in its place"
+        newest = copies.newest(database)
+        way = f"Put the copy {newest} in its place" if newest else "Put a backup in its place"
         raise StoreError(
             f"The table of contents of {database} is damaged, so that no row can be found. {way}; keep the file."
         )
@@ -235,11 +236,12 @@ def _overflow(data: bytes, size: int, at: int) -> list[int]:
     least = (usable - 12) * 32 // 255 - 23
     local = least + (length - least) % (usable - 4)
     at += local if local <= usable - 35 else least
-    found, page = [], int.from_bytes(data[at : at + 4], "big")
-    while page and len(found) < 1000:
-        found.append(page)
+    pages: list[int] = []
+    page = int.from_bytes(data[at : at + 4], "big")
+    while page and len(pages) < 1000:
+        pages.append(page)
         page = int.from_bytes(data[(page - 1) * size : (page - 1) * size + 4], "big")
-    return found
+    return pages
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
