@@ -128,7 +128,7 @@ def _comparison(test: ast.expr) -> tuple[ast.expr, Check] | None:
         case ast.Compare(ast.Call(ast.Name("abs"), [ast.BinOp(left, ast.Sub(), right)], []), [op], [limit]):
             for value, near in ((left, right), (right, left)):
                 if (found := _literals(near, limit)) and isinstance(op, ast.Lt | ast.LtE):
-                    return value, _near(*found, _OPERATORS[type(op)])
+                    return value, _near(found[0], found[1], _OPERATORS[type(op)])
         case ast.Compare(value, [ast.Eq()], [ast.Call(func, [near], keywords)]) if _named(
             func, "approx", "pytest"
         ):
@@ -136,8 +136,8 @@ def _comparison(test: ast.expr) -> tuple[ast.expr, Check] | None:
             names = [word.arg for word in keywords]
             if found and set(names) <= {"rel", "abs"}:
                 least = {"rel": 1e-6, "abs": 1e-12} | dict(zip(names, found[1:], strict=True))
-                limit = max(least["rel"] * abs(found[0]), least["abs"]) if _number(found[0]) else None
-                return None if limit is None else (value, _near(found[0], limit, operator.le))
+                most = max(least["rel"] * abs(found[0]), least["abs"]) if _number(found[0]) else None
+                return None if most is None else (value, _near(found[0], most, operator.le))
             return None
         case ast.Call(func, [left, right], keywords) if _named(func, "isclose", "math"):
             for value, near in ((left, right), (right, left)):
