@@ -38,6 +38,37 @@ def test_gym_plays_learns_and_says_what_came_of_it(home, monkeypatch, capsys):
     assert "Run 1 is done" in capsys.readouterr().err
 
 
+ONE = """
+from clawback.environments.core import Observation, Step, Task
+
+class One:
+    name = "one"
+    def tasks(self, split):
+        return [Task("one/1", {}, split)]
+    def make(self):
+        return World()
+
+class World:
+    async def reset(self, task, seed):
+        return Observation(({"role": "user", "content": "?"},))
+    async def step(self, message):
+        return Step((), 1.0, True)
+    async def close(self):
+        pass
+"""
+
+
+def test_a_single_task_is_not_held_out_and_that_is_said(home, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
+    (tmp_path / "one.py").write_text(ONE)
+    name = f"{tmp_path / 'one.py'}:One"
+    notice = "one has one task, which is in both splits: what is measured on it is not held out."
+    assert main(["gym", name, "--num-samples", "1", "--max-tokens", "3"]) == 0
+    assert notice in " ".join(capsys.readouterr().err.split())
+    assert main(["gym", name, *SMALL]) == 0
+    assert notice in " ".join(capsys.readouterr().err.split())
+
+
 def test_lists_and_empty_stores(home, monkeypatch, capsys):
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
     assert main(["episodes"]) == 0

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,89 @@ def test_trl(write: Writer, tmp_path: Path) -> None:
         return {"role": "assistant", "content": written} if isinstance(written, str) else written
 
     assert_solved(asyncio.run(play.episode(found, [*found.tasks("train"), *found.tasks("test")][0], reply)))
+
+
+def written(write: Writer, call: Call, view: View) -> Message:
+    made = write(call, view)
+    return {"role": "assistant", "content": made} if isinstance(made, str) else made
+
+
+@pytest.mark.parametrize("write", [pytest.param(write, id=name) for name, write in FORMATS.items()])
+def test_bfcl(write: Writer, tmp_path: Path) -> None:
+    takes = {"type": "dict", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    row = {"id": "s0", "question": [[{"role": "user", "content": "Weather in Oslo?"}]],
+           "function": [{"name": "weather.get", "description": "Weather.", "parameters": takes}]}  # fmt: skip
+    answer = {"id": "s0", "ground_truth": [{"weather.get": {"city": ["Oslo"]}}]}
+    (tmp_path / "possible_answer").mkdir()
+    (tmp_path / "BFCL_v4_simple_python.json").write_text(json.dumps(row))
+    (tmp_path / "possible_answer" / "BFCL_v4_simple_python.json").write_text(json.dumps(answer))
+    found = registry.find(f"bfcl:simple_python?data={tmp_path}")
+
+    async def reply(view: View) -> Message:
+        return written(write, Call(view.tools[0]["function"]["name"], {"city": "Oslo"}), view)
+
+    episode = asyncio.run(play.episode(found, found.tasks("test")[0], reply))
+    assert (episode.reward, episode.unparsable) == (1.0, 0), episode.messages
+
+
+@pytest.mark.parametrize("write", [pytest.param(write, id=name) for name, write in FORMATS.items()])
+@pytest.mark.parametrize(
+    ("kind", "call", "reward"),
+    [("grid", Call("act", {"x": 1, "y": 2}), 3.0), ("mcp", Call("add", {"a": 2}), 2.0)],
+)
+def test_openenv(write: Writer, kind: str, call: Call, reward: float) -> None:
+    pytest.importorskip("aiohttp")
+    from tests.environments.test_openenv import use
+
+    async def scene(name: str, _: Any) -> None:
+        found = registry.find(name)
+
+        async def reply(view: View) -> Message:
+            return written(write, call, view)
+
+        episode = await play.episode(found, found.tasks("train")[0], reply)
+        assert (episode.reward, episode.unparsable, episode.stop) == (reward, 0, "done"), episode.messages
+
+    use(kind, scene)
+
+
+def test_a_page() -> None:
+    """As the line that the prompt shows, and as a call in every format where the actions are tools."""
+    pytest.importorskip("playwright")
+    from clawback.environments.browser import chromium
+
+    if not chromium.program() or not find_spec("miniwob"):
+        pytest.skip("Chromium or the miniwob wheel is not here")
+
+    def button(view: View) -> str:
+        found = re.search(r"\[(\d+)\] button", str(view.messages[-1]["content"]))
+        assert found
+        return found[1]
+
+    async def line(view: View) -> Message:
+        shown = re.search(r"click\('\d+'\)", str(view.messages[0]["content"]))
+        assert shown
+        return {"role": "assistant", "content": re.sub(r"\d+", button(view), shown[0])}
+
+    async def whole() -> list[play.Played]:
+        episodes = []
+        plain: Any = registry.find("miniwob:click-test")
+        tools: Any = registry.find("miniwob:click-test?as_tools=true")
+        tools.browser = plain.browser
+        try:
+            episodes.append(await play.episode(plain, plain.tasks("test")[0], line))
+            for write in FORMATS.values():
+
+                async def call(view: View, write: Writer = write) -> Message:
+                    return written(write, Call("click", {"bid": button(view)}), view)
+
+                episodes.append(await play.episode(tools, tools.tasks("test")[0], call))
+        finally:
+            await play.let_go(plain)
+        return episodes
+
+    for episode in asyncio.run(whole()):
+        assert (episode.reward, episode.unparsable) == (1.0, 0), episode.messages[-1]
 
 
 def test_a_game_in_words() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -287,6 +288,43 @@ def test_tool_calls_in_the_text_of_a_model() -> None:
         "plain",
     ):
         assert tools.find(odd) == (odd, ())
+    rest, [call] = tools.find(f"<tool_call>{{x</tool_call>{text}")
+    assert (rest, call["name"]) == ("<tool_call>{x</tool_call>Let me look.", "ls")
+
+
+LS = {"type": "function", "function": {"name": "ls"}}
+PATH = '"path": "/"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'<tool_call>{{"name": "ls", "arguments": {{{PATH}}}}}</tool_call>',
+        f'<tool_call>{{"name": "ls", "arguments": {{{PATH}}}}}',
+        f'Between <tool_call> and its end: <tool_call>{{"name": "ls", "arguments": {{{PATH}}}}}</tool_call>',
+        f'[TOOL_CALLS] [{{"name": "ls", "arguments": {{{PATH}}}}}]',
+        f'{{"name": "ls", "parameters": {{{PATH}}}}}',
+        f'<|python_tag|>{{"name": "ls", "parameters": {{{PATH}}}}}',
+        f'```json\n{{"name": "ls", "arguments": {{{PATH}}}}}\n```',
+        "[ls(path='/')]",
+    ],
+)
+def test_every_format_of_the_environments_is_read(text: str) -> None:
+    """And nothing of a call is shown before the call is known."""
+    _, [call] = tools.find(text, [LS])
+    assert (call["name"], json.loads(call["arguments"])) == ("ls", {"path": "/"})
+    shown = {text[: tools.certain(text[:n], [LS])] for n in range(len(text) + 1)}
+    assert all(text[: len(part)] == part and "ls" not in part for part in shown)
+    assert max(shown, key=len) in ("", "Between ")
+
+
+def test_json_is_a_call_only_of_a_tool_that_there_is() -> None:
+    person = '{"name": "Otter", "arguments": {"a": 1}}'
+    for given in ((), [LS]):
+        assert tools.find(person, given) == (person, ())
+    assert tools.certain(person) == len(person)
+    assert tools.certain("x < 3", [LS]) == 5
+    assert tools.certain("x <tool", [LS]) == 2
 
 
 def test_a_session_stays_with_its_side_of_a_trial(server: Running, trained: Home) -> None:

@@ -21,6 +21,7 @@ from clawback.cli.common import (
     width,
 )
 from clawback.environments.core import EnvironmentSet, Selective, Split, Task
+from clawback.environments.worlds import single_task_notice
 from clawback.errors import ClawbackError, NotFound
 
 if TYPE_CHECKING:
@@ -326,12 +327,8 @@ def _tasks(environments: EnvironmentSet, split: Split, count: int) -> Sequence[T
 
 def tell_of_a_single_task(environments: EnvironmentSet) -> None:
     """Say so where the only task is in both splits."""
-    train, test = environments.tasks("train"), environments.tasks("test")
-    if len(train) == 1 == len(test) and train[0].id == test[0].id:
-        click.echo(
-            f"{environments.name} has one task, which is in both splits: what is measured on it is not held out.",
-            err=True,
-        )
+    if notice := single_task_notice(environments):
+        click.echo(notice, err=True)
 
 
 def _refused(environments: EnvironmentSet) -> dict[str, str]:

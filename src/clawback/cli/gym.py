@@ -158,7 +158,8 @@ def gym(
             "Single replies are judged here, not on a cluster: leave --ray or --judge-steps out."
         )
     if num_samples is not None:
-        sampled = drawing.samples(here, wish, num_samples, seed=seed)
+        with progress_bar(quiet=as_json, lines=True) as follow:
+            sampled = drawing.samples(here, wish, num_samples, seed=seed, on_progress=follow)
         emit([asdict(episode) for episode in sampled], _samples(sampled), as_json)
         return 0
     try:

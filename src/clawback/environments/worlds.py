@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clawback.environments.core import EnvironmentFailure, Split, Task
+from clawback.environments.core import EnvironmentFailure, EnvironmentSet, Split, Task
 from clawback.errors import ClawbackError, MissingExtra, NotFound, UsageError
 
 T = TypeVar("T")
@@ -206,6 +206,14 @@ def share_out(labels: Mapping[str, Any], held_out: float = 0.2) -> dict[Split, l
     if len(split) == 1 and free and both:
         return {side: list(split) for side in sides}
     return shared
+
+
+def single_task_notice(environments: EnvironmentSet) -> str:
+    """A sentence where the only task is in both splits; "" elsewhere."""
+    train, test = environments.tasks("train"), environments.tasks("test")
+    if len(train) == 1 == len(test) and train[0].id == test[0].id:
+        return f"{environments.name} has one task, which is in both splits: what is measured on it is not held out."
+    return ""
 
 
 def split_rows(

@@ -15,6 +15,7 @@ from clawback.environments.evaluating import orders
 from clawback.environments.find import find
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.step_judge import StepJudged
+from clawback.environments.worlds import single_task_notice
 from clawback.errors import UsageError
 from clawback.paths import Home
 from clawback.records import Episode
@@ -157,7 +158,9 @@ def drawer(home: Home, policy: Policy, wish: Wish, name: str) -> Drawer | None:
     return VllmConversations(policy, wish.draw, home.root / "vllm" / name, sampling=policy.sampling)
 
 
-def samples(home: Home, wish: Wish, count: int, *, seed: int | None = None) -> list[Episode]:
+def samples(
+    home: Home, wish: Wish, count: int, *, seed: int | None = None, on_progress: OnProgress | None = None
+) -> list[Episode]:
     """Play so many training tasks with the live version, to see whether tasks, tools and rewards are as they should be. Nothing is kept."""
     home.create()
     settings = config.load(home.config)
@@ -167,6 +170,8 @@ def samples(home: Home, wish: Wish, count: int, *, seed: int | None = None) -> l
         raise UsageError(
             f"{worlds.name} has no tasks to learn from, so there is nothing to play: give at least one the split `train`."
         )
+    if on_progress and (notice := single_task_notice(worlds)):
+        on_progress({"phase": "alert", "text": notice})
     with store.connect(home.database) as db:
         policy = release.load(home, db.live(), settings)
     policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)

@@ -18,6 +18,7 @@ from clawback import feedback, release, store
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.core import EnvironmentSet
 from clawback.environments.evaluating import Verdict, compare, evaluate, orders
+from clawback.environments.worlds import single_task_notice
 from clawback.errors import Busy, NotFound, Stopped, UsageError
 from clawback.jobs import checks, inputs
 from clawback.jobs.drawing import Cluster, Wish, connected, players
@@ -126,6 +127,8 @@ class _Job(RunJob):
                 "A cluster's workers draw for themselves, in environments that they find by name: leave --ray out, or --draw and `worlds`."
             )
         worlds = worlds or wish.worlds(seed)
+        if notice := single_task_notice(worlds):
+            self.tell({"phase": "alert", "text": notice})
         run, policy = self.begin(wish, seed, overrides, preset, resume is not None)
         with self.entered(run):
             version, before, after = self.version(run, policy, worlds, wish)

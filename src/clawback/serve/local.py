@@ -230,8 +230,8 @@ class Local:
                 self._drop_tokens(answer, whole)
                 break
             certain = (speaker.certain(whole) if speaker else len(whole)) - held
-            if tools.OPENS in whole and answer.asked.form is None:
-                certain = min(certain, whole.index(tools.OPENS))
+            if answer.asked.form is None:
+                certain = min(certain, tools.certain(whole, answer.asked.tools))
             if certain > shown and not whole.endswith("\ufffd") and answer.asked.field is None:
                 answer.text = whole[:certain]
                 yield whole[shown:certain]
@@ -248,7 +248,7 @@ class Local:
         elif answer.asked.form is not None:
             answer.text = whole
         else:
-            answer.text, answer.calls = tools.find(whole)
+            answer.text, answer.calls = tools.find(whole, answer.asked.tools)
         yield answer.text[shown:]
 
     def _drop_tokens(self, answer: Answer, text: str) -> None:

@@ -1,41 +1,51 @@
-"""Parses tool calls in a local model's text: ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, as Hermes, Qwen and others write them.
+"""Tool calls in a local model's text, as API clients take them. The parser is ``environments/tools/calls.py``.
 
-Anything that is no valid call stays text.
+Anything that is no valid call stays text. Where the request names tools, a text that is nothing but calls of
+these is read, too: Llama's JSON and Python's calls have no marker.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from clawback.environments.tools import calls as reading
 from clawback.records import Message
 
-OPENS, CLOSES = "<tool_call>", "</tool_call>"
+Tools = Sequence[Mapping[str, Any]]
 
 
-def find(text: str) -> tuple[str, tuple[Message, ...]]:
-    """The text without its calls, and the calls. Each sign is read once: a model may write a thousand openings and no end."""
-    calls: list[Message] = []
-    kept: list[str] = []
-    at = 0
-    while (end := text.find(CLOSES, at)) >= 0:
-        begin = text.rfind(OPENS, at, end)
-        call = _call(text[begin + len(OPENS) : end]) if begin >= 0 else None
-        after = end + len(CLOSES)
-        kept.append(text[at : after if call is None else begin])
-        calls += [] if call is None else [call]
-        at = after
-    rest = "".join([*kept, text[at:]])
-    return (rest.strip() if calls else text), tuple(calls)
+def find(text: str, tools: Tools = ()) -> tuple[str, tuple[Message, ...]]:
+    """The text without its calls, and the calls. A call that cannot be read stays in the text."""
+    reply = reading.read_text(text)
+    known = {_name(tool) for tool in tools}
+    if not reply.calls or (reply.bare and not {call.name for call in reply.calls} <= known):
+        return text, ()
+    return reply.text, tuple(_message(call) for call in reply.calls)
 
 
-def _call(written: str) -> Message | None:
-    try:
-        made = json.loads(written)
-        name, arguments = made["name"], made.get("arguments", {})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        return None
-    given = json.dumps(arguments, ensure_ascii=False)
-    return {"id": f"call_{uuid.uuid4().hex[:24]}", "name": name, "arguments": given}
+def certain(text: str, tools: Tools = ()) -> int:
+    """Characters at the beginning of a text that grows which are no part of a call, whatever follows."""
+    found = [text.index(marker) for marker in reading.MARKERS if marker in text]
+    if found:
+        return min(found)
+    begins = text.lstrip()
+    if tools and any(begins.startswith(start) or start.startswith(begins) for start in reading.BARE_STARTS):
+        return 0
+    longest = max(map(len, reading.MARKERS))
+    for count in range(min(longest, len(text)), 0, -1):
+        if any(marker.startswith(text[-count:]) for marker in reading.MARKERS):
+            return len(text) - count
+    return len(text)
+
+
+def _name(tool: Mapping[str, Any]) -> str:
+    function = tool.get("function")
+    return str((function if isinstance(function, Mapping) else tool).get("name"))
+
+
+def _message(call: reading.Call) -> Message:
+    arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
+    return {"id": f"call_{uuid.uuid4().hex[:24]}", "name": call.name, "arguments": arguments}

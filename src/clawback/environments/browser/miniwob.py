@@ -34,10 +34,15 @@ _BEGIN = """
   Math.seedrandom(seed);
   core.EPISODE_MAX_TIME = time;
   core.startEpisodeReal();
+  window.__clawbackBegun = true;
   document.getElementById("query")?.setAttribute("data-clawback-hidden", "");
 }
 """
-_STATE = "() => ({raw: WOB_RAW_REWARD_GLOBAL, done: WOB_DONE_GLOBAL, reason: WOB_REWARD_REASON, ready: WOB_TASK_READY})"
+_STATE = """
+() => window.__clawbackBegun
+  ? {raw: WOB_RAW_REWARD_GLOBAL, done: WOB_DONE_GLOBAL, reason: WOB_REWARD_REASON}
+  : {raw: 0, done: true, reason: "the page was left"}
+"""
 _GOAL = "() => { const said = core.getUtterance(); return typeof said === 'string' ? said : said.utterance; }"
 
 
@@ -154,7 +159,7 @@ class MiniWob:
                 problem = await page.act(self.page, action)
             info = {"action": action.name} | ({"error": problem} if problem else {})
         with worlds.faults(self.of.name):
-            state = await self.page.evaluate(_STATE)
+            state = await page.evaluate(self.page, _STATE)
             if state["done"]:
                 return Step(
                     (),

@@ -112,6 +112,17 @@ async def let_pass(page: Any, milliseconds: float = PAGE_TIME) -> None:
     await page.clock.run_for(round(milliseconds))
 
 
+async def evaluate(page: Any, script: str) -> Any:
+    """What a script says of the page; of the page that comes, where an action has just left this one."""
+    from playwright.async_api import Error
+
+    try:
+        return await page.evaluate(script)
+    except Error:
+        await page.wait_for_load_state()
+        return await page.evaluate(script)
+
+
 async def act(page: Any, action: Action) -> str:
     """Carry an action out; what went wrong, in words, "" where nothing did. Only what the page allows is done."""
     from playwright.async_api import Error, TimeoutError

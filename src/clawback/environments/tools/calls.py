@@ -5,7 +5,8 @@ Hermes and Qwen (``<tool_call>{…}</tool_call>``), Mistral (``[TOOL_CALLS] […
 "parameters"}``) or as Python (``[f(a=1), g()]``) write them. An environment may add code fences of its own
 (``bash`` with a command). Nothing of it is evaluated.
 
-This is the only parser: every environment reads replies with ``read``.
+This is the only parser: every environment reads replies with ``read``, and the server reads a local model's text
+with ``read_text``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -24,8 +25,12 @@ from clawback.records import Message
 
 MOST_CALLS = 64
 """Calls of one reply that are read."""
+_HERMES_START, _MISTRAL = "<tool_call>", "[TOOL_CALLS]"
+MARKERS = (_HERMES_START, _MISTRAL)
+"""What begins a call wherever it stands in a text."""
+BARE_STARTS = ("{", "[", "<|python_tag|>", "```json", "```python", "```tool_code", "```tool_call")
+"""What a reply that is nothing but calls may begin with."""
 _HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_MISTRAL = "[TOOL_CALLS]"
 _FENCED = re.compile(r"\A```(?:json|python|tool_code|tool_call)?\s*\n(.*?)\n?```\Z", re.DOTALL)
 _FENCE = re.compile(r"^```[ \t]*(\w+)[ \t]*([^\n`]*)\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 _FENCE_START = re.compile(r"^```[ \t]*(\w+)\b", re.MULTILINE)
@@ -50,6 +55,8 @@ class Reply:
     problems: tuple[str, ...] = ()
     problem_ids: tuple[str, ...] = ()
     """The id of each call that could not be read, "" where it has none."""
+    bare: bool = field(default=False, compare=False)
+    """Whether the calls are the whole text, without a marker: JSON or Python that may be meant as such."""
 
 
 Fence = Callable[[str, str], Call | str]
@@ -66,13 +73,17 @@ def read(message: Message, fences: Mapping[str, Fence] = NO_FENCES) -> Reply:
     text = text_of_reply(message)
     if structured := message.get("tool_calls"):
         return _collected(text, (_structured(call) for call in structured))
-    starts = {"hermes": text.find("<tool_call>"), "mistral": text.find(_MISTRAL)}
+    return read_text(text, fences)
+
+
+def read_text(text: str, fences: Mapping[str, Fence] = NO_FENCES) -> Reply:
+    """The calls of a text, without what a model thought."""
+    starts = {"hermes": text.find(_HERMES_START), "mistral": text.find(_MISTRAL)}
     starts["fence"] = next((m.start() for m in _FENCE_START.finditer(text) if m[1] in fences), -1)
     found = {kind: start for kind, start in starts.items() if start >= 0}
     match min(found, key=lambda kind: found[kind], default=""):
         case "hermes":
-            rest = _HERMES.sub("", text).strip()
-            return _collected(rest, (_from_json(written.strip()) for written in _HERMES.findall(text)))
+            return _from_markers(text)
         case "mistral":
             preface, _, written = text.partition(_MISTRAL)
             return _collected(preface.strip(), _from_json_list(written.strip()))
@@ -135,6 +146,19 @@ def _structured(call: Any) -> Call | _Unread:
     return _Unread(parsed, id) if isinstance(parsed, str) else Call(parsed.name, parsed.arguments, id)
 
 
+def _from_markers(text: str) -> Reply:
+    """Calls between ``<tool_call>`` and ``</tool_call>``. What stands there and cannot be read stays in the text."""
+    parts: list[Call | str] = []
+    rest: list[str] = []
+    at = 0
+    for found in _HERMES.finditer(text):
+        parts.append(part := _from_json(found[1].strip()))
+        if isinstance(part, Call):
+            rest.append(text[at : found.start()])
+            at = found.end()
+    return _collected("".join([*rest, text[at:]]).strip(), parts)
+
+
 def _from_fences(text: str, fences: Mapping[str, Fence]) -> Reply:
     """Fences with known words, as calls without ids. Other fences only show something."""
     # The search ends behind the last closing line: each of many openings would be followed to the end.
@@ -172,7 +196,8 @@ def _from_json(written: str) -> Call | str:
     try:
         return _call(json.loads(written))
     except (ValueError, RecursionError) as error:
-        return f"a tool call that is no JSON: {error}"
+        _, mentioned, rest = written.rpartition(_HERMES_START)
+        return _from_json(rest.strip()) if mentioned else f"a tool call that is no JSON: {error}"
 
 
 def _from_json_list(written: str) -> list[Call | str]:
@@ -197,10 +222,10 @@ def _bare(said: str) -> Reply:
         if parts and all(
             isinstance(p, Mapping) and "name" in p and {"arguments", "parameters"} & set(p) for p in parts
         ):
-            return _collected("", (_call(part) for part in parts))
+            return replace(_collected("", (_call(part) for part in parts)), bare=True)
         return Reply(said)
     calls = python_calls(inner) if inner.startswith("[") and inner.endswith(")]") else None
-    return Reply(said) if calls is None else _collected("", calls)
+    return Reply(said) if calls is None else replace(_collected("", calls), bare=True)
 
 
 def python_calls(written: str) -> list[Call] | None:
