@@ -10,7 +10,6 @@ from clawback.capture.exchanges import ERROR_CHARACTERS, Exchange, moment
 from clawback.endings import ending_of
 from clawback.reminders import without_reminders
 
-
 _KINDS = ("user", "gemini", "error", "info")
 
 
