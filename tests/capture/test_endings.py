@@ -154,6 +154,28 @@ def test_what_a_function_of_gemini_returned_is_no_prompt() -> None:
     assert [step["content"] for step in exchange.work_before("all")] == ["", "a file"]
 
 
+def test_a_gemini_session_that_is_gone_on_with_begins_with_all_that_was_said() -> None:
+    def message(kind: str, name: str, text: str) -> dict[str, Any]:
+        return {"id": name, "type": kind, "content": [{"text": text}]}
+
+    context = "<session_context>\nThis is the Gemini CLI. We are setting up the context for our chat.\n</session_context>"
+    before = [message("user", "0", context), message("user", "1", "one"), message("gemini", "2", "first")]
+    lines = [
+        {"sessionId": "s", "projectHash": "h"},
+        {"$set": {"messages": before}},
+        message("user", "3", "two"),
+        message("gemini", "4", "wrong"),
+        {"$rewindTo": "3"},
+        message("user", "5", "three"),
+        message("gemini", "6", "third"),
+    ]
+    read = transcripts.READERS["gemini-cli"]([json.dumps(line) for line in lines])
+    assert [(exchange.asked, exchange.text) for exchange in read] == [
+        (["one"], "first"),
+        (["three"], "third"),
+    ]
+
+
 # ------------------------------------------------------------------------------------------------- what is stored
 
 

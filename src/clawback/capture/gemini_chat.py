@@ -68,14 +68,29 @@ def _messages(lines: list[str]) -> list[dict[str, Any]]:
     messages: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(lines):
         try:
-            message = json.loads(line)
+            record = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(message, dict) and message.get("type") in _KINDS:
-            messages[str(message.get("id") or f"line {number}")] = (
-                message  # a line replaces an earlier one of that name
-            )
+        if not isinstance(record, dict):
+            continue
+        changed = record.get("$set")
+        listed = changed.get("messages") if isinstance(changed, dict) else None
+        if isinstance(listed, list):  # a session that is gone on with begins with all that was said
+            messages = {}
+        if isinstance(record.get("$rewindTo"), str):
+            _rewind(messages, record["$rewindTo"])
+        for place, message in enumerate(listed if isinstance(listed, list) else [record]):
+            if isinstance(message, dict) and message.get("type") in _KINDS:
+                # A line replaces an earlier one of that name.
+                messages[str(message.get("id") or f"line {number}:{place}")] = message
     return list(messages.values())
+
+
+def _rewind(messages: dict[str, dict[str, Any]], name: str) -> None:
+    """Take back that message and all after it; without that message all."""
+    names = list(messages)
+    for one in names[names.index(name) if name in messages else 0 :]:
+        del messages[one]
 
 
 def _text(content: Any) -> str:
