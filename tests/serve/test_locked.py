@@ -13,8 +13,10 @@ import pytest
 from clawback import store
 from clawback.capture import ingest, served, spool
 from clawback.config import Privacy
+from clawback.errors import StoreBusy
 from clawback.paths import Home
 from clawback.records import Turn
+from clawback.serve import recorder
 from clawback.store.driver import sqlite3
 
 from .conftest import Running, Upstream
@@ -105,3 +107,23 @@ def test_tokens_of_a_secret_do_not_wait_on_the_disk() -> None:
     after = served.from_json(served.to_json(served.served_turn(turn, {}, {}), Privacy()))
     assert KEY not in after.turn.response
     assert (after.turn.response_ids, after.turn.response_logprobs) == (None, None)
+
+
+def test_of_several_turns_each_is_stored_or_waits_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is bad, so that each is tried on its own, and meanwhile the database is locked."""
+    good, bad, late = (served.served_turn(Turn("s", (), text), {}, {}) for text in ("good", "bad", "late"))
+
+    def store_turn(db: store.Store, turn: served.ServedTurn, privacy: Privacy) -> int:
+        if turn is bad:
+            raise ValueError("no turn")
+        if turn is late:
+            raise StoreBusy("locked")
+        return served.store_turn(db, turn, privacy)
+
+    monkeypatch.setattr(recorder, "store_turn", store_turn)
+    one = recorder.Recorder(home, Privacy())
+    with store.connect(home.database) as db:
+        assert one._write(db, [good, bad, late]) == [1, None, None]
+    assert (one.recorded, one.failed) == (2, 1)
+    spool.drain(home)
+    assert [turn.response for turn in stored(home)] == ["good", "late"]

@@ -13,13 +13,14 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clawback.capture import conversations, ingest, spool
 from clawback.capture.served import ServedTurn, served_turn, store_turn
 from clawback.config import Privacy
-from clawback.errors import ClawbackError, StoreBusy, StoreError
+from clawback.errors import StoreBusy
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.redact import redact
@@ -103,7 +104,7 @@ class Recorder:
                     numbers = self._write(store, turns)
                 except StoreBusy:
                     numbers = [self._keep(turn) for turn in turns]
-                except StoreError as error:
+                except Exception as error:
                     numbers = [self._failed(error) for _ in turns]
                 for (_, done), number in zip(exchanges, numbers, strict=True):
                     done.get_loop().call_soon_threadsafe(_settle, done, number)
@@ -117,16 +118,17 @@ class Recorder:
 
     def _write(self, store: Any, turns: list[ServedTurn | None]) -> list[int | None]:
         """All in one transaction, after those that wait already; where that fails, each on its own, so that one bad
-        exchange costs only itself. Raises ``StoreBusy``."""
+        exchange costs only itself. Where the database is locked they wait in files."""
         if not any(turns):
             return [None] * len(turns)
-        if spool.waiting(self.home):
-            spool.drain(self.home)
         try:
+            if spool.waiting(self.home):
+                with suppress(OSError):  # a file that cannot be read holds nobody up
+                    spool.drain(self.home)
             with store.together():
                 numbers = [turn and store_turn(store, turn, self.privacy) for turn in turns]
         except StoreBusy:
-            raise
+            return [self._keep(turn) for turn in turns]
         except Exception as error:
             if len(turns) == 1:
                 return [self._failed(error)]
@@ -140,7 +142,7 @@ class Recorder:
             if turn is not None:
                 spool.keep_served(self.home, turn, self.privacy)
                 self.recorded += 1
-        except ClawbackError as error:
+        except Exception as error:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
