@@ -9,7 +9,7 @@ from clawback.records import CUT, UNLEARNED, Ending
 _WORDS: dict[Ending, tuple[str, ...]] = {
     "done": (
         "stop", "end_turn", "eos", "eos_token", "stop_token", "completed", "complete", "finished", "finish", "end",
-        "tool_calls", "tool_call", "tool_use", "function_call", "functions", "success", "succeeded",
+        "tool_calls", "tool_call", "tool_use", "tooluse", "function_call", "functions", "success", "succeeded",
     ),
     "stop": ("stop_sequence", "stop_string", "stop_word"),
     "length": ("length", "context_window_exceeded", "limit", "model_length", "limited", "token_limit"),
@@ -36,6 +36,11 @@ _PARTS: tuple[tuple[str, Ending], ...] = (
 """What an unlisted word contains, in the order in which it is looked for."""
 _EMPTY = ("", "null", "none", "finish_reason_unspecified", "in_progress")
 
+_TELLING: tuple[Ending, ...] = (
+    "", "done", "stop", "incomplete", "error", "interrupted", "pause", "length", "refusal", "filter",
+)  # fmt: skip
+"""Endings by how much they say, the least first."""
+
 _SENTENCES: dict[Ending, str] = {
     "length": "was cut off at its length limit",
     "filter": "was cut off by a content filter",
@@ -61,6 +66,15 @@ def ending_of(word: object) -> Ending | None:
     if plain in _KNOWN:
         return _KNOWN[plain]
     return next((ending for pattern, ending in _PARTS if re.search(pattern, plain)), "")
+
+
+def more_telling(first: Ending, second: Ending) -> Ending:
+    """Of two reports of the same answer the one that says more: a provider's word, a person's stop, a broken connection.
+
+    >>> more_telling("incomplete", "interrupted"), more_telling("done", "")
+    ('interrupted', 'done')
+    """
+    return max(first, second, key=_TELLING.index)
 
 
 def notice(ending: Ending) -> str:

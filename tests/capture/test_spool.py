@@ -17,8 +17,10 @@ from clawback import store
 from clawback.capture import hook, ingest, spool
 from clawback.capture.events import Answer, Prompt
 from clawback.cli import main
-from clawback.errors import StoreBusy
+from clawback.errors import StoreBusy, StoreError
 from clawback.paths import Home
+from clawback.privacy import encryption
+from clawback.store import connection, keys
 from clawback.store.driver import sqlite3
 
 AGENT = "claude-code"
@@ -210,3 +212,75 @@ def test_killed_at_any_statement_each_event_is_stored_once(home: Home, statement
     with store.connect(home.database) as db:
         assert sorted(f.text for f in db.feedback()) == ["note 1", "note 2"]
         assert db.early() == []
+
+
+# ------------------------------------------------------------------------------------------------ an encrypted home
+
+
+@pytest.fixture
+def encrypted(home: Home) -> Home:
+    pytest.importorskip("sqlcipher3")
+    ask(home, 1)
+    encryption.encrypt(home, "file")
+    return home
+
+
+@contextmanager
+def locked_encrypted(home: Home) -> Iterator[None]:
+    key = keys.load(home.database)
+    with closing(connection.open_encrypted(home.database, key, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("ROLLBACK")
+
+
+def test_what_waits_in_an_encrypted_home_is_encrypted(encrypted: Home) -> None:
+    with locked_encrypted(encrypted):
+        ask(encrypted, 2)
+        assert fire(encrypted, "UserPromptSubmit", "r", prompt="/rl bad") == f"Clawback: {spool.ACCEPTED}"
+        files = list(encrypted.spool.iterdir())
+        assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * len(files)
+        content = b"".join(path.read_bytes() for path in files if path.is_file())
+        assert len([path for path in files if path.name.endswith(spool.SEALED)]) == 3
+        assert not any(word in content for word in (b"question", b"answer", b"bad", b"SQLite"))
+    ask(encrypted, 3)
+    assert stored(encrypted) == expected(1, 2, 3)
+    with store.connect(encrypted.database) as db:
+        assert [(db.turn(f.turn_id).response, f.value) for f in db.feedback()] == [("answer 2", -1.0)]
+    assert not spool.waiting(encrypted)
+
+
+def test_what_waits_when_a_home_is_encrypted_does_not_stay_readable(home: Home) -> None:
+    pytest.importorskip("sqlcipher3")
+    with locked(home):
+        ask(home, 1)
+    encryption.encrypt(home, "file")
+    assert not spool.waiting(home)
+    assert stored(home) == expected(1)
+
+
+def test_what_waits_when_a_home_is_decrypted_is_stored(encrypted: Home) -> None:
+    with locked_encrypted(encrypted):
+        ask(encrypted, 2)
+    encryption.decrypt(encrypted)
+    spool.drain(encrypted)
+    assert stored(encrypted) == expected(1, 2)
+
+
+def test_a_file_of_another_key_holds_nothing_up_and_stays(encrypted: Home) -> None:
+    encrypted.spool.mkdir(exist_ok=True)
+    other = encrypted.spool / f"{1:020d}-1-x{spool.SEALED}"
+    other.write_bytes(os.urandom(8192))
+    with locked_encrypted(encrypted):
+        ask(encrypted, 2)
+    spool.drain(encrypted)
+    assert stored(encrypted) == expected(1, 2)
+    assert [path.suffix for path in encrypted.spool.iterdir() if path.name != "lock"] == [".unreadable"]
+
+
+def test_without_the_key_nothing_is_written_in_plain_text(encrypted: Home) -> None:
+    with locked_encrypted(encrypted):
+        encrypted.database.with_name(keys.KEY_FILE).unlink()
+        with pytest.raises(StoreError, match="key"):
+            spool.keep(encrypted, AGENT, Prompt("s", "question 2", "p2"))
+    assert not spool.waiting(encrypted)

@@ -157,6 +157,9 @@ class Person:
             "elsewhere": [t.response for t in main if t.cwd != str(self.project)],
             "agents": sorted({t.agent for t in main}),
             "sessions": len({t.session for t in main}),
+            "endings": [t.ending for t in main],
+            "models": sorted({t.model for t in main}),
+            "work": [[m["role"] for m in t.messages if m["role"] in ("assistant", "tool")] for t in main],
             "side": [t.response for t in self.turns("side")],
             "rated": given,
             "waiting": waiting,
@@ -266,7 +269,7 @@ def in_the_terminal(person: Person, served: bool) -> dict[str, Any]:
         terminal.shows("Conversation interrupted")
         person.at_rest(3)
         if served:
-            soon("what was heard", lambda: LINES in [t.response for t in person.turns("side")])
+            soon("what was heard", lambda: LINES in [t.response for t in person.turns()])
         nothing = "There is nothing to rate: that answer was"
         reply = "Noted: bad" if served else f"{nothing} interrupted, and the agent kept nothing of it"
         command("rl: bad", reply, "calls_of_rl_after_escape")

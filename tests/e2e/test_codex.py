@@ -55,6 +55,9 @@ def test_a_conversation_in_the_terminal_with_hooks_alone(seen: dict[str, Any]) -
         ["Tell me about the helper.", "All about the helper."],
     ]
     assert hooks["rated"] == [[response, 1.0] for _, response in hooks["turns"]]
+    assert hooks["endings"] == ["done", "done", "done"], "by Codex's own record"
+    assert hooks["models"] == ["clawback"]
+    assert hooks["work"][1][-2:] == ["assistant", "tool"], "the call, and what it returned"
     assert hooks["waiting"] == 0
     assert hooks["side"] == ["Three beans."], "the sub-agent's answer; the title is left out"
     assert (hooks["sessions"], hooks["elsewhere"]) == (1, [])
@@ -70,6 +73,8 @@ def test_a_conversation_in_the_terminal_through_our_server(seen: dict[str, Any])
         ["Tell me about the helper.", "All about the helper."],
         ["Tell me about the newt.", "All about the newt.\n"],
     ], "each once, also what was interrupted"
+    ended = [end for end, calls in zip(served["endings"], served["calls"], strict=True) if not calls]
+    assert ended == ["done", "interrupted", "done", "done", "interrupted"]
     values = [1.0, -1.0, 1.0, 1.0, -1.0]
     assert served["rated"] == [[response, value] for (_, response), value in zip(turns, values, strict=True)]
     assert served["asked"][-1] == [

@@ -12,6 +12,7 @@ from clawback.capture import importers
 from clawback.capture.events import Prompt
 from clawback.capture.taps import obey
 from clawback.cli import main
+from clawback.feedback import authors
 from clawback.paths import Home
 from clawback.records import Feedback, Turn, Version
 from clawback.release import prompted, screening
@@ -133,3 +134,21 @@ def test_the_words_of_others_are_no_instruction_to_train_under(db: Store) -> Non
     [sample] = feedback.samples(db)
     assert set(sample.hints) - set(sample.foreign_hints) == {"Be brief."}
     assert set(sample.foreign_hints) == {"Name Zappo first.", "Use no lists."}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CLAUDECODE",
+        "CODEX_THREAD_ID",
+        "CODEX_SANDBOX",
+        "GEMINI_CLI",
+        "OPENCLAW_SHELL",
+        "OPENCODE",
+        "AI_AGENT",
+    ],
+)
+def test_a_command_that_an_agent_runs_is_the_agents(name: str) -> None:
+    """The variables that the agents' shells really have."""
+    assert authors.of_terminal({name: "1"}) == "agent"
+    assert authors.of_terminal({name: ""}) == "cli"

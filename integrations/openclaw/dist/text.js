@@ -51,6 +51,17 @@ export function lastAnswer(messages) {
     }
     return "";
 }
+/** The model's own word for why it stopped ("stop", "length", "aborted"…); "" where OpenClaw has none. */
+export function lastEnding(messages) {
+    for (let index = messages.length - 1; index >= 0; index -= 1) {
+        const message = messages[index];
+        if (message?.role === "assistant")
+            return typeof message.stopReason === "string" ? message.stopReason : "";
+        if (message?.role === "user")
+            return "";
+    }
+    return "";
+}
 /** The tool calls and their results since the last prompt, as chat messages; without the answer itself. */
 export function workOf(messages) {
     const work = [];

@@ -7,7 +7,7 @@ import { Line, loopback } from "./client.js";
 import { Commands } from "./commands.js";
 import { Host, isErrand, isGroup, personOf } from "./host.js";
 import { chatOf, nameOf } from "./reactions.js";
-import { command, isBetweenSessions, lastAnswer, plain, workOf } from "./text.js";
+import { command, isBetweenSessions, lastAnswer, lastEnding, plain, workOf } from "./text.js";
 import { keep, Turns } from "./turns.js";
 import { Watch } from "./watch.js";
 
@@ -127,7 +127,8 @@ class Plugin {
       if (!run || !text) return;
       const model = [ctx.modelProviderId, ctx.modelId].filter(Boolean).join("/");
       const work = workOf(event.messages);
-      this.line.tell({ event: "answer", session: run.session, id, text, model, work });
+      const ending = lastEnding(event.messages);
+      this.line.tell({ event: "answer", session: run.session, id, text, model, work, ending });
       for (const message of this.turns.told(id)) this.shown(run.session, id, message);
       if (!this.inGateway) await this.line.drained(1_500);
     });

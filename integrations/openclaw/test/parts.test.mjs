@@ -8,7 +8,7 @@ import { Line, loopback } from "../dist/client.js";
 import { Commands } from "../dist/commands.js";
 import { isErrand, isGroup } from "../dist/host.js";
 import { chatOf, nameOf, read, sign } from "../dist/reactions.js";
-import { command, lastAnswer, plain, workOf } from "../dist/text.js";
+import { command, lastAnswer, lastEnding, plain, workOf } from "../dist/text.js";
 import { Turns } from "../dist/turns.js";
 import { Watch } from "../dist/watch.js";
 
@@ -32,6 +32,15 @@ test("a prompt is what the person wrote", () => {
   assert.equal(plain(`[Sat 2026-11-21 00:19 UTC] ${sender}Hello\n${context}`), "Hello");
   assert.equal(plain("[not a time] stays"), "[not a time] stays");
   assert.equal(plain(context), "");
+});
+
+test("why the model stopped is its own word", () => {
+  const asked = { role: "user", content: "x" };
+  const call = { role: "assistant", content: [{ type: "toolCall" }], stopReason: "toolUse" };
+  assert.equal(lastEnding([asked, call, { role: "assistant", content: "done", stopReason: "length" }]), "length");
+  assert.equal(lastEnding([{ role: "assistant", content: "old", stopReason: "stop" }, asked]), "");
+  assert.equal(lastEnding([asked, { role: "assistant", content: "done" }]), "");
+  assert.equal(lastEnding([asked, { role: "assistant", content: "done", stopReason: 3 }]), "");
 });
 
 test("the answer is what the model said after the person", () => {

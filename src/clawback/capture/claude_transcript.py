@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from clawback.capture.exchanges import Exchange, entries, moment
+from clawback.capture.exchanges import ERROR_CHARACTERS, Exchange, entries, moment
+from clawback.endings import ending_of
 from clawback.records import text_of
 from clawback.reminders import without_reminders
 
@@ -77,7 +78,7 @@ def _add_response(exchanges: list[Exchange], entry: Mapping[str, Any], message: 
         exchanges.append(Exchange())
     last = exchanges[-1]
     if entry.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
-        last.end, last.error = "failed", text_of(message.get("content")).strip()[:200]
+        last.end, last.error = "failed", text_of(message.get("content")).strip()[:ERROR_CHARACTERS]
         return
     name = str(message.get("id") or entry.get("uuid") or "")
     same = name == last.response
@@ -92,8 +93,11 @@ def _add_response(exchanges: list[Exchange], entry: Mapping[str, Any], message: 
         elif text := text_of([block]).strip():
             texts.append(text)
             last.add_text(name, text)
+    shown = same and last.name.startswith(f"{name} ")
+    if texts or shown:
+        last.stop = ending_of(message.get("stop_reason")) or ""
     if texts:
-        last.blocks = [*last.blocks, *texts] if same and last.name.startswith(name) else texts
+        last.blocks = [*last.blocks, *texts] if shown else texts
         last.name = f"{name} {entry.get('uuid') or ''}"
         last.cwd = str(entry.get("cwd") or "")
         last.at = moment(entry.get("timestamp"))

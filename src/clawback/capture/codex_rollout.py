@@ -9,7 +9,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from clawback.capture.exchanges import Exchange, entries, moment
+from clawback.capture.exchanges import ERROR_CHARACTERS, Exchange, entries, moment
+from clawback.endings import ending_of
 from clawback.reminders import without_reminders
 
 MARKS = (
@@ -52,7 +53,7 @@ def _add_event(exchanges: list[Exchange], payload: Mapping[str, Any], at: float)
     if kind == "user_message" and (words := without_reminders(text)) and words not in last.asked:
         last.asked.append(words)
     elif kind == "agent_message" and (answer := text.strip()):
-        last.blocks, last.at = [answer], at
+        last.blocks, last.at, last.stop = [answer], at, ""
         if not last.steps or last.steps[-1].get("content") != answer:  # it is told of twice
             last.add_text(f"message {len(last.steps)}", answer)
     elif kind == "turn_aborted":
@@ -60,9 +61,20 @@ def _add_event(exchanges: list[Exchange], payload: Mapping[str, Any], at: float)
     elif kind == "task_complete":
         error = payload.get("error")
         last.end = "failed" if error else "done"
-        last.error = (
-            str(error.get("message") or "")[:200] if isinstance(error, dict) else str(error or "")[:200]
-        )
+        if error:
+            _add_error(last, error)
+        elif last.blocks:
+            last.stop = "done"
+
+
+def _add_error(exchange: Exchange, error: Any) -> None:
+    """Why a request failed. Some failures end an answer in a known way: at its limit of length, say."""
+    words = str(error.get("message") or "") if isinstance(error, dict) else str(error)
+    exchange.error = words.strip()[:ERROR_CHARACTERS]
+    code = error.get("codex_error_info") if isinstance(error, dict) else None
+    reason = code if isinstance(code, str) else words.partition("reason:")[2]
+    if exchange.blocks and (ending := ending_of(reason)) and not exchange.open:
+        exchange.stop = ending
 
 
 def _add_tool(exchange: Exchange, payload: Mapping[str, Any]) -> None:

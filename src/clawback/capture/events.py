@@ -59,6 +59,8 @@ class Answer(NamedTuple):
     size: int = 0
     at: float = 0.0
     """Both as with a prompt."""
+    ending: str = ""
+    """Why it ended (``records.Ending``), where the event says so."""
 
 
 class Failed(NamedTuple):

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from clawback.records import PICTURE, text_of
+from clawback.records import PICTURE, Ending, text_of
 
 RESULT_CHARACTERS = 20_000
 """How much of one tool's result, or of one argument, is kept: its beginning and its end."""
 WORK_CHARACTERS = 200_000
 """How much of all tool calls and results of one answer is kept, newest first."""
+ERROR_CHARACTERS = 200
+"""How much of an error's message is kept."""
 _AS_SENT = '"api-request'
 """Requests as they were sent, which are large, are entries of their own."""
 
@@ -35,6 +37,8 @@ class Exchange:
     end: str = ""
     """``interrupted``, ``failed``, ``done``; "" where it is under way, or not known."""
     error: str = ""
+    stop: Ending = ""
+    """Why the response with ``blocks`` ended, by the model's own word; "" where the record has none."""
     model: str = ""
     cwd: str = ""
     session: str = ""
@@ -55,6 +59,21 @@ class Exchange:
     def open(self) -> bool:
         """Whether the record ends with a tool call or its result, so that the text of the answer is still to come."""
         return bool(self.steps) and (self.steps[-1]["role"] == "tool" or "tool_calls" in self.steps[-1])
+
+    @property
+    def ending(self) -> Ending:
+        """Why the answer ended: what a person or a failure broke off is cut, also between two responses."""
+        complete = self.stop and not self.open
+        if complete or not self.blocks:
+            return self.stop
+        return {"interrupted": "interrupted", "failed": "error"}.get(self.end, self.stop)  # type: ignore[return-value]
+
+    def ending_of(self, text: str) -> Ending:
+        """Why an answer with this text ended: the agent's words about a failure may stand in the place of one."""
+        words = text.strip()
+        if self.error and words[:ERROR_CHARACTERS] == self.error:
+            return "error"
+        return self.ending if words in (self.text, *self.blocks[-1:]) else ""
 
     def work_before(self, text: str) -> list[dict[str, Any]]:
         """The tool calls and results that led to an answer with this text (or its last block)."""

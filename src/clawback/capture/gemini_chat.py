@@ -6,8 +6,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from clawback.capture.exchanges import Exchange, moment
+from clawback.capture.exchanges import ERROR_CHARACTERS, Exchange, moment
+from clawback.endings import ending_of
 from clawback.reminders import without_reminders
+
+_KINDS = ("user", "gemini", "error", "info")
 
 
 def read(lines: Iterable[str]) -> list[Exchange]:
@@ -16,6 +19,8 @@ def read(lines: Iterable[str]) -> list[Exchange]:
     for message in _messages(list(lines)):
         kind, text = message.get("type"), _text(message.get("content"))
         if kind == "user":
+            if _returns(message.get("content")):
+                continue  # a tool's result, which stands with its call
             words = without_reminders(text)
             if words and (not exchanges or exchanges[-1].steps):
                 exchanges.append(Exchange([""]))
@@ -23,13 +28,25 @@ def read(lines: Iterable[str]) -> list[Exchange]:
                 exchanges[-1].asked.append(words)
         elif kind == "gemini" and exchanges:
             _add_response(exchanges[-1], message, text)
+        elif kind == "error" and exchanges:
+            exchanges[-1].end, exchanges[-1].error = "failed", text.strip()[:ERROR_CHARACTERS]
+        elif kind == "info" and exchanges and "cancel" in text[:100].lower():
+            exchanges[-1].end = "interrupted"
     return exchanges
+
+
+def _returns(content: Any) -> bool:
+    """Whether a message brings what a function returned: the model's request for it was no person's."""
+    parts = content if isinstance(content, list) else [content]
+    return any(isinstance(part, dict) and "functionResponse" in part for part in parts)
 
 
 def _add_response(exchange: Exchange, message: Mapping[str, Any], text: str) -> None:
     name = str(message.get("id") or f"response {len(exchange.steps)}")
     exchange.response, exchange.model = name, str(message.get("model") or "") or exchange.model
+    exchange.end, exchange.error = "", ""
     if text.strip():
+        exchange.stop = ending_of(message.get("finishReason") or message.get("finish_reason")) or ""
         exchange.add_text(name, text.strip())
         exchange.blocks, exchange.at = [text.strip()], moment(message.get("timestamp"))
     calls = message.get("toolCalls")
@@ -51,14 +68,29 @@ def _messages(lines: list[str]) -> list[dict[str, Any]]:
     messages: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(lines):
         try:
-            message = json.loads(line)
+            record = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(message, dict) and message.get("type") in ("user", "gemini"):
-            messages[str(message.get("id") or number)] = (
-                message  # a line replaces an earlier one of that name
-            )
+        if not isinstance(record, dict):
+            continue
+        changed = record.get("$set")
+        listed = changed.get("messages") if isinstance(changed, dict) else None
+        if isinstance(listed, list):  # a session that is gone on with begins with all that was said
+            messages = {}
+        if isinstance(record.get("$rewindTo"), str):
+            _rewind(messages, record["$rewindTo"])
+        for place, message in enumerate(listed if isinstance(listed, list) else [record]):
+            if isinstance(message, dict) and message.get("type") in _KINDS:
+                # A line replaces an earlier one of that name.
+                messages[str(message.get("id") or f"line {number}:{place}")] = message
     return list(messages.values())
+
+
+def _rewind(messages: dict[str, dict[str, Any]], name: str) -> None:
+    """Take back that message and all after it; without that message all."""
+    names = list(messages)
+    for one in names[names.index(name) if name in messages else 0 :]:
+        del messages[one]
 
 
 def _text(content: Any) -> str:

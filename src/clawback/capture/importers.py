@@ -356,7 +356,7 @@ def import_transcripts(store: Store, path: Path) -> Report:
     """Turns of Claude Code transcripts: one file, or every ``*.jsonl`` of a folder (sub-agents' are left out).
 
     What hooks or our own server captured is known. Lines that cannot be read (the last one is often half written) and types that are
-    not known are passed over, and so are answers that failed; one that was interrupted is a side turn.
+    not known are passed over, and so are failures without an answer. What was cut has its ``ending``.
     """
     if not path.exists():
         raise NotFound(f"There is no file or folder {path}.")
@@ -414,7 +414,7 @@ def _transcript_turn(path: Path, earlier: list[Message], asked: str, one: Exchan
         messages=(*earlier, _message("user", asked)),
         response=redact(one.text),
         agent="claude-code",
-        kind="side" if one.end == "interrupted" else "main",
+        ending=one.ending,
         model=one.model,
         cwd=one.cwd,
         event_id=f"{TRANSCRIPT}{one.name.split()[-1] if one.name.strip() else _hash((), asked, path.name)}",

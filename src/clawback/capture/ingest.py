@@ -184,6 +184,9 @@ def record(
     ids = dict.fromkeys([event.prompt_id, *(told.ids if told else [])])
     places = [of_prompt(agent, event.session, one) for one in ids]
     places += [of_message(agent, event.message)] if event.message else []
+    from clawback.endings import more_telling
+
+    ending = more_telling(event.ending, told.ending_of(event.text) if told else "")  # type: ignore[arg-type]
     with store.together():
         for one in ids:
             if store.kept_prompt(agent, event.session, one) is None:
@@ -192,7 +195,9 @@ def record(
                 )
         number = _recorded(store, here, event, asked, told, set(places))
         if number is None:
-            number = _stored(store, here, agent, event, asked, told)
+            number = _stored(store, here, agent, event._replace(ending=ending), asked, told)
+        else:
+            store.name_ending(number, ending)
         if number not in [store.at_post(place) for place in places]:  # else it is told of again
             store.seen(number)
         if event.cwd:
@@ -285,6 +290,7 @@ def _stored(store: Store, here: Home, agent: str, event: Answer, asked: Kept, to
         agent=agent,
         model=event.model or (told.model if told else ""),
         cwd=event.cwd,
+        ending=event.ending,  # type: ignore[arg-type]
         event_id=f"{name}:{event.prompt_id}:{fingerprint((event.prompt_id or prompt) + chr(0) + said)}",
     )
     number = store.add_turn(turn, stored=len(messages)).id

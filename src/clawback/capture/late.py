@@ -33,7 +33,7 @@ def read(agent: str, event: Prompt | Answer) -> list[Exchange]:
 def catch_up(here: Home, store: Store, agent: str, event: Prompt) -> None:
     """Another prompt has come: earlier answers are complete in the record. Reads it only where something is missing."""
     ended = store.ended_prompts(agent, event.session)
-    if not ended and not store.lacks_model(f"{agent}:{event.session}"):
+    if not ended and not store.lacks_record(f"{agent}:{event.session}"):
         return
     exchanges = read(agent, event)
     answer_ended(here, store, agent, event, exchanges, final=True)
@@ -101,9 +101,11 @@ def complete(here: Home, store: Store, agent: str, session: str, exchanges: list
             continue  # without a name one place is all that a session has: its newest answer's
         answer = clean(here, exchange.text)
         if answer != turn.response and answer.endswith(turn.response.strip()) and turn.response.strip():
-            store.complete(turn.id, answer)
+            store.complete(turn.id, answer, exchange.ending)
         elif answer != turn.response:
             continue  # another answer of the same name: what the record tells is not about this one
+        else:
+            store.name_ending(turn.id, exchange.ending)
         if exchange.model and not turn.model:
             store.name_model(turn.id, exchange.model)
         work = exchange.work_before(exchange.text)

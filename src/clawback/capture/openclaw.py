@@ -17,6 +17,7 @@ from clawback.capture.adapter import State, text
 from clawback.capture.events import Answer, Event, Failed, Prompt, Reaction, Shown
 from clawback.capture.ingest import Unusable
 from clawback.capture.take_out import without_plugin
+from clawback.endings import ending_of
 from clawback.errors import ConfigError
 from clawback.paths import Home, secret
 
@@ -104,7 +105,8 @@ class OpenClaw:
             return Prompt(session, text(event, "text"), text(event, "id", 500), by=by)
         if kind == "answer":
             model, prompt_id = text(event, "model", 200), text(event, "id", 500)
-            return Answer(session, text(event, "text"), prompt_id, model=model, work=_work(event.get("work")))
+            ending, work = ending_of(text(event, "ending", 100)) or "", _work(event.get("work"))
+            return Answer(session, text(event, "text"), prompt_id, model=model, work=work, ending=ending)
         if kind == "failed":
             return Failed(session, text(event, "id", 500))
         if kind == "shown":

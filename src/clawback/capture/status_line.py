@@ -34,13 +34,17 @@ def text(home: Home, payload: bytes = b"") -> str:
     return said
 
 
+WRITTEN_WITHIN = 60.0
+"""Seconds after which a record without the answer's ending is not read for it again: the line is drawn every second."""
+
+
 def _complete_turns(home: Home, payload: bytes) -> None:
     """The line is drawn a moment after an answer: by then the transcript has what ``Stop`` came too early for."""
     event = json.loads(payload)
     session, transcript, model = event["session_id"], event.get("transcript_path"), event.get("model")
     with store.connect(home.database, busy_seconds=0.2) as db:
         name = f"{AGENT}:{session}"
-        if not (db.lacks_model(name) or db.ended_prompts(AGENT, session)):
+        if not (db.lacks_record(name, time.time() - WRITTEN_WITHIN) or db.ended_prompts(AGENT, session)):
             return
         from clawback.capture import late
         from clawback.capture.events import Prompt

@@ -15,8 +15,12 @@ OWNER_CHANNELS = frozenset({"cli", "chat", "web", "demo", "claude-code", "codex"
 were imported, MCP clients, agents, and every name that a client of the API makes up."""
 SHARED_CHANNELS = frozenset({"slack", "telegram", "discord", "openclaw"})
 """Surfaces on which many people write, each under a name: ``slack:U012`` is the owner where that is known (``Store.identify``)."""
-AGENT_SHELLS = ("CLAUDECODE", "GEMINI_CLI", "CODEX_SANDBOX", "OPENCODE", "CURSOR_AGENT", "AI_AGENT")
-"""Variables that agents set in the shells in which they run commands."""
+AGENT_SHELLS = (
+    "CLAUDECODE", "GEMINI_CLI", "CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID", "CODEX_SANDBOX", "OPENCLAW_SHELL", "OPENCODE",
+    "CURSOR_AGENT", "AI_AGENT",
+)  # fmt: skip
+"""Variables that agents set in the shells in which they run commands. Codex names its sandbox on macOS alone, its thread
+everywhere."""
 
 
 def of_terminal(environment: Mapping[str, str]) -> str:

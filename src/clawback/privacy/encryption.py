@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawback import store
+from clawback.capture import spool
 from clawback.errors import Busy, StoreError, UsageError
 from clawback.files import sync
 from clawback.paths import Home
@@ -75,6 +76,7 @@ def encrypt(home: Home, kept: Kept | None = None) -> State:
             if not is_encrypted(path):
                 _rewrite(path, None, key)
         keys.note(home.database, True)
+    spool.drain_if_waiting(home)  # what waits in files of its own was not encrypted
     return State(True, place, why)
 
 

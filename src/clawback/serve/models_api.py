@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from clawback.capture.served import placed
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.records import Version
 from clawback.redact import redact
@@ -24,7 +25,7 @@ from clawback.serve.chat import Talk
 from clawback.serve.dialects import BY_PATH, Asked, Dialect, shapes
 from clawback.serve.local import BASE, LIVE, asks_about_a_picture
 from clawback.serve.prompting import PROMPT_HEADER
-from clawback.serve.recorder import Exchange, placed
+from clawback.serve.recorder import Exchange
 from clawback.serve.server import Server
 
 log = logging.getLogger("clawback.serve")

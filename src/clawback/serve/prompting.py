@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clawback.capture import conversations
+from clawback.capture.served import placed
 from clawback.errors import ClawbackError
 from clawback.paths import Home
 from clawback.records import Version
@@ -25,7 +26,6 @@ from clawback.release import trial
 from clawback.serve import wire
 from clawback.serve.dialects import Asked, Reading
 from clawback.serve.dialects.system import put
-from clawback.serve.recorder import placed
 from clawback.store import Store, connect
 
 log = logging.getLogger("clawback.serve")

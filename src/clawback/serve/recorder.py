@@ -12,20 +12,20 @@ import logging
 import queue
 import threading
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clawback import feedback, pictures
-from clawback.capture import conversations
+from clawback.capture import conversations, ingest, spool
+from clawback.capture.served import ServedTurn, served_turn, store_turn
 from clawback.config import Privacy
+from clawback.errors import StoreBusy
 from clawback.paths import Home
-from clawback.records import Message, Turn
+from clawback.records import Turn
 from clawback.redact import redact
 from clawback.serve import wire
 from clawback.serve.dialects import Asked, Reading, Said
-from clawback.thinking import split_thinking
 
 log = logging.getLogger("clawback.serve")
 MOST_TOGETHER = 256
@@ -81,47 +81,82 @@ class Recorder:
         self.thread.join(timeout=30)
 
     async def record(self, exchange: Exchange) -> int | None:
-        """The number of the turn, or None where there was nothing to keep or it could not be kept (which is logged)."""
+        """The number of the turn, or None where there was nothing to keep, where it waits for a locked database, or where it could not be kept (which is
+        logged)."""
         done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self.waiting.put((exchange, done))
         return await done
 
     def _run(self) -> None:
-        from clawback.store import connect
-
-        with connect(self.home.database) as store:
+        store: Any = None
+        try:
             while True:
                 first = self.waiting.get()
-                if first is None:
-                    return
-                batch = [first]
-                stop = False
-                while len(batch) < MOST_TOGETHER and not self.waiting.empty():
-                    if (more := self.waiting.get()) is None:
-                        stop = True
+                batch = [first] if first else []
+                while batch and len(batch) < MOST_TOGETHER and not self.waiting.empty():
+                    batch.append(self.waiting.get())
+                    if batch[-1] is None:
                         break
-                    batch.append(more)
-                numbers = self._write(store, [exchange for exchange, _ in batch])
-                for (_, done), number in zip(batch, numbers, strict=True):
+                exchanges = [one for one in batch if one]
+                turns = [self._read(exchange) for exchange, _ in exchanges]
+                try:
+                    store = store or ingest.connect(self.home)
+                    numbers = self._write(store, turns)
+                except StoreBusy:
+                    numbers = [self._keep(turn) for turn in turns]
+                except Exception as error:
+                    numbers = [self._failed(error) for _ in turns]
+                for (_, done), number in zip(exchanges, numbers, strict=True):
                     done.get_loop().call_soon_threadsafe(_settle, done, number)
-                if stop:
-                    return
+                if len(exchanges) == len(batch) and batch:
+                    continue
+                spool.drain_if_waiting(self.home)
+                return
+        finally:
+            if store is not None:
+                store.close()
 
-    def _write(self, store: Any, batch: list[Exchange]) -> list[int | None]:
-        """All in one transaction; where that fails, each on its own, so that one bad exchange costs only itself."""
+    def _write(self, store: Any, turns: list[ServedTurn | None]) -> list[int | None]:
+        """All in one transaction, after those that wait already; where that fails, each on its own, so that one bad
+        exchange costs only itself. Where the database is locked they wait in files."""
+        if not any(turns):
+            return [None] * len(turns)
         try:
+            if spool.waiting(self.home):
+                with suppress(OSError):  # a file that cannot be read holds nobody up
+                    spool.drain(self.home)
             with store.together():
-                numbers = [self._one(store, exchange) for exchange in batch]
+                numbers = [turn and store_turn(store, turn, self.privacy) for turn in turns]
+        except StoreBusy:
+            return [self._keep(turn) for turn in turns]
         except Exception as error:
-            if len(batch) == 1:
-                self.failed += 1
-                log.error("a turn could not be recorded: %s", redact(f"{type(error).__name__}: {error}"))
-                return [None]
-            return [number for exchange in batch for number in self._write(store, [exchange])]
+            if len(turns) == 1:
+                return [self._failed(error)]
+            return [number for turn in turns for number in self._write(store, [turn])]
         self.recorded += sum(number is not None for number in numbers)
         return numbers
 
-    def _one(self, store: Any, exchange: Exchange) -> int | None:
+    def _keep(self, turn: ServedTurn | None) -> None:
+        """Another process holds the database: the turn waits in a file, and is stored by whoever can write next."""
+        try:
+            if turn is not None:
+                spool.keep_served(self.home, turn, self.privacy)
+                self.recorded += 1
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self.failed += 1
+        log.error("a turn could not be recorded: %s", redact(f"{type(error).__name__}: {error}"))
+
+    def _read(self, exchange: Exchange) -> ServedTurn | None:
+        """What the exchange says; None where there is nothing to keep, or it cannot be read (which is logged)."""
+        try:
+            return self._turn(exchange)
+        except Exception as error:
+            return self._failed(error)
+
+    def _turn(self, exchange: Exchange) -> ServedTurn | None:
         given, encoding = exchange.body, exchange.headers.get("content-encoding", "").strip().lower()
         try:
             body = wire.parsed(given, encoding) if isinstance(given, bytes) else given
@@ -135,16 +170,13 @@ class Recorder:
         said = exchange.said or self._heard(exchange)
         if said is None or not said.says_something:
             return None
-        messages, headers = asked.messages, exchange.headers
-        session, before = placed(store, messages, headers, body)
-        session = exchange.session or session
         turn = Turn(
-            session=session,
-            messages=self._kept(messages),
+            session=exchange.session,
+            messages=tuple(asked.messages),
             response=said.text,
             thinking=said.thinking,
-            agent=conversations.agent_of(headers),
-            kind=self._kind(asked, headers),
+            agent=conversations.agent_of(exchange.headers),
+            kind=self._kind(asked, exchange.headers),
             model=(said.model or asked.model)[:200],
             version=exchange.version,
             created_at=exchange.began,
@@ -154,17 +186,7 @@ class Recorder:
             vouched=exchange.vouched,
             ending=said.ending,
         )
-        number: int = store.add_turn(turn).id
-        # A client sends an answer back with the thoughts in it, or without.
-        for text in dict.fromkeys((split_thinking(said.text)[1], said.text)):
-            store.put_place(conversations.place_after(messages, text, said.calls), number)
-        if before and turn.kind == "main":
-            store.put_next_state(before[0], self._kept(before[1]))
-            if store.turn(before[0]).vouched:  # else anybody could make guesses by asking twice
-                feedback.notice(store, before[0], conversations.human(before[1]))
-        if headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"):
-            store.finish_session(session)
-        return number
+        return served_turn(turn, exchange.headers, body)
 
     def _heard(self, exchange: Exchange) -> Said | None:
         """What was answered; None where that cannot be read, which is logged once for each kind of answer."""
@@ -202,47 +224,6 @@ class Recorder:
             max_tokens=asked.max_tokens,
             headers=headers,
         )
-
-    def _kept(self, messages: Any) -> tuple[Message, ...]:
-        """As they are stored: without sounds and what OpenClaw added, with the newest pictures, and no larger than is asked for (the newest are kept)."""
-        spoken = [{**m, "content": _without_media(m.get("content"))} for m in conversations.spoken(messages)]
-        limits = self.privacy.max_picture_bytes, self.privacy.max_turn_picture_bytes
-        seen = pictures.limited(spoken, *limits)
-        room = self.privacy.max_turn_bytes
-        kept: list[Message] = []
-        for message in reversed(seen):
-            room -= len(str(pictures.marked([message])[0]))
-            if room < 0 and kept:
-                break
-            kept.append(message)
-        return tuple(reversed(kept))
-
-
-def placed(
-    store: Any, messages: Sequence[Message], headers: Mapping[str, str], body: Mapping[str, Any]
-) -> tuple[str, tuple[int, list[Message]] | None]:
-    """The session that is named or continued (a new one otherwise), and the previous turn with what came back to it."""
-    known = conversations.places(messages)
-    found = store.at_place([place for _, place in known])
-    named = conversations.session_of(headers, body)
-    if found is None:
-        return named or uuid.uuid4().hex, None
-    index, turn, session = found
-    return named or session, (turn, conversations.came_back(messages, known[index][0]))
-
-
-_MEDIA = {"input_audio": "[audio]", "file": "[file]", "video_url": "[video]"}
-
-
-def _without_media(content: Any) -> Any:
-    if not isinstance(content, list):
-        return content
-    return [
-        {"type": "text", "text": _MEDIA[str(b["type"])]}
-        if isinstance(b, dict) and str(b.get("type")) in _MEDIA
-        else b
-        for b in content
-    ]
 
 
 def _settle(done: asyncio.Future[int | None], number: int | None) -> None:

@@ -13,7 +13,7 @@ from clawback.store.driver import sqlite3
 from clawback.store.pictures import Pictures, put_back, shows_pictures, taken_out
 
 if TYPE_CHECKING:
-    from clawback.records import Message, Turn
+    from clawback.records import Ending, Message, Turn
 
 _TURN = """
     SELECT t.*, s.name AS session, b.messages, b.response, b.response_ids, b.response_logprobs,
@@ -178,13 +178,29 @@ class Turns(Pictures):
                 "UPDATE turns SET seen_at = ?, kind = 'main', vouched = 1 WHERE id = ?", (now(), number)
             )
 
-    def complete(self, number: int, response: str) -> None:
-        """Store the whole of an answer of which only a part was known. The tokens sampled for the part are removed."""
+    def complete(self, number: int, response: str, ending: Ending = "") -> None:
+        """Store the whole of an answer of which only a part was known, and why it ended where that is known.
+
+        The tokens sampled for the part are removed.
+        """
         with self._write() as db:
             db.execute(
                 "UPDATE bodies SET response = ?, response_ids = NULL, response_logprobs = NULL WHERE turn_id = ?",
                 (response, number),
             )
+            if ending:
+                db.execute("UPDATE turns SET ending = ? WHERE id = ?", (ending, number))
+
+    def name_ending(self, number: int, ending: Ending) -> None:
+        """Store why an answer ended, where that says more than what was known of it."""
+        if not ending:
+            return
+        from clawback.endings import more_telling
+
+        with self._write() as db:
+            known: Ending = db.execute("SELECT ending FROM turns WHERE id = ?", (number,)).fetchone()[0]
+            if more_telling(known, ending) != known:
+                db.execute("UPDATE turns SET ending = ? WHERE id = ?", (ending, number))
 
     def name_model(self, number: int, model: str) -> None:
         """Store which model answered, where nothing was known of it."""
@@ -193,14 +209,15 @@ class Turns(Pictures):
                 "UPDATE turns SET model = ? WHERE id = ? AND model = ''", (self.clean(model)[:200], number)
             )
 
-    def lacks_model(self, session: str) -> bool:
-        """Whether of one of the newest main turns of a session it is not known which model answered."""
+    def lacks_record(self, session: str, since: float = 0.0) -> bool:
+        """Whether of one of the newest main turns of a session it is not known which model answered, or (of one made
+        since then) why it ended."""
         rows = self._read(
-            "SELECT model FROM turns WHERE session_id = (SELECT id FROM sessions WHERE name = ?) AND kind = 'main'"
+            "SELECT model, ending, created_at FROM turns WHERE session_id = (SELECT id FROM sessions WHERE name = ?) AND kind = 'main'"
             " ORDER BY id DESC LIMIT 3",
             session,
         )
-        return any(not row["model"] for row in rows)
+        return any(not row["model"] or (not row["ending"] and row["created_at"] >= since) for row in rows)
 
     def put_work(self, number: int, before: Sequence[Message], work: Sequence[Message]) -> None:
         """Store the messages of a turn anew: those that are stored already, and the tool calls and results that followed them."""
