@@ -67,7 +67,9 @@ def test_a_client_rates_takes_back_compares_and_looks(home: Home, tmp_path: Path
         assert (await call("rate", turn=elsewhere, score=10))["turn"] == elsewhere
         shown = await call("show", turn=elsewhere)
         assert len(shown["response"]) == SHOWN
-        assert shown["feedback"] == [{"kind": "rating", "value": 1.0, "text": "", "source": "mcp"}]
+        assert shown["feedback"] == [
+            {"kind": "rating", "value": 1.0, "text": "", "source": "mcp", "person": "owner"}
+        ]
         assert (await call("show", turn=here))["feedback"][0]["text"] == "my key is [redacted]"
         assert (await call("undo"))["turn"] == elsewhere
         await call("critique", text="Too short.", turn=here)

@@ -168,7 +168,10 @@ def test_what_the_configuration_says_is_what_is_loaded(folders, family):
     from clawback.engine.torch.models.loading import look
 
     found = look(str(folders(family)))
-    assert found.info == engine.load(str(folders(family)), device="cpu").info
+    loaded = engine.load(str(folders(family)), device="cpu").info
+    # Whose weights they are is read from the files, which a look at the configuration does not open.
+    unread = {"weights": "", "settings": "", "tokenizer": "", "template": ""}
+    assert dataclasses.replace(found.info, **unread) == dataclasses.replace(loaded, **unread)
 
 
 def test_a_model_that_fits_narrowly_is_trained_with_checkpointing(folders, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import plistlib
 import subprocess
 import sys
@@ -297,7 +298,7 @@ def test_the_status_line_says_version_and_ratings(home: Home) -> None:
         turn = db.add_turn(Turn("s", ({"role": "user", "content": "q"},), "a")).id
         feedback.rate(db, turn, 1)
         assert status_line.text(home) == "clawback v0 · 1/32 ratings"
-        run = db.start_run(Run("embedded", "", "grpo", {}, 0, 0, progress={}))
+        run = db.start_run(Run("embedded", "", "grpo", {}, 0, 0, pid=os.getpid(), progress={}))
         db.update_run(run.id, progress={"phase": "train", "step": 5, "steps": 20})
     assert status_line.text(home) == "clawback v0 · training 25 %"
     home.database.write_bytes(b"not a database, and longer than its header would be" * 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -65,14 +66,10 @@ def unvouched(store: Store) -> str:
     if turn is None:
         return ""
     context = click.get_current_context(silent=True)
-    words = (
-        [context.info_name or "good", *map(str, filter(None, [context.params.get("score")]))]
-        if context
-        else ["good"]
-    )
+    words = [context.info_name or "good", *context.params.get("words", ())] if context else ["good"]
     return (
         f'Turn {turn.id} ("{shorten(turn.response, 60)}") came from a client that does not send Clawback\'s token, so it could be'
-        f" from any program on this machine. If it is yours: `clawback {' '.join(words)} --turn {turn.id}`."
+        f" from any program on this machine. If it is yours: `clawback {shlex.join(words)} --turn {turn.id}`."
     )
 
 

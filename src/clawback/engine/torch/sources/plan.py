@@ -178,7 +178,7 @@ def distil(
     if len(good.answers) < settings.distil_batch:
         return None
     best = arms[0] if sure else max(arms, key=lambda arm: arm.gain)
-    told = sure or follows(best, grading.spread)
+    told = bool(best.instruction.text) and (sure or follows(best, grading.spread))
     why = "drawn under several sentences, for no sentence surely helps"
     if told:
         why = (
