@@ -133,7 +133,11 @@ def to_json(served: ServedTurn, privacy: Privacy) -> dict[str, Any]:
 def from_json(held: Mapping[str, Any]) -> ServedTurn:
     """The way back. Raises ``LookupError``, ``TypeError``, ``ValueError`` or ``AttributeError`` for anything else."""
     names = {field.name for field in fields(Turn)}
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in held["turn"].items() if k in names}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in held["turn"].items()
+        if name in names
+    }
     return ServedTurn(
         Turn(**values),
         str(held["named"]),

@@ -91,30 +91,35 @@ class Recorder:
         store: Any = None
         try:
             while True:
-                first = self.waiting.get()
-                batch = [first] if first else []
-                while batch and len(batch) < MOST_TOGETHER and not self.waiting.empty():
-                    batch.append(self.waiting.get())
-                    if batch[-1] is None:
-                        break
-                exchanges = [one for one in batch if one]
+                exchanges, last = self._next_exchanges()
                 turns = [self._read(exchange) for exchange, _ in exchanges]
                 try:
                     store = store or ingest.connect(self.home)
                     numbers = self._write(store, turns)
                 except StoreBusy:
-                    numbers = [self._keep(turn) for turn in turns]
+                    self._spool(turns)
+                    numbers = [None] * len(turns)
                 except Exception as error:
-                    numbers = [self._failed(error) for _ in turns]
+                    self._log_failure(error, len(turns))
+                    numbers = [None] * len(turns)
                 for (_, done), number in zip(exchanges, numbers, strict=True):
                     done.get_loop().call_soon_threadsafe(_settle, done, number)
-                if len(exchanges) == len(batch) and batch:
-                    continue
-                spool.drain_if_waiting(self.home)
-                return
+                if last:
+                    spool.drain_if_waiting(self.home)
+                    return
         finally:
             if store is not None:
                 store.close()
+
+    def _next_exchanges(self) -> tuple[list[tuple[Exchange, asyncio.Future[int | None]]], bool]:
+        """Waits for an exchange and takes those behind it; and whether the recorder is to end after them."""
+        exchanges: list[tuple[Exchange, asyncio.Future[int | None]]] = []
+        while not exchanges or (len(exchanges) < MOST_TOGETHER and not self.waiting.empty()):
+            exchange = self.waiting.get()
+            if exchange is None:
+                return exchanges, True
+            exchanges.append(exchange)
+        return exchanges, False
 
     def _write(self, store: Any, turns: list[ServedTurn | None]) -> list[int | None]:
         """All in one transaction, after those that wait already; where that fails, each on its own, so that one bad
@@ -126,27 +131,29 @@ class Recorder:
                 with suppress(OSError):  # a file that cannot be read holds nobody up
                     spool.drain(self.home)
             with store.together():
-                numbers = [turn and store_turn(store, turn, self.privacy) for turn in turns]
+                numbers = [store_turn(store, turn, self.privacy) if turn else None for turn in turns]
         except StoreBusy:
-            return [self._keep(turn) for turn in turns]
+            self._spool(turns)
+            return [None] * len(turns)
         except Exception as error:
             if len(turns) == 1:
-                return [self._failed(error)]
+                self._log_failure(error)
+                return [None]
             return [number for turn in turns for number in self._write(store, [turn])]
         self.recorded += sum(number is not None for number in numbers)
         return numbers
 
-    def _keep(self, turn: ServedTurn | None) -> None:
-        """Another process holds the database: the turn waits in a file, and is stored by whoever can write next."""
-        try:
-            if turn is not None:
+    def _spool(self, turns: list[ServedTurn | None]) -> None:
+        """Another process holds the database: the turns wait in files, and are stored by whoever can write next."""
+        for turn in filter(None, turns):
+            try:
                 spool.keep_served(self.home, turn, self.privacy)
                 self.recorded += 1
-        except Exception as error:
-            self._failed(error)
+            except Exception as error:
+                self._log_failure(error)
 
-    def _failed(self, error: Exception) -> None:
-        self.failed += 1
+    def _log_failure(self, error: Exception, turns: int = 1) -> None:
+        self.failed += turns
         log.error("a turn could not be recorded: %s", redact(f"{type(error).__name__}: {error}"))
 
     def _read(self, exchange: Exchange) -> ServedTurn | None:
@@ -154,7 +161,8 @@ class Recorder:
         try:
             return self._turn(exchange)
         except Exception as error:
-            return self._failed(error)
+            self._log_failure(error)
+            return None
 
     def _turn(self, exchange: Exchange) -> ServedTurn | None:
         given, encoding = exchange.body, exchange.headers.get("content-encoding", "").strip().lower()
