@@ -48,7 +48,7 @@ def test_an_edit_is_not_counted_as_a_tap(home: Home) -> None:
     rated(home, 1)
     with store.connect(home.database) as db:
         feedback.edit(db, 1, "A better answer.")
-    with pytest.raises(TrainingError, match=r"There are 2 good \(1 of them an edit\) and 0 bad ratings"):
+    with pytest.raises(TrainingError, match=r"There are 1 good \(1 of them an edit\) and 1 bad ratings"):
         jobs.startable(home, None)
 
 

@@ -45,7 +45,7 @@ def test_figures_are_those_of_the_store(home: paths.Home) -> None:
     assert {g.name for g in found.skew["language"]} == {"English"}
     assert found.versions[0]["survey"] == 4.5
     assert sum(w.count for w in found.weeks) == 60
-    assert "| cli | 20 | 1.00 |" in card
+    assert "| owner | 20 | 1.00 |" in card
     assert "Secret" not in card
     json.dumps(found.to_dict())
 
@@ -93,7 +93,7 @@ def test_the_data_card_says_how_far_raters_agree(home: paths.Home) -> None:
         card = data_card.markdown(db, [f.id for f in db.feedback()], 1)
     assert "- rated by several: 20, of which some liked and others did not: 10" in card
     assert "- Krippendorff's alpha: -" in card
-    assert "cli 1.00" in card
+    assert "owner 1.00" in card
 
 
 class Tags(HTMLParser):

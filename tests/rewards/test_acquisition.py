@@ -42,7 +42,7 @@ def sureness(chosen, seed, count=20):
 
 
 def test_asking_well_finds_a_taste_sooner_than_asking_at_random():
-    apart = [sureness(True, seed) - sureness(False, seed) for seed in range(30)]
+    apart = [sureness(True, seed) - sureness(False, seed) for seed in range(60)]
     error = statistics.stdev(apart) / len(apart) ** 0.5
     assert statistics.mean(apart) > 3 * error
     assert statistics.mean(apart) > 0.2

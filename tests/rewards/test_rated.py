@@ -16,7 +16,7 @@ from clawback.rewards.rated import folds, hold_out, mark, of_samples, read
 def test_every_way_of_scoring_becomes_a_share(tmp_path: Path) -> None:
     lines: list[dict[str, object]] = [
         {"prompt": "p", "response": "a", "score": 10},
-        {"prompt": "p", "response": "b", "score": 0.25},
+        {"prompt": "p", "response": "b", "score": 5.5},
         {"prompt": "p", "response": "c", "rating": -1},
         {"messages": [{"role": "user", "content": "q"}], "response": "d", "score": 1},
     ]
@@ -24,7 +24,7 @@ def test_every_way_of_scoring_becomes_a_share(tmp_path: Path) -> None:
     path.write_text("\n".join(map(json.dumps, lines)))
     found = read(path)
     assert [(r.prompt, r.response, r.value) for r in found] == [
-        ("p", "a", 1.0), ("p", "b", 0.25), ("p", "c", 0.0), ("q", "d", 0.0),
+        ("p", "a", 1.0), ("p", "b", 0.5), ("p", "c", 0.0), ("q", "d", 0.0),
     ]  # fmt: skip
 
 

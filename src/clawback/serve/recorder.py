@@ -213,6 +213,8 @@ class Recorder:
             )
         if exchange.left and said.ending == "incomplete":
             said = replace(said, ending="interrupted")
+        if not said.says_something and said.ending in ("incomplete", "interrupted"):
+            return None  # nothing of it came, and who broke off is logged where that was noticed
         if not said.says_something:
             what = "only thoughts" if said.thinking else "nothing that can be recorded"
             self._log_once(f"an answer ({name}, {said.ending or 'complete'}) passed with {what} in it")
