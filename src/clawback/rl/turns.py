@@ -55,7 +55,7 @@ def step_wise(rewards: Tensor, group: Tensor, place: Tensor, *, eps: float = 1e-
     """
     rewards = rewards.float()
     if not rewards.numel():
-        return rewards, torch.zeros(0, dtype=torch.bool)
+        return rewards, torch.zeros(0, dtype=torch.bool, device=rewards.device)
     _, index, count = torch.unique(
         torch.stack([group, place]), dim=1, return_inverse=True, return_counts=True
     )

@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,6 @@ def killed_and_resumed(policy, samples, settings, out, at, prepare=lambda policy
         if progress["phase"] == "train" and progress["step"] == at:
             raise Killed
 
-    steps = []
     prepare(policy)
     try:
         engine.train(policy, samples, settings, seed=2, out=out, on_progress=kill, **more)
@@ -70,10 +70,14 @@ def killed_and_resumed(policy, samples, settings, out, at, prepare=lambda policy
         assert (out / "checkpoint.pt").is_file()
     policy.put(None)
     prepare(policy)
-    result = engine.train(
-        policy, samples, settings, seed=2, out=out, on_progress=lambda p: steps.append(p.get("step")), **more
-    )
-    assert min(step for step in steps if step) >= 1
+    steps = []
+
+    def note(progress):
+        if progress["phase"] == "train":
+            steps.append(progress["step"])
+
+    result = engine.train(policy, samples, settings, seed=2, out=out, on_progress=note, **more)
+    assert steps[0] == at, "the run began again in place of going on"
     return result
 
 
@@ -84,7 +88,7 @@ def rated_and_remarked(policy):
     """Ratings, preferences and remarks; the first answer with recorded log-probs and a token that a tool wrote."""
     samples = [
         dataclasses.replace(
-            s, hints=("Shorter, please.",), parts=(Part(i // 2 + 1, "preference", s.reward, 1.0),)
+            s, hints=("Shorter, please.", "No lists."), parts=(Part(i // 2 + 1, "preference", s.reward, 1.0),)
         )
         for i, s in enumerate(make_samples(4))
     ]
@@ -138,6 +142,8 @@ def algorithms(stage):
         policy.put(None)
         samples = rated_and_remarked(policy)
         settings = recipe(policy, name, steps=2, batch=4, max_drift=1e9)
+        if name == "opd":
+            settings = dataclasses.replace(settings, extra={"top_k": 3})
         out = stage.out / name
         if name == "ppo":  # its value head is part of what is kept
             result = killed_and_resumed(policy, samples, settings, out, at=2, prepare=stirred)
@@ -146,6 +152,12 @@ def algorithms(stage):
         assert all(
             math.isfinite(row[figure]) for row in result.history for figure in ("loss", "grad_norm", "drift")
         )
+    # Nothing to compare, so the ratings themselves are learned, the clear ones first; and a guard puts the weights back.
+    policy.put(None)
+    liked = make_samples(4, good=lambda i: True)
+    settings = recipe(policy, "auto", steps=2, max_drift=1e-9, curriculum="both")
+    result = engine.train(stirred(policy), liked, settings, seed=2, out=stage.out / "alike")
+    assert "drift" in result.stopped
 
 
 ROUNDS = {
@@ -205,7 +217,9 @@ def folded(stage):
 
 @scenario
 def all_weights(stage):
-    """Full weights, killed and resumed, and drawn from."""
+    """Full weights, killed and resumed, drawn from, and folded into the base."""
+    from clawback.engine.torch.models import delta
+
     policy = stage.policy()
     settings = recipe(policy, "reinforce", steps=3, full=True, max_drift=1e9)
     killed_and_resumed(policy, make_samples(4), settings, stage.out, at=2)
@@ -215,17 +229,23 @@ def all_weights(stage):
     policy.put(None)
     policy.put(adapter)
     serve(policy, [None, adapter], [(5, 6, 7), (5, 6, 8)])
+    policy.put(adapter)
+    delta.fold(policy.model)
+    policy.model(torch.tensor([[5, 6, 7]], device=stage.device))
 
 
 @scenario
 def by_other_families(stage):
     """Models that the lean decoder, the fused head or the packed attention do not know go their own way."""
+    from transformers.integrations import moe
+
+    stage.monkeypatch.setattr(moe, "_can_use_grouped_mm", lambda *_: False)  # asks the driver
     for family in ("gemma2", "granite", "gpt2", "qwen3_moe"):
         policy = stage.policy(family)
         settings = recipe(policy, "reinforce", steps=1, max_drift=1e9)
         engine.train(policy, make_samples(2), settings, seed=2, out=stage.out / family)
         policy.generate([s.messages for s in make_samples(2)], samples=2, max_tokens=3)
-        serve(policy, [None], [(5, 6, 7), (5, 6, 8, 9)])
+        serve(policy, [None], [(5, 6, 7), (5, 6, 8, 9)], late=True)
 
 
 # -------------------------------------------------------------------------------------------- pictures
@@ -234,6 +254,8 @@ def by_other_families(stage):
 @scenario
 def pictures(stage):
     """Learned from, drawn after, compared by the gate and served."""
+    from clawback.engine.torch.models import vision
+    from clawback.engine.torch.sampling.conversations import Conversations, Turn
     from clawback.release.fresh import draw
     from tests.engine.torch.test_vision import BLUE, RED, asked
 
@@ -250,6 +272,8 @@ def pictures(stage):
     draw(policy, stage.out / "adapter", None, samples[:1], [asked(RED), asked(BLUE)], {"max_tokens": 3})
     policy.put(None)
     ids, pixels = policy.chat.looked(asked(RED))
+    assert vision.Pixels.of(pixels.plain()).pictures == pixels.pictures
+    Conversations(policy, sampling=Sampling(1.0)).draw([Turn(0, ids, 1, 3, pixels), Turn(1, [5, 6, 7], 2, 3)])
     serve(policy, [None], [tuple(ids), (5, 6, 7)], [pixels, None])
 
 
@@ -264,17 +288,20 @@ def episodes(stage):
     from tests.environments.worlds import Worlds
 
     small = {"rounds": 2, "round_steps": 2, "prompts": 2, "samples": 2, "grounding": 8, "cut_off": 0.0}
-    for algorithm in ("grpo", "ppo"):
+    for algorithm, estimator in (("grpo", "gae"), ("ppo", "step_wise"), ("reinforce", "group")):
         policy = stage.policy()
         policy.sampling = Sampling(1.0)
-        settings = dataclasses.replace(engine.episode_recipe(policy.info, **small), algorithm=algorithm)
+        settings = dataclasses.replace(
+            engine.episode_recipe(policy.info, **small, estimator=estimator), algorithm=algorithm
+        )
         settings = dataclasses.replace(settings, max_drift=1e9)
-        kill = [3]
+        steps = []
 
-        def tell(progress, kill=kill):
-            if progress["phase"] == "train" and progress["step"] in kill:
-                kill.clear()
-                raise Killed
+        def tell(progress, steps=steps):
+            if progress["phase"] == "train":
+                steps.append(progress["step"])
+                if steps == [1, 2, 3]:
+                    raise Killed
 
         more = {"ratings": make_samples(8)} if algorithm == "grpo" else {}
         for _ in range(2):
@@ -293,7 +320,7 @@ def episodes(stage):
                     )
                 except Killed:
                     policy.put(None)
-        assert not kill
+        assert steps == [1, 2, 3, 3, 4], "the run began again in place of going on"
         assert (stage.out / algorithm / "result.json").is_file()
 
 
@@ -311,7 +338,7 @@ def agent(stage):
 # ------------------------------------------------------------------------------- drawing, serving, reading
 
 
-def serve(policy, folders, prompts, pixels=None, shelf=None, **more):
+def serve(policy, folders, prompts, pixels=None, shelf=None, late=False, **more):
     """Each prompt twice, so that it is known the second time, by the batcher's own loop: on this thread, which alone knows the device."""
     batcher, asks, ends = Batcher(policy, stop_ids(policy.model, policy.chat.end_id), shelf), [], []
 
@@ -320,13 +347,24 @@ def serve(policy, folders, prompts, pixels=None, shelf=None, **more):
         if len(ends) == len(asks):
             batcher.submit(None)
 
+    batcher.run(lambda: None)
     for _ in range(2):
+        coming: list[Ask] = []
+
+        def said(*_, coming=coming):
+            """The first token of an answer: the others are asked for now."""
+            while coming:
+                batcher.submit(coming.pop())
+
         for i, prompt in enumerate(prompts):
             how = Sampling(temperature=(0.0, 1.0, 0.7)[i % 3], top_p=(1.0, 0.9)[i % 2])
             seen = pixels[i] if pixels else None
             folder = folders[i % len(folders)]
-            asks.append(Ask(prompt, 4, lambda *_: None, end, folder, how, pixels=seen, **more))
-        for ask in asks[-len(prompts) :]:
+            asks.append(Ask(prompt, 4 + i, said, end, folder, how, pixels=seen, **more))
+        first, *others = asks[-len(prompts) :]
+        if late:
+            coming += others
+        for ask in [first] if late else [first, *others]:
             batcher.submit(ask)
         batcher._run()
     assert not any(why.startswith("error") for why in ends), ends
@@ -337,6 +375,7 @@ def serve(policy, folders, prompts, pixels=None, shelf=None, **more):
 @scenario
 def served(stage):
     """With and without adapters, under a grammar, with likeliest tokens, and with a shelf of adapters."""
+    from clawback.engine.torch.sampling.decoder_choice import drawing_dtype
     from clawback.engine.torch.sampling.grammar import Grammars
     from clawback.engine.torch.sampling.shelf import Shelf
 
@@ -356,7 +395,7 @@ def served(stage):
     stop = stop_ids(policy.model, policy.chat.end_id)
     grammars = Grammars(policy.tokenizer, policy.info.vocabulary, stop)
     serve(policy, [None], prompts[:1], constraint=grammars.constraint({"enum": ["yes", "no"]}))
-    shelf = Shelf(policy.model, policy.info, torch.float32, slots=2)
+    shelf = Shelf(policy.model, policy.info, drawing_dtype(policy.model), slots=2)
     serve(policy, [None, *folders], prompts, shelf=shelf)
 
 
@@ -380,7 +419,12 @@ def conversed(stage):
 @scenario
 def drawn_and_read(stage):
     """Answers by each way of drawing, log-probs, features and a vector of a text."""
+    from clawback.config import Generation
+    from clawback.engine.torch.models.adapter import remove
+    from clawback.engine.torch.models.speakers import NextSpeaker
     from clawback.engine.torch.sampling.agreement import gap
+    from clawback.engine.torch.scoring import pooling
+    from clawback.engine.torch.scoring.lm_head import full_kl
 
     policy = stirred(stage.policy())
     asked = [s.messages for s in make_samples(6)]
@@ -391,6 +435,18 @@ def drawn_and_read(stage):
     gap(policy, prompts[0], one.ids, policy.logprobs([asked[0]], [one.ids])[0].tolist(), "somebody")
     policy.features(asked[:2], ["Yes.", "No."])
     policy.embedding(prompts[0])
+    policy.chat.speaker = NextSpeaker(policy.tokenizer)
+    policy.generate(asked[:2], max_tokens=4)
+    policy.generate(asked[:2], samples=3, max_tokens=4)
+    layers = pooling.read(policy.scorer, [policy.encode(sample) for sample in make_samples(2)])
+    assert all(np.isfinite(table).all() for table in layers.values())
+    policy.configure(Generation(max_tokens=5))
+    assert policy.max_tokens == 5
+    assert policy.config["vocab_size"] == 384
+    states = torch.randn(5, 32).to(stage.device, next(policy.model.parameters()).dtype)
+    assert full_kl(policy.scorer.head, states, states).abs().max() < 1e-4
+    policy.model = remove(policy.model, "default")
+    assert not policy.has_adapter
 
 
 @scenario
@@ -486,3 +542,46 @@ def beside_others(stage):
 
     assert published(policy, Crew())
     adapter_hash(policy)
+
+
+@scenario
+def federated(stage):
+    """What a round of a federation begins with: the agreed adapter, and what was changed of it."""
+    from clawback.jobs import federating, inputs
+
+    like = stage.policy()
+    terms = SimpleNamespace(
+        base="base", base_revision=next(iter(like.info.names)), rank=4, alpha=4, seed=0, shapes={}
+    )
+    like.attach(rank=4, alpha=4, seed=0)
+    terms.shapes = federating._shapes(like)
+    changes = {name: np.ones(shape) for name, shape in terms.shapes.items() if "lora_B" in name}
+    stage.monkeypatch.setattr(inputs, "policy", lambda settings, base: stage.policy())
+    joined: Any = SimpleNamespace(terms=terms, folder="here")
+    settings: Any = None
+    state: Any = SimpleNamespace(arrays=changes)
+    policy = federating._policy(settings, joined, state)
+    assert all((value == 1).all() for value in federating._weights(policy, "lora_B").values())
+
+
+@scenario
+def formulas(stage):
+    """What is there for programs of one's own, and no run of ours calls."""
+    from clawback.rl import credit, kl, turns
+    from clawback.rl.algorithms.sac import Sac
+
+    def on(*values):
+        return torch.tensor(values, device=stage.device)
+
+    for estimator in ("k1", "k2", "k3"):
+        kl.per_token(on(-1.0, -2.0), on(-1.5, -1.0), estimator)
+    values, turn = on(0.0, 0.1, 0.2, 0.3), on(0, 0, 1, 1)
+    credit.of_turns(on(0.0, 1.0), values, turn, on(0, 0), mask=on(True, False, True, True))
+    turns.totals(on(0.0, 1.0, 2.0), on(0, 0, 1))
+    sac, logits, q = Sac(), torch.randn(3, 2).to(stage.device), torch.randn(3, 2).to(stage.device)
+    alpha = on(0.1)[0]
+    target = sac.target(on(1.0, 0.0, 1.0), on(0.0, 0.0, 1.0), logits, q, q, alpha)
+    sac.critic_loss(q, q, on(0, 1, 1), target)
+    sac.actor_loss(logits, q, q, alpha)
+    sac.temperature_loss(alpha.log(), logits)
+    sac.follow([q.clone()], [logits])

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 import torch
 from torch.overrides import TorchFunctionMode
 
-aten = torch.ops.aten
+_SET_DATA = torch.Tensor.data.__set__  # another object at each look, but an equal one
 _ANY = {"aten::copy_", "aten::_to_copy", "aten::lift_fresh", "aten::lift_fresh_copy", "aten::_copy_from"}
 _INDEXED = {
     "aten::index",
@@ -75,7 +75,10 @@ class Pretended(torch.Tensor):
         kwargs = kwargs or {}
         name = func._schema.name
         where = _where(name, args, kwargs)
-        real = func(*map(_plain, args), **{key: _plain(one) for key, one in kwargs.items()})
+        plain = [_plain(one) for one in args]
+        if name == "aten::histc":  # of whole numbers on devices, of floating ones on the CPU
+            plain[0] = plain[0].float()
+        real = func(*plain, **{key: _plain(one) for key, one in kwargs.items()})
         if name in ("aten::_local_scalar_dense", "aten::equal"):
             return real
         if func._schema.is_mutable and not name.startswith("aten::_fused"):
@@ -166,7 +169,7 @@ class _Asked(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if func is torch.Tensor.data.__set__ and isinstance(args[0], Pretended):
+        if name == "__set__" and func == _SET_DATA and isinstance(args[0], Pretended):
             return self._set_data(*args)
         if func in (torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda):
             return self._moved(func, args, kwargs)
@@ -218,7 +221,7 @@ class _Asked(TorchFunctionMode):
                 f"Attempted to call `variable.set_data(tensor)`, but `variable` is on {self.where} and `tensor` on cpu"
             )
         with torch._C.DisableTorchFunction():
-            torch.Tensor.data.__set__(tensor, new)  # shape and dtype
+            _SET_DATA(tensor, new)  # shape and dtype
         tensor.held = new.held
 
 

@@ -4,6 +4,7 @@ What there is to run is taken from the source (``tensor_code.py``): a new functi
 scenario (``device_paths.py``) reaches it, or it is named below with the reason why it never meets a device.
 """
 
+import functools
 from contextlib import contextmanager
 
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("llguidance")
 pytest.importorskip("sentence_transformers")
 
 from clawback import engine
-from clawback.engine import devices
+from clawback.engine import devices, memory
 from clawback.engine.torch.loop import trainer
 from clawback.engine.torch.models import loading
 from clawback.engine.torch.sampling import generate, prefix_cache
@@ -29,6 +30,7 @@ ELSEWHERE = {
     "engine/embedded/build.py": "makes the embedded model on the CPU",
     "engine/torch/models/gguf.py": "files, before there is a model",
     "engine/torch/models/mlx_adapter.py": "files, before there is a model",
+    "engine/torch/models/lora_config.py": "files, before there is a model",
     "engine/torch/sampling/step_kernels.py": "compiled for CPUs",
     "engine/torch/loop/parallel.py": "other processes, and tensors that travel to them on the CPU",
     "engine/torch/loop/sharding.py": "refuses what is not on the CPU",
@@ -41,79 +43,66 @@ ELSEWHERE = {
 NEVER = {
     "engine/devices.py:free_bytes": "asks the driver",
     "engine/devices.py:peak_bytes": "asks the driver",
+    "engine/devices.py:there": "asks the driver",
     "engine/devices.py:total_bytes": "asks the driver",
     "engine/devices.py:wait": "asks the driver",
     "engine/torch/models/loading.py:_commit": "the hub",
     "engine/torch/models/loading.py:_quantisation": "settings for bitsandbytes",
     "engine/torch/models/loading.py:_unloadable": "a message",
+    "engine/torch/models/loading.py:names_of": "files, before there is a model",
     "engine/torch/sampling/batcher.py:Batcher.close": "a thread, which does not know the pretended device",
     "engine/torch/sampling/batcher.py:Batcher.start": "a thread, which does not know the pretended device",
     "engine/torch/sampling/decoder.py:Decoder._compiled": "compiled for CPUs",
+    "engine/torch/sampling/decoder.py:Decoder._read_brief": "with the kernels that are compiled for CPUs",
     "engine/torch/sampling/decoder.py:_spared": "packs for CPUs",
     "engine/torch/sampling/decoder_choice.py:_has_bfloat16": "asks about the CPU",
+    "engine/torch/sampling/generate.py:Chance.of": "random numbers, which are drawn on the CPU",
     "engine/torch/sampling/products.py:Packed.__call__": "oneDNN's, for CPUs",
     "engine/torch/sampling/products.py:can_pack": "oneDNN's, for CPUs",
+    "engine/torch/sampling/step_attention.py:by_products": "in bfloat16 on a CPU",
+    "engine/torch/scoring/attention.py:_Whole.backward": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/attention.py:_Whole.forward": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/attention.py:_block": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/attention.py:_by_head": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/attention.py:_by_token": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/branches.py:Attention.backward": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/branches.py:Attention.forward": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/branches.py:_block": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/branches.py:_by_head": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/branches.py:_by_token": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/branches.py:_first": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/branches.py:_padded": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/branches.py:_plan": "in float32 or bfloat16 on a CPU",
     "engine/tracking.py:TensorBoard.__init__": "numbers alone",
     "environments/agent.py:Agent.format_episode_for_ppo": "makes tensors of ids on the CPU, for others",
-    "rewards/members.py:states": "files, before there is a model",
-    "rl/algorithms/__init__.py:names": "names alone",
 }
 """Single functions, and why they meet no device."""
 
 NOT_YET = {
-    "engine/episodes.py": "_identity",
-    "engine/throughput.py": "clock device_name load measure name",
-    "engine/torch/loop/natural_gradient.py": "Step.__init__ Step._slope Step.fisher Step.moved Step.put Step.take _grad",
-    "engine/torch/loop/trainer.py": "Loop.evaluate Loop.put_back",
-    "engine/torch/loop/value_head.py": "ValueHead.__init__ ValueHead.fit ValueHead.forward",
-    "engine/torch/models/adapter.py": "remove",
-    "engine/torch/models/delta.py": "fold",
-    "engine/torch/models/policy.py": "Policy.config Policy.configure Policy.max_tokens",
-    "engine/torch/models/vision.py": "Pixels.of Pixels.plain",
-    "engine/torch/sampling/batcher.py": "Batcher.run",
-    "engine/torch/sampling/cache.py": "Roomy.batch_select_indices Roomy.join",
-    "engine/torch/sampling/conversations.py": "Conversations._seen",
-    "engine/torch/sampling/decoder.py": "Decoder._read_brief",
-    "engine/torch/sampling/generate.py": "Chance.of",
-    "engine/torch/sampling/lanes.py": "_level",
+    # By chance or by size: the cache of prompts is never full in runs this small, and large models alone have products apart.
     "engine/torch/sampling/prefix_cache.py": "PrefixCache.__len__ PrefixCache._forget",
     "engine/torch/sampling/products.py": "Several.__call__",
-    "engine/torch/sampling/seeing.py": "Seeing.drop",
-    "engine/torch/sampling/step_attention.py": "by_products",
-    "engine/torch/scoring/attention.py": "_Whole.backward _Whole.forward _block _by_head _by_token",
-    "engine/torch/scoring/branches.py": "Attention.backward Attention.forward _block _by_head _by_token _first _padded _plan",
-    "engine/torch/scoring/distillation.py": "_measure overlap teacher_divergence top",
-    "engine/torch/scoring/exact_kl.py": "_uncertain entropy",
-    "engine/torch/scoring/lm_head.py": "full_kl",
-    "engine/torch/scoring/logprobs.py": "Scorer.of_hidden",
-    "engine/torch/scoring/pooling.py": "_apart _layers _recorded read",
-    "engine/torch/sources/beside.py": "EpisodesBeside.__init__ EpisodesBeside._as_episode EpisodesBeside.examples EpisodesBeside.figures EpisodesBeside.restore EpisodesBeside.state",
+    # Numbers and lists alone, no tensors.
     "engine/torch/sources/distilled.py": "DistilSettings.trials",
-    "engine/torch/sources/episodes.py": "EpisodeSettings.of Episodes.restore Episodes.state",
-    "engine/torch/sources/epochs.py": "Rounds.__init__ Rounds._begun Rounds._scored Rounds._set Rounds.examples Rounds.restore Rounds.state Valued.__init__ Valued._begun Valued._read Valued._scored Valued._whole Valued._written_states _written",
     "engine/torch/sources/instructed.py": "picked",
-    "engine/torch/sources/plan.py": "_fall_back",
-    "engine/torch/sources/ratings.py": "_easy_first _mismatched",
-    "engine/torch/sources/teacher.py": "_near _nearest _read hinted taught",
-    "jobs/federating.py": "_policy",
-    "rl/advantages.py": "leave_one_out",
-    "rl/algorithms/combined.py": "Combined.advantages Combined.loss",
-    "rl/algorithms/grpo.py": "Grpo.advantages",
-    "rl/algorithms/gspo.py": "Gspo.advantages Gspo.loss",
-    "rl/algorithms/kto.py": "Kto.advantages Kto.loss",
-    "rl/algorithms/mis_po.py": "MisPo.advantages MisPo.loss",
-    "rl/algorithms/opd.py": "Opd.advantages Opd.loss",
-    "rl/algorithms/ppo.py": "Ppo.adapt Ppo.advantages Ppo.credit Ppo.loss Ppo.paid Ppo.value_error",
-    "rl/algorithms/rloo.py": "Rloo.advantages Rloo.loss",
     "rl/algorithms/rpo.py": "Rpo.advantages",
-    "rl/algorithms/sac.py": "Sac.actor_loss Sac.critic_loss Sac.follow Sac.target Sac.temperature_loss",
-    "rl/algorithms/trpo.py": "Trpo.advantages Trpo.direction Trpo.loss Trpo.search conjugate_gradient",
-    "rl/batch.py": "Batch.lengths Batch.means Batch.sample_mean",
-    "rl/credit.py": "_stepping_over of_turns",
-    "rl/kl.py": "k1 k2 per_token",
-    "rl/turns.py": "places step_wise totals",
+    # Answers to pictures that end early, all of them, in one batch.
+    "engine/torch/sampling/seeing.py": "Seeing.drop",
 }
-"""Of each file, functions that a scenario need not reach so far. Nothing may be added; take off what a scenario reaches."""
+"""Of each file, functions that a scenario need not reach so far, and why. Nothing may be added; what a scenario reaches fails the test until it is off."""
+
+
+_SPEED = memory.speed
+
+
+@functools.cache
+def _speed_of(device):
+    return _SPEED(device, torch.float32)
+
+
+def quick_speed(device, dtype):
+    """Measured once, and in float32: products of bfloat16 take seconds where the processor has none."""
+    return _speed_of(device)
 
 
 @pytest.fixture
@@ -125,6 +114,7 @@ def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
         monkeypatch.setattr(module, "total_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "free_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "wait", lambda device: None)
+    monkeypatch.setattr(memory, "speed", quick_speed)
 
     @contextmanager
     def on(name, out):
@@ -193,6 +183,7 @@ def test_everything_that_handles_tensors_goes_through_on_a_device(stage, subtest
     listed = tensor_code.functions()
     missing = {one for one in listed - reached if not one.startswith(tuple(ELSEWHERE))}
     assert missing - NEVER.keys() - not_yet() == set(), "no scenario of device_paths.py reaches these"
+    assert reached & not_yet() == set(), "these are reached: take them off NOT_YET"
 
 
 def not_yet():
