@@ -39,7 +39,7 @@ def combined(team: Team) -> dict[str, np.ndarray]:
 
 
 def another_shape(team: Team, name: str) -> None:
-    """The review's own case: one tensor of another name and shape, in the file that comes first."""
+    """One tensor of another name and shape, in the file that comes first."""
     put_signed(team.federation, team.state, name, team.signers[name], {"evil.lora_B.weight": np.ones((3, 4))})
 
 
