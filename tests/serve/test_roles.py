@@ -69,6 +69,8 @@ def bearer(token: str) -> dict[str, str]:
 def all_routes(home: Home) -> list[tuple[str, str]]:
     """(method, path under /api) of every route there is, found in the app itself."""
     app = serving.make(home, config.Serve(upstream="http://127.0.0.1:1")).app
+    while not hasattr(app, "routes"):  # what is around the routes
+        app = app.app
     [mount] = [r for r in app.routes if getattr(r, "path", "") == "/api"]
     return [(m, r.path) for r in mount.routes for m in sorted(r.methods - {"HEAD"})]
 
