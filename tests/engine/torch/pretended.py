@@ -17,6 +17,7 @@ Not seen: what happens inside kernels that only the device has.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -73,7 +74,7 @@ class Pretended(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        name = func._schema.name
+        name, writes = _known(func)
         where = _where(name, args, kwargs)
         plain = [_plain(one) for one in args]
         if name == "aten::histc":  # of whole numbers on devices, of floating ones on the CPU
@@ -81,9 +82,16 @@ class Pretended(torch.Tensor):
         real = func(*plain, **{key: _plain(one) for key, one in kwargs.items()})
         if name in ("aten::_local_scalar_dense", "aten::equal"):
             return real
-        if func._schema.is_mutable and not name.startswith("aten::_fused"):
+        if writes:
             return _written(func, args, kwargs, real, where)
         return _outward(real, where)
+
+
+@cache
+def _known(func):
+    """An operator's name, and whether it writes into operands that it returns."""
+    name = func._schema.name
+    return name, func._schema.is_mutable and not name.startswith("aten::_fused")
 
 
 def _plain(one):

@@ -73,6 +73,8 @@ NEVER = {
     "engine/torch/scoring/branches.py:_first": "in float32 or bfloat16 on a CPU",
     "engine/torch/scoring/branches.py:_padded": "in float32 or bfloat16 on a CPU",
     "engine/torch/scoring/branches.py:_plan": "in float32 or bfloat16 on a CPU",
+    "engine/torch/scoring/linear.py:_Frozen.backward": "layers of models on a CPU",
+    "engine/torch/scoring/linear.py:_Frozen.forward": "layers of models on a CPU",
     "engine/tracking.py:TensorBoard.__init__": "numbers alone",
     "environments/agent.py:Agent.format_episode_for_ppo": "makes tensors of ids on the CPU, for others",
 }
