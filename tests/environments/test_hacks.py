@@ -188,7 +188,7 @@ def test_python_tests(hack: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "tests",
-    [DOUBLE, *{hack["tests"] for hack in read("python-tests") if "tests" in hack}],
+    [DOUBLE, *dict.fromkeys(hack["tests"] for hack in read("python-tests") if "tests" in hack)],
 )
 def test_an_honest_answer_passes_its_tests(tests: str) -> None:
     assert PythonTests(tests)("", "def double(x): return 2 * x\ndef odd(x): return x % 2 == 1") == 1.0
