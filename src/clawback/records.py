@@ -229,6 +229,26 @@ class Sample:
         return bool(self.parts) or not self.hints
 
 
+RuleStatus = Literal["proposed", "believed", "dropped", "withdrawn"]
+"""``believed``: the ratings speak for it, or the owner wrote it. ``dropped``: they do not. ``withdrawn``: the owner took it back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a person wants of every answer: one sentence, and a check that tells whether an answer keeps it."""
+
+    text: str
+    check: str = ""
+    """The check by code, with its parameter (``"words <= 80"``); "" where only a judge can tell."""
+    author: str = OWNER
+    """Whose words: a person (``records.OWNER``, ``rater:anna``), ``agent:NAME`` or ``model:NAME`` that proposed it, ``list`` for one of ours."""
+    id: int = 0
+    status: RuleStatus = "proposed"
+    created_at: float = 0.0
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """How it was tested: counts of rated answers that keep and break it, its p-value, the judge. JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
     """One sequence of an episode, token by token as the policy read and wrote it.

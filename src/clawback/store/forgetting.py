@@ -134,6 +134,7 @@ class Forgetting(Base):
             if person:
                 db.execute("DELETE FROM surveys WHERE person = ?", (person,))
                 db.execute("DELETE FROM prompts WHERE person = ?", (person,))
+                db.execute("DELETE FROM rules WHERE author = ?", (person,))
                 db.execute("DELETE FROM early WHERE source = ? OR person = ?", (person, person))
                 db.execute("DELETE FROM identities WHERE source = ? OR person = ?", (person, person))
                 db.execute("DELETE FROM raters WHERE 'rater:' || name = ?", (person,))
