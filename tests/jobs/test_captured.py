@@ -59,7 +59,7 @@ def test_a_deleted_turn_is_gone(home):
     with store.connect(home.database) as db:
         turn = db.add_turn(ANSWER)
         assert answers(db)
-        db.delete_turns([turn.id])
+        db.forget([turn.id])
         assert answers(db) == []
 
 
