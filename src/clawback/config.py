@@ -98,6 +98,9 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     added to them (docs/training.md)."""
     thinking: bool = False
     """Also train on what the model thought before an answer, by the rating of the answer."""
+    learn_from: list[str] = []
+    """Other models whose answers may be learned word for word, by name; ``*`` stands for any text (``["gpt-4*"]``). Empty: none. The terms of many vendors
+    forbid training other models on their output: read those of each model that you name (docs/training.md)."""
     overrides: dict[str, Any] = {}
     """Recipe values set by hand, such as ``{learning_rate = 5e-4}``."""
     options: dict[str, dict[str, Any]] = {}

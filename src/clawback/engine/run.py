@@ -39,6 +39,8 @@ class TrainingRun:
     """Everything that is drawn at random follows from it."""
     prompts: Sequence[Sequence[Message]] = ()
     """The person's own conversations up to their question, to draw fresh answers to."""
+    captured: Sequence[Sample] = ()
+    """Answers of other models that may be learned and that nobody rated: a trusted reader chooses among them."""
     baseline: float = 0.0
     """The moving average of ratings that the run before this one ended with."""
     grader: Grader | None = None
@@ -71,6 +73,7 @@ class TrainingRun:
             "seed": self.seed,
             "prompts": [list(map(dict, prompt)) for prompt in self.prompts],
             "baseline": self.baseline,
+            **({"captured": [dataclasses.asdict(one) for one in self.captured]} if self.captured else {}),
         } | {kind: one.name for kind, one in (("grader", self.grader), ("terms", self.terms)) if one}
         return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -49,6 +49,7 @@ def making(settings: Config) -> dict[str, Any]:
         "credit": training.credit,
         "min_turns": training.min_turns,
         "raters": training.raters,
+        "learn_from": training.learn_from,
         "curriculum": training.curriculum,
         "full": training.full,
         "reward": adds_up,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from clawback import feedback, release, store
 from clawback.errors import Busy, ModelError, TrainingError, UsageError
-from clawback.jobs import checks, elsewhere, inputs, launching
+from clawback.jobs import captured, checks, elsewhere, inputs, launching
 from clawback.jobs.run_job import RunJob, plays
 from clawback.paths import Home
 from clawback.progress import OnProgress
@@ -244,7 +244,8 @@ class _Job(RunJob):
             self.tell({"phase": "measure"})
             prompts = inputs.prompts(self.db, {s.turn_id for s in held}, time.time())
             allowed = budget.Allowed(inputs.budget(self.settings), live.number > 0, self.home.speeds)
-            recipe, forecast = budget.fit(policy, recipe, train, prompts, allowed, self.tell)
+            others = captured.answers(self.db, prompts, recipe.learn_from, time.time())
+            recipe, forecast = budget.fit(policy, recipe, train, prompts, allowed, self.tell, others)
             self.tell(
                 {
                     "phase": "estimate",
@@ -300,6 +301,8 @@ class _Job(RunJob):
                     self.home, self.settings, policy, samples, run, self.folder(run), tell
                 )
             else:
+                prompts = inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at)
+                others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
                 with launching.sampler(self.ray, self._vllm(run), recipe, tell) as sampler:
                     result = engine.train(
                         policy,
@@ -307,12 +310,13 @@ class _Job(RunJob):
                         recipe,
                         seed=run.seed,
                         out=self.folder(run),
-                        prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
+                        prompts=prompts,
                         on_progress=tell,
                         resume=True,
                         grader=grader,
                         terms=terms,
                         sampler=sampler,
+                        captured=others,
                     )
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)

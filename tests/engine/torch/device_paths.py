@@ -207,6 +207,35 @@ def distilled_without_a_sentence(stage):
 
 
 @scenario
+def evidence_as_it_is(stage):
+    """Edits are learned: beside fresh answers, beside answers of another model, and by themselves where ratings say nothing; killed and resumed."""
+    policy = stage.policy()
+    edit = Part(99, "edit", 1.0, 1.0)
+    rejected = dataclasses.replace(make_samples(1)[0], reward=-0.5, parts=(Part(99, "edit", -0.5, 0.5),))
+    edits = [
+        rejected,
+        dataclasses.replace(rejected, response="Otters!", reward=1.0, parts=(edit,), edited=True),
+    ]
+    alone = dataclasses.replace(edits[1], turn_id=90, messages=({"role": "user", "content": "And herons?"},), parts=(dataclasses.replace(edit, feedback_id=98),))  # fmt: skip
+    settings = dataclasses.replace(recipe(policy, "rollouts", max_drift=1e9), extra=ROUNDS)
+    samples = [*make_samples(8), *edits]
+    engine.train(policy, samples, settings, seed=2, out=stage.out / "rounds", grader=LikesVowels())
+    policy.put(None)
+    captured = [dataclasses.replace(one, turn_id=50 + i, response="Aeiou, aeiou.", model="other") for i, one in enumerate(make_samples(4))]  # fmt: skip
+    settings = dataclasses.replace(
+        recipe(policy, "distil", learn_from=["other"]), extra={**DISTIL, "other_answers": 2}
+    )
+    more = {"grader": LikesVowels(), "captured": captured}
+    result = killed_and_resumed(policy, samples, settings, stage.out / "others", at=2, **more)
+    assert "answers of other models" in result.note
+    policy.put(None)
+    alike = [dataclasses.replace(one, reward=1.0) for one in [*make_samples(4), edits[1], alone]]
+    settings = dataclasses.replace(recipe(policy, "auto"), extra=DISTIL)
+    result = killed_and_resumed(policy, alike, settings, stage.out / "alone", at=2)
+    assert result.algorithm == "rpo"
+
+
+@scenario
 def folded(stage):
     """A learned prompt goes into the adapter."""
     policy = stage.policy()

@@ -111,6 +111,8 @@ class Grading:
         self.sampler = run.sampler
         self.room = room
         """Tokens that an answer may have."""
+        self.follows_base = False
+        """Another model wrote all rated answers, so that the base's own answers say how long a fresh one may be."""
         self.grader, self.terms = run.grader, run.terms
         self.questions = questions or {}
         """Token ids of a prompt → what the person said in it, for a grader that reads text."""
@@ -145,7 +147,7 @@ class Grading:
 
         ``order`` ``[n]`` grows with the time of each rating: those from before a change of mind are left out.
         """
-        shape = self._draw_base(asked)
+        shape = self.draw_base(asked)
         liked = [len(one.response) for one, reward in zip(rated, rewards, strict=True) if reward > 0]
         usual = [len(one.response) for one in self.base]
         self.shortest = self.settings.shortest * min(float(np.mean(some)) for some in (liked, usual) if some)
@@ -164,14 +166,18 @@ class Grading:
 
     def ground(self, asked: Sequence[Prompt]) -> None:
         """See how the base answers and how the grader rates that: nothing has to be fitted."""
-        self._measure(self._draw_base(asked))
+        self._measure(self.draw_base(asked))
 
-    def _draw_base(self, asked: Sequence[Prompt]) -> tuple[int, int]:
+    def draw_base(self, asked: Sequence[Prompt]) -> tuple[int, int]:
+        """See how the base answers, without grading it: how many prompts, and answers to each."""
         each = max(2, self.settings.grounding // len(asked))
         prompts = asked[: max(1, self.settings.grounding // each)]
         with self.policy.base():
             drawn = self.draw(prompts, each, self.generator(-1, 3))
         self.base, self.base_ended = drawn.answers, drawn.ended
+        if self.follows_base:
+            ended = [one.response for one, whole in zip(self.base, self.base_ended, strict=True) if whole]
+            self.room = min(self.room, self.policy.room(ended)) if ended else self.room
         self.base_seen = self.look(self.base)
         return len(prompts), each
 
