@@ -19,6 +19,7 @@ import numpy as np
 from clawback.rewards import rule_posterior
 from clawback.rewards.change_point import LogEvidence, last_change
 from clawback.rewards.features import Floats
+from clawback.rewards.judged import Judge
 from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.remarks import SAYS, Wish, wishes
 from clawback.rewards.resemblance import NEAR, near_to, resembling
@@ -135,6 +136,7 @@ def learn(
     shares: tuple[float, float, float],
     seed: int = 0,
     order: Sequence[int] = (),
+    judge: Judge | None = None,
 ) -> RewardEnsemble:
     """From answers of the base, which show how answers vary, rated ones with their ``rewards [n]``, and what was said in words.
 
@@ -142,6 +144,7 @@ def learn(
 
     Args:
         order: ``[n]`` numbers that grow with the time of each rating. With them, ratings from before the last change of mind are left out.
+        judge: says how surely an answer keeps each of some believed or proposed rules. It is asked about every answer that is read or graded.
     """
     wished = [
         (tuple(ids), text, wish | near_to(said)) for ids, text, said in remarks for wish in wishes(said)
@@ -152,7 +155,8 @@ def learn(
         name for *_, said in remarks for name in near_to(said)
     }
     named = sorted(name for name in spoken if not name.startswith(SAYS))
-    views = Views.ground(base, phrases, shares, named)
+    base = base if judge is None else base.judged(judge)
+    views = Views.ground(base, phrases, shares, named, judge)
     odds, near = _resembled(views, remarks)
     space = Space.of(views.signs(base), views.layout).expecting(odds)
     seen = views.view(rated)
