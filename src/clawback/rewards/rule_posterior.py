@@ -25,14 +25,13 @@ On tastes that are conjunctions this is worth about twice the ratings; other tas
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clawback.rewards.rating_likelihood import MOST_WRONG, TwoShares, WrongTaps
+from clawback.rewards.rating_likelihood import MOST_WRONG, Likelihood
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -56,7 +55,8 @@ MOST_TOKENS = 150
 """Tokens that are looked at, those nearest to being in half of the answers."""
 KEPT = 2000
 """Hypotheses that predictions are made with, the likeliest."""
-_ROWS = 20_000
+ROWS = 20_000
+"""Rules that are looked at together: what bounds the memory."""
 
 MANNER, TOKEN_SIGN, STATISTIC_SIGN, ASKED_SIGN, JUDGED_SIGN = range(5)
 """What a sign is of: how an answer is put, a token that occurs, a statistic above a cut, the question, what somebody judges."""
@@ -106,9 +106,9 @@ class Space:
         kinds, own = layout.kinds[columns], layout.own[columns]
         literals, rules = _rules(kinds, own)
         there, holds = _literals(seen[:, columns]), np.zeros(len(literals))
-        for start in range(0, len(literals), _ROWS):
-            part = slice(start, start + _ROWS)
-            holds[part] = _holds(there, literals[part], rules[part]).mean(axis=0)
+        for start in range(0, len(literals), ROWS):
+            part = slice(start, start + ROWS)
+            holds[part] = rules_met(there, literals[part], rules[part]).mean(axis=0)
         kept = (holds > RARE) & (holds < 1 - RARE)
         literals, rules = literals[kept], rules[kept]
         cost = np.full(2 * k + 1, np.log(LITERAL))
@@ -184,7 +184,7 @@ class RulePosterior:
 
     def met(self, signs: ArrayLike) -> Bools:
         """``[n, h]`` which of the hypotheses each answer meets."""
-        return _holds(self.space.literals_of(signs), self.literals, self.rules)
+        return rules_met(self.space.literals_of(signs), self.literals, self.rules)
 
     def predict(self, signs: ArrayLike) -> tuple[Floats, Floats]:
         """Mean ``[n]`` and standard deviation ``[n]`` of what the person thinks of answers with ``signs [n, m]``, in [-1, 1]."""
@@ -218,7 +218,7 @@ def fit(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | No
     """What ratings in [-1, 1] of answers with ``signs [n, m]``, and ``remarks [h]`` (log-likelihoods), say of each hypothesis."""
     values = np.asarray(ratings, dtype=np.float64)
     likelihood = Likelihood(len(values))
-    holds = _holds(space.literals_of(signs), space.literals, space.rules)
+    holds = rules_met(space.literals_of(signs), space.literals, space.rules)
     counts = likelihood.counts(holds, (1 + values[:, None]) / 2)
     log = space.prior + likelihood(counts, space.judged)[:, 0]
     if remarks is not None:
@@ -231,85 +231,17 @@ def fit(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | No
     return RulePosterior(space, space.literals[order], weights, space.rules[order], wrong)
 
 
-def evidence(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> float:
-    """Natural logarithm of the Bayes factor of *some conjunction is wanted* against *each rating is a coin toss*, the coin's bias unknown.
-
-    That of the coin is ∫ p^k (1 - p)^(n - k) dp = B(k + 1, n - k + 1) for k good ones of n. It holds however it was chosen what was rated
-    (the likelihood principle). 0 where nothing varies. After ``remarks [h]`` it is that of the rules that they left likely.
-    """
-    return float(evidences(space, signs, np.asarray(ratings, dtype=np.float64)[:, None], remarks)[0])
-
-
-def evidences(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> Floats:
-    """``[b]`` the same of ``ratings [n, b]``, each column a rating of all answers: permuted ratings cost one matrix product."""
-    dealt = np.asarray(ratings, dtype=np.float64)
-    if not len(space.literals):
-        return np.zeros(dealt.shape[1])
-    prior = space.prior if remarks is None else space.prior + remarks
-    prior = prior - np.logaddexp.reduce(prior)
-    there = space.literals_of(signs)
-    good = (1 + dealt) / 2  # [n, b]
-    likelihood = Likelihood(len(good))
-    wanted = np.full(dealt.shape[1], -np.inf)
-    for start in range(0, len(prior), _ROWS):
-        part = slice(start, start + _ROWS)
-        holds = _holds(there, space.literals[part], space.rules[part])
-        log = likelihood(likelihood.counts(holds, good.astype(np.float32)), space.judged[part])
-        log += prior[part, None]
-        most = log.max(axis=0)
-        wanted = np.logaddexp(wanted, most + np.log(np.exp(log - most).sum(axis=0)))
-    coin = [
-        math.lgamma(g + 1) + math.lgamma(len(good) - g + 1) - math.lgamma(len(good) + 2)
-        for g in good.sum(axis=0)
-    ]
-    return np.asarray(wanted - np.array(coin))
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Of ``count`` ratings: how many answers meet each rule, how many of those are liked, and how many of all are."""
-
-    count: int
-    met: Floats  # [h, 1]
-    liked: Floats  # [h, b]
-    total: Floats  # [b]
-
-    @property
-    def agreements(self) -> Floats:
-        """``[h, b]`` liked answers that meet the rule, and others that do not."""
-        return 2 * self.liked + (self.count - self.met - self.total)
-
-
-class Likelihood:
-    """log P(ratings | rule) of rules about the text (``WrongTaps``) and of judged ones (``TwoShares``), for ``count`` ratings."""
-
-    def __init__(self, count: int) -> None:
-        self.count, self.taps, self.shares = count, WrongTaps(count), TwoShares.of(count)
-
-    def counts(self, holds: Bools, good: Floats) -> Counts:
-        """Of rules that the answers meet, ``[n, h]``, and of shares ``good [n, b]`` in [0, 1] to which each is liked."""
-        met = holds.sum(axis=0, dtype=good.dtype)[:, None]
-        return Counts(self.count, met, holds.T.astype(good.dtype) @ good, good.sum(axis=0))
-
-    def __call__(self, counts: Counts, judged: Bools) -> Floats:
-        """``[h, b]``; ``judged [h]``: which rules are of the second kind."""
-        logs = self.taps.likelihoods(counts.agreements)
-        if judged.any():
-            logs[judged] = self.shares.likelihoods(counts.liked[judged], counts.met[judged], counts.total)
-        return logs
-
-
 def _literals(signs: Bools) -> Bools:
     """[n, k] → [n, 2 k + 1]: set, not set, and always true."""
     return np.hstack([signs, ~signs, np.ones((len(signs), 1), dtype=bool)])
 
 
-def _holds(literals: Bools, hypotheses: Ints, rules: Ints) -> Bools:
-    """[n, 2 k + 1], [h, 3], [h] → [n, h]"""
+def rules_met(literals: Bools, hypotheses: Ints, rules: Ints) -> Bools:
+    """``[n, 2 k + 1]``, ``[h, 3]``, ``[h]`` → ``[n, h]`` which rules each answer meets."""
     parts = []
-    for start in range(0, max(len(hypotheses), 1), _ROWS):
-        a, b, c = hypotheses[start : start + _ROWS].T
-        kind = rules[start : start + _ROWS]
+    for start in range(0, max(len(hypotheses), 1), ROWS):
+        a, b, c = hypotheses[start : start + ROWS].T
+        kind = rules[start : start + ROWS]
         made = literals[:, a] & literals[:, b] & literals[:, c]
         if kind.any():
             differ = kind == _DIFFER
