@@ -7,6 +7,7 @@ every answer to the other 250 is graded: the AUC says how often a liked one is p
     python -m benchmarks reading                        # text alone: some CPU minutes
     python -m benchmarks reading --states FOLDER        # and hidden states of that model, read once and kept in bench-results/
     python -m benchmarks reading --trust                # how many coin-tossers are trusted, and how many true tastes
+    python -m benchmarks reading --judge 0.9            # content tastes, with verdicts of which nine in ten are right (_reading_judge.py)
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,8 @@ NOISE, RIDGE, SHARES = 0.1, 0.8, (0.5, 0.3, 0.2)
 STATE_TOKENS = 192
 """Tokens of an answer that hidden states are read of: reading all would cost twice as much."""
 TOSSERS, GOOD = 2_000, 0.35
+GROUND = 8
+"""With fewer answers of the base, as a run has them: one in so many of those that may be rated."""
 EARLIER = 64
 """Ratings before a change of mind."""
 
@@ -147,7 +151,8 @@ def readers(here: Pool) -> tuple[dict[str, Reader], Callable[[NDArray[np.int64],
     """Ways of reading: grades of all answers from places that were rated and their ratings. And what says whether to trust them."""
     from clawback.rewards import fit, rule_posterior
     from clawback.rewards.kernel_ensemble import Spectra
-    from clawback.rewards.reward_head import permutation_test
+    from clawback.rewards.reward_ensemble import fit as fitted
+    from clawback.rewards.rule_evidence import evidence
     from clawback.rewards.views import Answers, Views
 
     every, base = here.answers, _rows(here.answers, range(here.rated))
@@ -177,20 +182,15 @@ def readers(here: Pool) -> tuple[dict[str, Reader], Callable[[NDArray[np.int64],
 
     def both(places: NDArray[np.int64], said: Floats) -> Grades:
         made = spectra(places).fit(said)
-        odds = rule_posterior.evidence(space, signs[places], said) - made.log_bayes
+        odds = evidence(space, signs[places], said) - made.log_bayes
         share = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
         grades: Grades = share * rules(places, said) + (1 - share) * made.predict(seen)[0]
         return grades
 
+    everything = views.view(every)
+
     def trust(places: NDArray[np.int64], said: Floats) -> Any:
-        made = spectra(places)
-
-        def explained(ratings: Floats) -> Floats:
-            log = made.evidence(ratings).reshape(-1, ratings.shape[1])
-            one = np.logaddexp.reduce(log) - np.log(len(log))
-            return np.logaddexp(one, rule_posterior.evidences(space, signs[places], ratings))
-
-        return permutation_test(said, explained)
+        return fitted(views, space, everything[places], said, ridge=RIDGE).trust
 
     ways = {
         "before: ridge and conjunctions": before,
@@ -220,6 +220,16 @@ def auc(grades: Grades, liked: NDArray[np.bool_]) -> float:
 
     found = mannwhitneyu(grades[liked], grades[~liked], method="asymptotic").statistic
     return float(found) / (int(liked.sum()) * int((~liked).sum()))
+
+
+def interval(values: Sequence[float]) -> str:
+    """Mean and 95 % interval over persons (Student's t)."""
+    from scipy.stats import t
+
+    if len(values) < 2:
+        return " ".join(f"{value:.2f}" for value in values)
+    half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    return f"{statistics.mean(values):.2f} ± {half:.2f}"
 
 
 def run(
@@ -272,12 +282,17 @@ def _power(
 
 
 def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) -> dict[str, Any]:
-    """After ``EARLIER`` ratings by one taste, ``later`` ones by its opposite, or by the same taste: how often a change is found, and
-    the AUC for the taste of now."""
-    from clawback.rewards.reward_ensemble import RULES, learn
+    """After ``EARLIER`` ratings by one taste, ``later`` ones by its opposite, or by the same taste: how often a change is found, after how much
+    processor time; and for the first draw the AUC for the taste of now, by all ratings and by those since the change."""
+    from clawback.rewards.change_point import last_change
+    from clawback.rewards.reward_ensemble import RULES, evidence_over_time, learn
+    from clawback.rewards.rule_posterior import Space
+    from clawback.rewards.views import Views
 
-    every, base = here.answers, _rows(here.answers, range(here.rated))
-    rest = _rows(every, range(here.rated, len(here.texts)))
+    base = _rows(here.answers, range(0, here.rated, GROUND))
+    rest = _rows(here.answers, range(here.rated, len(here.texts)))
+    views = Views.ground(base)
+    space, seen = Space.of(views.signs(base), views.layout), views.view(here.answers)
     rows = []
     for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
         for taste in sets[which]:
@@ -286,33 +301,39 @@ def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) 
                 places, ratings = taps(taste.name, fits, EARLIER + count, draw, wrong)
                 if changed:
                     ratings[EARLIER:] *= -1
-                current = fits[here.rated :] != changed
+                started = time.process_time()
+                found = last_change(
+                    evidence_over_time(views, space, seen[places], ratings, RIDGE), len(ratings)
+                )
                 row: dict[str, Any] = {
                     "taste": taste.name,
                     "group": group,
                     "later": count,
                     "changed": changed,
+                    "found": found,
+                    "seconds": time.process_time() - started,
                 }
-                for name, order in (("equal", ()), ("change-point", range(len(places)))):
-                    made = learn(base, _rows(every, places), ratings, ridge=RIDGE, shares=SHARES, order=order)
-                    row[name] = auc(made.reward(rest, RULES, 0.0), current)
-                    row["found"] = made.outdated
+                if changed and draw == 0:
+                    for name, order in (("all", ()), ("since", range(len(places)))):
+                        rated = _rows(here.answers, places)
+                        made = learn(base, rated, ratings, ridge=RIDGE, shares=SHARES, order=order)
+                        row[name] = auc(made.reward(rest, RULES, 0.0), ~fits[here.rated :])
                 rows.append(row)
-            print(taste.name, [(r["later"], r["changed"], r["found"], round(r["equal"], 2), round(r["change-point"], 2)) for r in rows if r["taste"] == taste.name], file=sys.stderr)  # fmt: skip
+            print(taste.name, [(r["later"], r["changed"], r["found"]) for r in rows if r["taste"] == taste.name], file=sys.stderr)  # fmt: skip
     return {"tastes": which, "wrong": wrong, "rows": rows}
 
 
 def changes_table(found: Mapping[str, Any]) -> str:
     lines = [
-        "| tastes | ratings after | changed | found | AUC, all ratings | AUC, since the change |",
-        "|" + " --- |" * 6,
+        "| tastes | ratings after | changed | found | seconds, most | AUC, all ratings | AUC, since the change |",
+        "|" + " --- |" * 7,
     ]
     cells = sorted({(r["group"], r["later"], r["changed"]) for r in found["rows"]})
     for cell in cells:
         rows = [r for r in found["rows"] if (r["group"], r["later"], r["changed"]) == cell]
-        means = (statistics.mean(r[name] for r in rows) for name in ("equal", "change-point"))
-        shown = " | ".join(f"{mean:.2f}" for mean in means)
-        lines.append(f"| {cell[0]} | {cell[1]} | {cell[2]} | {sum(r['found'] > 0 for r in rows)} of {len(rows)} | {shown} |")  # fmt: skip
+        shown = " | ".join(interval([r[name] for r in rows if name in r]) for name in ("all", "since"))
+        slowest = max(r["seconds"] for r in rows)
+        lines.append(f"| {cell[0]} | {cell[1]} | {cell[2]} | {sum(r['found'] > 0 for r in rows)} of {len(rows)} | {slowest:.1f} | {shown} |")  # fmt: skip
     return "\n".join(lines)
 
 
@@ -348,6 +369,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="ways whose name holds this")
     parser.add_argument("--trust", action="store_true", help="who is trusted, in place of AUC")
     parser.add_argument("--change", action="store_true", help="whether a change of mind is found")
+    parser.add_argument("--judge", type=float, help="share of right verdicts of a judge that is played")
     parser.add_argument("--tossers", type=int, default=TOSSERS, help="people who toss a coin, with --trust")
     options = parser.parse_args(argv)
     if not options.data.is_file():
@@ -365,6 +387,15 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{group}: {statistics.mean(by.values()):.0%} trusted; " + ", ".join(f"{n} {v:.0%}" for n, v in by.items()))  # fmt: skip
         return 0
     counts = [int(count) for count in options.ratings.split(",")]
+    if options.judge is not None:
+        from benchmarks import _reading_judge
+
+        found = _reading_judge.judged(
+            here, options.tastes, options.judge, counts, options.draws, options.wrong
+        )
+        (results / f"reading-judge-{options.judge:g}.json").write_text(json.dumps(found, indent=2))
+        print(_reading_judge.table(found))
+        return 0
     if options.change:
         found = changes(here, options.tastes, options.draws, counts, options.wrong)
         (results / "reading-change.json").write_text(json.dumps(found, indent=2))
