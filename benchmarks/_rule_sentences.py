@@ -37,7 +37,9 @@ def _plain(word: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in map(_plain, _prose(text).replace("—", " ").split()) if any(map(str.isalnum, word))]
+    return [
+        word for word in map(_plain, _prose(text).replace("—", " ").split()) if any(map(str.isalnum, word))
+    ]
 
 
 def _lines(text: str) -> list[str]:
@@ -79,6 +81,9 @@ def _first_person(text: str) -> bool:
     return False
 
 
+ABBREVIATIONS = ("e.g.", "i.e.", "dr.", "mr.", "mrs.", "ms.", "etc.", "vs.", "st.", "u.s.")
+
+
 def _sentences(text: str) -> list[list[str]]:
     """Words of each sentence; a line ends one. Numbers and common abbreviations do not."""
     found: list[list[str]] = []
@@ -87,15 +92,19 @@ def _sentences(text: str) -> list[list[str]]:
         for token in line.split():
             if any(map(str.isalnum, token)):
                 found[-1].append(token)
-            bare = token.rstrip("\"')*”’")
-            if bare.endswith((".", "!", "?")) and bare.casefold() not in ("e.g.", "i.e.", "dr.", "mr.", "mrs.", "ms.", "etc.", "vs.", "st.", "u.s."):
-                if not (len(found[-1]) == 1 and _numbered(line) and token == line.split()[0]):
-                    found.append([])
+            bare = token.rstrip("\"')*”’").casefold()
+            number = len(found[-1]) == 1 and _numbered(line) and token == line.split()[0]
+            if bare.endswith((".", "!", "?")) and bare not in ABBREVIATIONS and not number:
+                found.append([])
     return [words for words in found if words]  # fmt: skip
 
 
 def _last_sign(text: str) -> str:
-    signs = [c for c in text if not c.isspace() and unicodedata.category(c) not in ("So", "Mn", "Cf") and c not in "\"'”’*_)"]
+    signs = [
+        c
+        for c in text
+        if not c.isspace() and unicodedata.category(c) not in ("So", "Mn", "Cf") and c not in "\"'”’*_)"
+    ]
     return signs[-1] if signs else ""  # fmt: skip
 
 
