@@ -72,7 +72,8 @@ class Rules(Base):
         """Enter judgements; a newer one of the same judge takes the place of the older."""
         with self._write() as db:
             db.executemany(
-                "INSERT OR REPLACE INTO rule_checks (rule_id, turn_id, judge, kept) VALUES (?, ?, ?, ?)",
+                "INSERT INTO rule_checks (rule_id, turn_id, judge, kept) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET kept = excluded.kept",
                 [(one.rule_id, one.turn_id, one.judge, one.kept) for one in checks],
             )
 
