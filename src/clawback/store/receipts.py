@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from clawback.records import GATE
 from clawback.store.rules import Rules
 
 if TYPE_CHECKING:
@@ -65,11 +64,10 @@ class Receipts(Rules):
         """Main turns with ``after < id < before``."""
         order = "DESC" if newest_first else "ASC"
         rows = self._read(
-            "SELECT t.id, b.prompt, b.response FROM turns t JOIN bodies b ON b.turn_id = t.id"
-            f" WHERE t.kind = 'main' AND t.id > ? AND t.id < ? AND t.agent != ? ORDER BY t.id {order} LIMIT ?",
+            "SELECT a.turn_id, b.prompt, b.response FROM answered a CROSS JOIN bodies b ON b.turn_id = a.turn_id"
+            f" WHERE a.turn_id > ? AND a.turn_id < ? ORDER BY a.turn_id {order} LIMIT ?",
             after,
             before,
-            GATE,
             limit,
         )
         return [Answer(*row) for row in rows]
@@ -77,9 +75,8 @@ class Receipts(Rules):
     def answers_by_id(self, numbers: Iterable[int]) -> list[Answer]:
         """Those main turns, oldest first."""
         rows = self._read(
-            "SELECT t.id, b.prompt, b.response FROM turns t JOIN bodies b ON b.turn_id = t.id"
-            " WHERE t.kind = 'main' AND t.agent != ? AND t.id IN (SELECT value FROM json_each(?)) ORDER BY t.id",
-            GATE,
+            "SELECT a.turn_id, b.prompt, b.response FROM answered a CROSS JOIN bodies b ON b.turn_id = a.turn_id"
+            " WHERE a.turn_id IN (SELECT value FROM json_each(?)) ORDER BY a.turn_id",
             json.dumps(sorted(set(numbers))),
         )
         return [Answer(*row) for row in rows]
@@ -161,7 +158,6 @@ class Receipts(Rules):
     def recent_agents(self, count: int) -> list[str]:
         """Agents of the newest ``count`` main turns."""
         rows = self._read(
-            "SELECT DISTINCT agent FROM (SELECT agent FROM turns WHERE kind = 'main' ORDER BY id DESC LIMIT ?) ORDER BY agent",
-            count,
+            "SELECT DISTINCT agent FROM (SELECT agent FROM answered ORDER BY turn_id DESC LIMIT ?) ORDER BY agent", count
         )
-        return [row[0] for row in rows if row[0] != GATE]
+        return [row[0] for row in rows]

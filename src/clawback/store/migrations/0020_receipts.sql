@@ -10,6 +10,7 @@ CREATE TABLE rule_counts (
 );
 -- The row of rule_counts that a check is counted in. A turn that is deleted can no longer say which that was.
 ALTER TABLE rule_checks ADD COLUMN counted INTEGER;
+CREATE INDEX rule_checks_judged ON rule_checks (rule_id, turn_id, kept) WHERE judge != '';
 -- Who answered, and in the week of which Monday. Our own server repeats whatever model an agent asked for; answers sampled here have token ids.
 CREATE VIEW answered AS
     SELECT t.id AS turn_id,
