@@ -59,7 +59,9 @@ def test_a_rule_that_was_broken_is_said_again_with_the_next_prompt(ruled: Home) 
 def test_a_rule_is_no_longer_said_once_it_is_kept_again(ruled: Home) -> None:
     turn(ruled, 0, SORRY)
     for number in range(1, 1 + reminders.RECENT):
-        assert tell(ruled, "UserPromptSubmit", prompt=f"{number}", prompt_id=f"x{number}") is None or number < 11
+        assert (
+            tell(ruled, "UserPromptSubmit", prompt=f"{number}", prompt_id=f"x{number}") is None or number < 11
+        )
         turn(ruled, number, f"It is {number}.")
     assert tell(ruled, "UserPromptSubmit", prompt="last", prompt_id="last") is None
 

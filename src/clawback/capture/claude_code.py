@@ -90,7 +90,14 @@ class ClaudeCode(HookedAgent):
             model = model_of(event)
             went_on, working = bool(event.get("stop_hook_active")), bool(event.get("background_tasks"))
             return Answer(
-                session, said, prompt_id, cwd=cwd, model=model, transcript=transcript, went_on=went_on, working=working
+                session,
+                said,
+                prompt_id,
+                cwd=cwd,
+                model=model,
+                transcript=transcript,
+                went_on=went_on,
+                working=working,
             )
         if name == "SubagentStop":
             return SideAnswer(session, said, text(event, "agent_id", 200), cwd, transcript)

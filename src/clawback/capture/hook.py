@@ -107,7 +107,9 @@ def _ordered(here: Home, agent: str, said: str) -> str:
     )
 
 
-def act(here: Home, agent: Agent, event: Event | None, respond: Respond | None = None) -> dict[str, Any] | None:
+def act(
+    here: Home, agent: Agent, event: Event | None, respond: Respond | None = None
+) -> dict[str, Any] | None:
     """Act on an event that an agent's adapter has parsed; the return value is output for the agent."""
     if event is None:
         return None

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -114,7 +114,9 @@ def whose(rule: Rule) -> str:
 
 @rules.command()
 @click.argument("number", type=int)
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1_000), help="Breaches, how many.")
+@click.option(
+    "--limit", default=20, show_default=True, type=click.IntRange(1, 1_000), help="Breaches, how many."
+)
 @click.option("--before", type=int, metavar="ID", help="Only breaches in turns older than this one.")
 @json_option
 def show(number: int, limit: int, before: int | None, as_json: bool) -> None:
@@ -151,9 +153,14 @@ def show(number: int, limit: int, before: int | None, as_json: bool) -> None:
 def _head(receipt: Receipt) -> str:
     rule = receipt.rule
     checked = "a judge checks it" if receipt.judged else f"code checks it: {rule.check}"
-    lines = [rule.text, f"Rule {rule.id} · {rule.status} · {whose(rule)} · since {when(rule.created_at)} · {checked}"]
+    lines = [
+        rule.text,
+        f"Rule {rule.id} · {rule.status} · {whose(rule)} · since {when(rule.created_at)} · {checked}",
+    ]
     if rule.status == "proposed":
-        lines.append(f"It waits for your yes: `clawback rules keep {rule.id}`, or `clawback rules drop {rule.id}`.")
+        lines.append(
+            f"It waits for your yes: `clawback rules keep {rule.id}`, or `clawback rules drop {rule.id}`."
+        )
     elif rule.status == "believed" and rule.author != "owner" and not rule.evidence.get("accepted"):
         lines.append(f"Your ratings speak for it. No model is told of it before you say yes: `clawback rules keep {rule.id}`.")  # fmt: skip
     return "\n".join([*map(fold, lines), "", f"Kept {receipt.overall.text()}"])
@@ -167,7 +174,9 @@ def _by_week(receipt: Receipt, by_model: dict[str, dict[str, Share]]) -> str:
     lines = [f"{'week of':<12}" + "".join(f"{shorten(name, 16):<18}" for name in names).rstrip()]
     for week in list(receipt.weeks)[-WEEKS:][::-1]:
         cells = [by_model[name].get(week) for name in names]
-        lines.append(f"{week:<12}" + "".join(f"{_brief(cell) if cell else '–':<18}" for cell in cells).rstrip())
+        lines.append(
+            f"{week:<12}" + "".join(f"{_brief(cell) if cell else '–':<18}" for cell in cells).rstrip()
+        )
     lines.append(f"{'all':<12}" + "".join(f"{_brief(receipt.models[name]):<18}" for name in names).rstrip())
     if more := len(receipt.models) - len(names):
         lines.append(f"{more} more models: --json lists them.")
@@ -220,8 +229,8 @@ def add(text: str, as_json: bool) -> None:
     from clawback.rules import receipts
 
     with open_store() as store:
-        if (source := _typed_by()) != "cli":
-            proposed = rule_proposals.propose(store, [text], source)
+        if _typed_by() != "cli":
+            proposed = rule_proposals.propose(store, [text], "shell")
             if proposed.refused:
                 raise UsageError(f"The rule was not taken: {proposed.refused[0][1]}.")
             [rule] = proposed.rules
@@ -231,7 +240,9 @@ def add(text: str, as_json: bool) -> None:
         [receipt] = receipts.receipts(store, [rule])
     lines = [f"Rule {rule.id}: {rule.text}"]
     if rule.status == "proposed":
-        lines.append(f"An agent runs this command, so the rule waits for your yes: `clawback rules keep {rule.id}`.")
+        lines.append(
+            f"An agent runs this command, so the rule waits for your yes: `clawback rules keep {rule.id}`."
+        )
     if receipt.judged:
         lines.append("Code cannot check it; `clawback rules learn` asks a judge, where there is one.")
     else:
@@ -243,7 +254,11 @@ def add(text: str, as_json: bool) -> None:
 def _next_steps(rule: Rule) -> list[str]:
     from clawback.rules.reminders import is_spoken
 
-    return ["`clawback rules use` puts it into the prompt that your agent's model reads."] if is_spoken(rule) else []
+    return (
+        ["`clawback rules use` puts it into the prompt that your agent's model reads."]
+        if is_spoken(rule)
+        else []
+    )
 
 
 def _typed_by() -> str:
@@ -256,7 +271,9 @@ def _typed_by() -> str:
 def _for_the_owner(what: str) -> None:
     """Raises ``UsageError`` where an agent runs the command: a yes is the person's."""
     if _typed_by() != "cli":
-        raise UsageError(f"An agent runs this command, and {what} is for the person: do it in a terminal of your own.")
+        raise UsageError(
+            f"An agent runs this command, and {what} is for the person: do it in a terminal of your own."
+        )
 
 
 @rules.command()

@@ -127,7 +127,9 @@ def rules(store: Store) -> str:
     for one in store.obedience():
         kept, checked = counts.get(one.rule_id, (0, 0))
         counts[one.rule_id] = (kept + one.kept, checked + one.checked)
-    lines = [f"{len(listed)} {'rule' if len(listed) == 1 else 'rules'}. `clawback rules show N` lists the breaches of one."]
+    lines = [
+        f"{len(listed)} {'rule' if len(listed) == 1 else 'rules'}. `clawback rules show N` lists the breaches of one."
+    ]
     for rule in listed[:MOST_LINES]:
         kept, checked = counts.get(rule.id, (0, 0))
         share = f"kept in {kept} of {checked} answers" if checked else "not checked yet"

@@ -42,7 +42,10 @@ def _example(store: Store, sample: Sample) -> RatedExample:
 
     question = Turn("", sample.messages, sample.response).prompt
     return RatedExample(
-        sample.turn_id, sample.reward > 0, _cut(store, question, QUESTION), _cut(store, sample.response, ANSWER)
+        sample.turn_id,
+        sample.reward > 0,
+        _cut(store, question, QUESTION),
+        _cut(store, sample.response, ANSWER),
     )
 
 

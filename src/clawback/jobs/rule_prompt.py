@@ -58,8 +58,12 @@ def use(store: Store, home: Home) -> Version:
     """
     text = pending(store)
     if text is None:
-        raise UsageError("The live prompt holds all rules that a model may be told of, and no others of yours.")
+        raise UsageError(
+            "The live prompt holds all rules that a model may be told of, and no others of yours."
+        )
     if not text.strip():
-        raise UsageError("Without that rule the prompt is empty: `clawback rollback` goes back to a version without one.")
+        raise UsageError(
+            "Without that rule the prompt is empty: `clawback rollback` goes back to a version without one."
+        )
     version = prompted.propose(store, text, spoken=sections.spoken(text), origin={"author": AUTHOR})
     return prompt_gate.by_hand(store, home, version)

@@ -38,7 +38,9 @@ def add(store: Store, text: str) -> Rule:
     if not sentence:
         raise UsageError('Say the rule in a sentence: `clawback rules add "Never apologise."`.')
     if len(sentence) > LONGEST:
-        raise UsageError(f"The rule has {len(sentence)} characters (at most {LONGEST}). Say one thing a rule.")
+        raise UsageError(
+            f"The rule has {len(sentence)} characters (at most {LONGEST}). Say one thing a rule."
+        )
     return accept(store, store.add_rule(Rule(sentence, parse(sentence), OWNER, status="believed")).id)
 
 

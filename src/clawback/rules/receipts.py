@@ -43,7 +43,11 @@ class Share:
 
     def text(self) -> str:
         """``83 % (10 of 12)``; "–" where nothing was checked."""
-        return f"{100 * self.kept / self.checked:.0f} % ({self.kept:,} of {self.checked:,})" if self.checked else "–"
+        return (
+            f"{100 * self.kept / self.checked:.0f} % ({self.kept:,} of {self.checked:,})"
+            if self.checked
+            else "–"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +161,14 @@ def _store(
 ) -> None:
     """Check, and store the results with how far the checks have come."""
     results = [
-        (number, one.id, checks[number](one.question, one.response)) for one, number in due if one.response.strip()
+        (number, one.id, checks[number](one.question, one.response))
+        for one, number in due
+        if one.response.strip()
     ]
     with db.together():
-        db.add_rule_checks([Checked(number, turn, kept) for number, turn, kept in results if kept is not None])
+        db.add_rule_checks(
+            [Checked(number, turn, kept) for number, turn, kept in results if kept is not None]
+        )
         if ranges is not None:
             db.set_checked_ranges(ranges)
 
@@ -216,7 +224,11 @@ def _rated_by_code(rule: Rule, samples: Sequence[Sample]) -> list[tuple[int, flo
     """(turn, reward, kept)"""
     if (check := check_of(rule)) is None:
         return []
-    results = [(one, check(Turn("", one.messages, one.response).prompt, one.response)) for one in samples if one.reward]
+    results = [
+        (one, check(Turn("", one.messages, one.response).prompt, one.response))
+        for one in samples
+        if one.reward
+    ]
     return [(one.turn_id, one.reward, kept) for one, kept in results if kept is not None]
 
 

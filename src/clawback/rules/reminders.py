@@ -63,7 +63,9 @@ def write(here: Home, db: Store) -> None:
     if not spoken(db):
         path.unlink(missing_ok=True)
         return
-    agents = {agent: text for agent in db.recent_agents(10 * RECENT) if (text := reminder(at_risk(db, agent)))}
+    agents = {
+        agent: text for agent in db.recent_agents(10 * RECENT) if (text := reminder(at_risk(db, agent)))
+    }
     data = json.dumps({"agents": agents}, ensure_ascii=False, sort_keys=True).encode()
     known = path.read_bytes() if path.exists() else None
     if known is None:

@@ -60,7 +60,9 @@ def receipt(server: Server, request: Request) -> Any:
                 for model, weeks in receipts.table(db, rule).items()
             },
             "ratings": asdict(receipts.ratings(db, rule, feedback.samples(db, newest=RATED))),
-            "breaches": [asdict(one) for one in receipts.breaches(db, rule, limit, _number(request, "before"))],
+            "breaches": [
+                asdict(one) for one in receipts.breaches(db, rule, limit, _number(request, "before"))
+            ],
         }
 
 

@@ -158,6 +158,7 @@ class Receipts(Rules):
     def recent_agents(self, count: int) -> list[str]:
         """Agents of the newest ``count`` main turns."""
         rows = self._read(
-            "SELECT DISTINCT agent FROM (SELECT agent FROM answered ORDER BY turn_id DESC LIMIT ?) ORDER BY agent", count
+            "SELECT DISTINCT agent FROM (SELECT agent FROM answered ORDER BY turn_id DESC LIMIT ?) ORDER BY agent",
+            count,
         )
         return [row[0] for row in rows]

@@ -56,7 +56,9 @@ class Rules(Base):
         )
         return [_rule(row) for row in rows]
 
-    def update_rule(self, number: int, status: "RuleStatus", evidence: Mapping[str, Any] | None = None) -> "Rule":
+    def update_rule(
+        self, number: int, status: "RuleStatus", evidence: Mapping[str, Any] | None = None
+    ) -> "Rule":
         """Enter what a test, or the owner, made of it. ``evidence`` None: as it was. Raises ``NotFound``."""
         known = self.rule(number)
         with self._write() as db:
