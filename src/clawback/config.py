@@ -426,6 +426,15 @@ class PublishTarget(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The presets of a llama-server that is a router."""
 
 
+class Rules(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What you want of every answer, a sentence each (docs/rules.md)."""
+
+    remind: bool = True
+    """Say the rules again that an agent's model has broken of late: your agent's hook adds them to your prompt."""
+    send_back: bool = False
+    """Send an answer that breaks a rule back to the model, once, where code can see the breach and the agent has a hook for it."""
+
+
 class Publish(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Other servers that follow the live version (docs/serving.md)."""
 
@@ -455,6 +464,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prompts: Prompts = Prompts()
     hosted: Hosted = Hosted()
     publish: Publish = Publish()
+    rules: Rules = Rules()
 
 
 def load(path: Path) -> Config:
