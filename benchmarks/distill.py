@@ -116,7 +116,8 @@ def filled(home: Any, model: str, person: Person, seed: int) -> Callable[[range]
     """Turns, the first ratings, and the prompt live. Comes back: how the person rates more turns."""
     from clawback import feedback, store
     from clawback.records import Turn
-    from clawback.release import prompt_gate, prompted
+    from clawback.gate import prompts as prompt_gate
+    from clawback.release import prompted
 
     home.create()
     home.config.write_text(f'[model]\nbase = "{model}"\n[training]\nbackground = false\n')

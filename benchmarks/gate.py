@@ -30,7 +30,7 @@ from clawback.engine.embedded import corpus, tastes
 from clawback.jobs.inbox import Inbox
 from clawback.paths import Home
 from clawback.records import Run, Sample
-from clawback.release.rule import decide
+from clawback.gate.rule import decide
 
 RESULTS = Path("bench-results/gate.jsonl")
 BAD = ("shuffled", "collapsed", "random", "over-trained")

@@ -27,7 +27,8 @@ from clawback.jobs import prompting
 from clawback.paths import Home
 from clawback.prompts import ScriptedLLM
 from clawback.records import Turn
-from clawback.release import prompt_gate, prompted
+from clawback.gate import prompts as prompt_gate
+from clawback.release import prompted
 from clawback.system_prompt import under
 
 RATED, MORE, UNRATED, HELD = 32, 16, 16, 64

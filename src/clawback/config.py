@@ -126,11 +126,11 @@ class Gate(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a candidate must pass before it goes live."""
 
     held_out: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.125
-    """Share of the turns whose feedback is kept out of training, for the gate."""
-    confidence: Share = 0.93
-    """How sure the gate must be that the candidate is better than the live version."""
+    """Share of the prompts that are kept out of every run, for the gate, with what was said of their answers."""
+    confidence: Share = 0.95
+    """How sure the gate must be: of versions that are no better than the live one it accepts at most the rest."""
     more_ratings: Count = 16
-    """Ratings that are asked for if the gate cannot decide; after so many more it evaluates the candidate again. 0: the candidate is rejected."""
+    """Questions at most (which of two answers is better) where nothing else decides about a candidate; more than 16 are never asked. 0: it is rejected."""
     max_kl: NotNegative = 8.0
     """Drift from the base model that is always allowed, in nats per answer."""
     max_kl_per_token: NotNegative = 0.25

@@ -12,7 +12,8 @@ import pytest
 
 from clawback import release, store
 from clawback.paths import Home
-from clawback.release import prompt_gate, prompted, trial
+from clawback.gate import prompts as prompt_gate
+from clawback.release import prompted, trial
 from clawback.serve.dialects import of
 from clawback.serve.dialects.system import put
 

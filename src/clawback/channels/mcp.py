@@ -150,8 +150,11 @@ class Tools:
             }
 
     def worth_rating(self, limit: Annotated[int, Field(ge=1, le=50)] = 5) -> dict[str, Any]:
-        """Answers that the person has not rated yet, those first from which most can be learned. Show them, and ask."""
-        return {"turns": [_seen(w.turn, LISTED) for w in inbox.waiting(self.home, limit)]}
+        """Answers that the person has not rated yet, those first from which most can be learned. Show them, and ask. ``pairs``: two answers of which the
+        person should say which is better (``prefer``), to decide about a new version; ask about these first."""
+        found = inbox.Inbox(self.home)
+        pairs = [[_seen(p.first, SHOWN), _seen(p.second, SHOWN)] for p in found.questions()[:limit]]
+        return {"turns": [_seen(w.turn, LISTED) for w in found.next(limit)], "pairs": pairs}
 
     def show(self, turn: int) -> dict[str, Any]:
         """One turn: what was asked and answered, and what was said about it."""

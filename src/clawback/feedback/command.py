@@ -165,7 +165,7 @@ def status(store: Store) -> str:
         if waits
         else ""
     )
-    from clawback.feedback.due import last_failure
+    from clawback.feedback.due import last_failure, no_gain
 
     run, failed = store.active_run(), last_failure(store)
     training = " A training run is under way." if run else ""
@@ -173,4 +173,11 @@ def status(store: Store) -> str:
         training = " A training run was interrupted; `clawback train` goes on with it."
     if failed and not run:
         training = f" The last training run failed: {failed.why}"
-    return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet.{waiting}{training}"
+    undecided, skipped = store.waiting(), no_gain(store)
+    asks = (
+        f" Which of two answers is better is asked about version {undecided[0]}: `clawback inbox --rate`."
+        if undecided
+        else ""
+    )
+    asks += f" {skipped['why']}." if skipped else ""
+    return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet.{waiting}{training}{asks}"

@@ -132,6 +132,16 @@ class Turns(Pictures):
         rows = self._read(f"{_TURN} WHERE t.id IN (SELECT value FROM json_each(?)) ORDER BY t.id", listed)
         return {turn.id: turn for turn in self._whole(rows)}
 
+    def turns_of(self, sessions: str) -> list[Turn]:
+        """Those of all sessions whose names begin like this, oldest first."""
+        last = sessions[:-1] + chr(ord(sessions[-1]) + 1)
+        rows = self._read(
+            f"{_TURN} WHERE t.session_id IN (SELECT id FROM sessions WHERE name >= ? AND name < ?) ORDER BY t.id",
+            sessions,
+            last,
+        )
+        return self._whole(rows)
+
     def authors(self, numbers: Iterable[int]) -> dict[int, tuple[str, int | None]]:
         """Turn → its agent, and the version that answered if it was ours."""
         listed = json.dumps(sorted(set(numbers)))

@@ -285,7 +285,7 @@ def pictures(stage):
     """Learned from, drawn after, compared by the gate and served."""
     from clawback.engine.torch.models import vision
     from clawback.engine.torch.sampling.conversations import Conversations, Turn
-    from clawback.release.fresh import draw
+    from clawback.gate.fresh import draw
     from tests.engine.torch.test_vision import BLUE, RED, asked
 
     policy = stage.policy("llava")

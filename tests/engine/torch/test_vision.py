@@ -21,7 +21,7 @@ from clawback.engine.types import Sampling
 from clawback.errors import TrainingError
 from clawback.pictures import pictures
 from clawback.records import Part, Sample
-from clawback.release.fresh import draw
+from clawback.gate.fresh import draw
 from tests.engine.conftest import tokenizer
 
 TEMPLATE = (
