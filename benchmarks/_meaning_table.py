@@ -13,6 +13,10 @@ from benchmarks._meaning_rows import ROWS
 
 Line = dict[str, Any]
 CONFIDENCE = 0.95
+HEADLINE = ("form-10", "form-20", "content-remarks", "content-alone", "foreign-form", "foreign-quality")
+"""The six rows that are shown first."""
+BEGIN, END = "<!-- from bench-results/meaning.jsonl -->", "<!-- end -->"
+"""What the tables stand between on a page."""
 HALF_YEAR = Path(__file__).parent.parent / "bench-results" / "half_year.jsonl"
 
 
@@ -44,17 +48,47 @@ def table(lines: Sequence[Line]) -> str:
     return "\n".join([*made, *_changes(lines), *_edits(lines), *_contented()])
 
 
+def headline(lines: Sequence[Line]) -> str:
+    """At most six rows: by the first commit that was measured and by the last, what is read and what a run gains, beside what is wanted."""
+    codes = list(dict.fromkeys(line["code"] for line in lines))
+    shown = codes[:1] + codes[-1:] if len(codes) > 1 else codes
+    head = ["row", "model", *(f"{what}, {code}" for what in ("AUC", "gain") for code in shown), "wanted"]
+    made = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
+    for name in HEADLINE:
+        row, some = ROWS[name], [line for line in lines if line["row"] == name]
+        for model in dict.fromkeys(line["model"] for line in some):
+            of = [[line for line in some if (line["model"], line["code"]) == (model, code)] for code in shown]
+            reads = [interval([line[row.reads] for line in one if line["kind"] == "read"]) for one in of]
+            gains = [interval([line[_shown(name)] for line in one if line["kind"] == "run"]) for one in of]
+            made.append(f"| {' | '.join([row.title, model, *reads, *gains, row.wanted])} |")
+    return "\n".join(made)
+
+
+def write(page: Path, lines: Sequence[Line]) -> None:
+    """Put both tables onto a page, between its marks."""
+    text = page.read_text("utf-8")
+    before, found, rest = text.partition(BEGIN)
+    _, closed, after = rest.partition(END)
+    if not found or not closed:
+        raise SystemExit(f"{page} has no {BEGIN} … {END}: put these lines where the tables belong.")
+    page.write_text(f"{before}{BEGIN}\n\n{headline(lines)}\n\n{table(lines)}\n\n{END}{after}", "utf-8")
+
+
+def _shown(name: str) -> str:
+    """The figure of a run that stands for a row."""
+    return ROWS[name].shows if ROWS[name].shows != "auc" else "gain"
+
+
 def _figures(name: str, lines: Sequence[Line]) -> list[str]:
     reads = [line for line in lines if line["kind"] == "read"]
     runs = [line for line in lines if line["kind"] == "run"]
     trusted = [line["trusted"] for line in reads if "trusted" in line]
-    shown = ROWS[name].shows if ROWS[name].shows != "auc" else "gain"
     broken = sorted({guard for line in runs for guard in line.get("broken", ())})
     return [
         interval([line[ROWS[name].reads] for line in reads]),
         f"{sum(trusted)} of {len(trusted)}" if trusted else "–",
         interval([line["base"] for line in reads if "base" in line]).partition(" ")[0],
-        interval([line[shown] for line in runs]),
+        interval([line[_shown(name)] for line in runs]),
         f"{sum(bool(line.get('accepted')) for line in runs)} of {len(runs)}" if runs else "–",
         ", ".join(broken) or "none" if runs else "–",
         interval([line["cpu_seconds"] for line in runs]).partition(" ")[0] if runs else "–",

@@ -8,7 +8,7 @@ is there already is not done again.
     python -m benchmarks meaning form-10 --people 12
     python -m benchmarks meaning form-10 --people 5 --train
     python -m benchmarks meaning all --people 12           # what is read, of every row
-    python -m benchmarks meaning table                     # from the kept lines, as it stands in docs/benchmarks/meaning.md
+    python -m benchmarks meaning table --page docs/benchmarks/meaning.md   # from the kept lines
 
 Intervals are 95 % ones of Student's t over people (one person is one wish and one draw of answers, taps and slips).
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._meaning_rows import ROWS, Row
-from benchmarks._meaning_table import table
+from benchmarks._meaning_table import headline, table, write
 from benchmarks.half_year import code
 from benchmarks.real import DATA
 
@@ -44,13 +44,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--prompts", type=Path, default=DATA, help="JSONL with prompt, response, model, score")  # fmt: skip
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--code", default="", help="another name for what is measured than the commit of src")
+    parser.add_argument("--page", type=Path, help="a page to put the tables onto, between its marks")
     options = parser.parse_args(argv)
     if options.row != "table":
         if not options.prompts.is_file():
             print(f"Skipped: there is no {options.prompts}. Name the answers with --prompts.", file=sys.stderr)  # fmt: skip
             return 0
         work(options, options.code or code())
-    print(table(lines(options.results)))
+    found = lines(options.results)
+    if options.page:
+        write(options.page, found)
+    print(f"{headline(found)}\n\n{table(found)}")
     return 0
 
 
