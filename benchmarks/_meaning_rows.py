@@ -54,8 +54,8 @@ def taps(room: Room, person: Person, count: int) -> tuple[list[int], list[float]
 
 
 def others(room: Room, places: Sequence[int]) -> list[int]:
-    """Answers of the base that were not rated."""
-    return [i for i in range(len(room.texts)) if i not in set(places)]
+    """The answers that were not rated."""
+    return [i for i in range(room.count) if i not in set(places)]
 
 
 def judged(room: Room, person: Person, made: Any, places: Sequence[int]) -> Line:
@@ -138,7 +138,7 @@ def read_quality(count: int) -> Callable[[Room, Person], Line]:
         places = person.places(room.count, count)
         used = held_back(places)
         made = read(room, rows(every, used), [values[i] for i in used])
-        rest = others(room, places)
+        rest = [i for i in range(len(values)) if i not in set(places)]
         auc = told_apart(made, rows(every, rest), np.array([values[i] > 0 for i in rest]))
         return {"auc": auc, "p": round(made.trust.p, 3), "trusted": made.trust.trusted, "ratings": count}
 

@@ -45,14 +45,13 @@ class Room(World):
 
     @functools.cached_property
     def texts(self) -> list[str]:
-        """All answers of the base: to ``own``, then to ``held``."""
-        return [one["text"] for one in self.captured] + self.base["texts"]
+        """The base's answers to the person's own prompts."""
+        return [one["text"] for one in self.captured]
 
     @functools.cached_property
     def answers(self) -> Any:
         """The same as a reader looks at them."""
-        ids = [one["ids"] for one in self.captured] + self.base["ids"]
-        return self.looked("own", self.asked, self.texts, ids)
+        return self.looked("own", self.own, self.texts, [one["ids"] for one in self.captured])
 
     @functools.cached_property
     def graded(self) -> list[Graded]:
@@ -81,7 +80,7 @@ class Room(World):
 
     def holds(self, likes: Callable[[str, str], bool]) -> Bools:
         """Of each of the base's answers, whether it is liked."""
-        return np.array([likes(q, a) for q, a in zip(self.asked, self.texts, strict=True)])
+        return np.array([likes(q, a) for q, a in zip(self.own, self.texts, strict=True)])
 
 
 def rows(answers: Any, places: Sequence[int]) -> Any:
@@ -108,8 +107,7 @@ def read(
 
     said = [(ids, text, remark) for ids, text, remark in zip(rated.ids, rated.texts, remarks, strict=False) if remark]  # fmt: skip
     order = range(len(rewards)) if changes else ()
-    ground = rows(room.answers, range(room.count))
-    return learn(ground, rated, np.array(rewards), said, ridge=RIDGE, shares=SHARES, order=order)
+    return learn(room.answers, rated, np.array(rewards), said, ridge=RIDGE, shares=SHARES, order=order)
 
 
 def told_apart(made: Any, answers: Any, liked: Bools) -> float:
