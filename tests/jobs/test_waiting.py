@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import pytest
+from clawback.release.evidence import Witness
+from clawback.release.gating import prompts
+from clawback.release.rule import Compared, Evidence, Sampled, decide
 
 from clawback import config, feedback, jobs, release, store
 from clawback.cli import main
@@ -16,9 +19,6 @@ from clawback.jobs import inbox, inputs, training, worker
 from clawback.paths import Home
 from clawback.records import GATE, Run, Turn, Version
 from clawback.release import Report, human_eval
-from clawback.release.evidence import Witness
-from clawback.release.gating import prompts
-from clawback.release.rule import Compared, Evidence, Sampled, decide
 
 FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=40.0)
 UNSURE = Evidence(10, 22, (0.1,), (-0.1, 0.2), 0.2, 0.4, 0.2, 0.97, 2.0, 1.0, FINE, FINE, FINE)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clawback.engine.torch.sampling.generate import Sampler
     from clawback.engine.types import Grader
     from clawback.records import Message, Sample
+    from clawback.rewards.judged import Judge
     from clawback.rewards.terms import Terms
 
 Progress = Mapping[str, Any]
@@ -47,6 +48,8 @@ class TrainingRun:
     """Grades fresh answers in place of the reward head."""
     terms: Terms | None = None
     """What counts beside head or grader."""
+    judge: Judge | None = None
+    """Says how surely an answer keeps each rule of the recipe: features that the reader weighs by the ratings."""
     sampler: Sampler | None = None
     """Draws fresh answers in place of the policy's own engine. It decides nothing about the result but its rounding."""
     out: Path | None = None

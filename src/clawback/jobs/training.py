@@ -20,7 +20,7 @@ from clawback.feedback.due import NO_GAIN
 from clawback.feedback.hold_out import keeps, prompt_key
 from clawback.gate import adapters, headroom, settling
 from clawback.gate.report import Report, answered
-from clawback.jobs import captured, checks, elsewhere, inputs, launching
+from clawback.jobs import captured, checks, elsewhere, inputs, launching, rule_reading
 from clawback.jobs.run_job import RunJob, plays
 from clawback.paths import Home
 from clawback.progress import OnProgress
@@ -240,6 +240,8 @@ class _Job(RunJob):
             self.settings, model.base, "" if fold else live.prompt
         )
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
+        if recipe.algorithm in engine.DRAWING and not away and not fold:
+            recipe = rule_reading.entered(self.home, self.settings, self.db, recipe, self.tell)
         if away:
             recipe = elsewhere.recipe(self.home, self.settings, recipe)
             elsewhere.present(self.home, self.settings)
@@ -327,6 +329,7 @@ class _Job(RunJob):
                 held, share = inputs.kept_out(self.db, run), self.settings.gate.held_out
                 prompts = inputs.prompts(self.db, held, run.created_at, share)
                 others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
+                judge = rule_reading.of_run(self.home, self.settings, self.db, recipe, self.folder(run), tell)
                 with launching.sampler(self.ray, self._vllm(run), recipe, tell) as sampler:
                     result = engine.train(
                         policy,
@@ -341,6 +344,7 @@ class _Job(RunJob):
                         terms=terms,
                         sampler=sampler,
                         captured=others,
+                        judge=judge,
                     )
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)

@@ -22,6 +22,7 @@ from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, RewardEnsemb
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.run import TrainingRun
+    from clawback.engine.torch.sources.obedience import Obedience
 
 Prompt = tuple[int, ...]
 
@@ -113,10 +114,14 @@ class Grading:
         """Tokens that an answer may have."""
         self.follows_base = False
         """Another model wrote all rated answers, so that the base's own answers say how long a fresh one may be."""
-        self.grader, self.terms = run.grader, run.terms
+        self.grader, self.terms, self.judge = run.grader, run.terms, run.judge
+        self.obedience: Obedience | None = None
+        """Grades by rules, in place of the ensemble."""
         self.questions = questions or {}
         """Token ids of a prompt → what the person said in it, for a grader that reads text."""
         self.ensemble: RewardEnsemble | None = None
+        self.shape = (0, 0)
+        """Prompts that the base has answered, and answers to each."""
         self.base: list[Encoded] = []
         """Answers of the base to the person's prompts, with what they are worth ``base_rewards [S]``."""
         self.base_rewards: Floats = np.zeros(0)
@@ -160,9 +165,16 @@ class Grading:
             shares=self.settings.shares,
             seed=self.seed,
             order=order,
+            judge=self.judge,
         )
+        self.shape = shape
         self._measure(shape)
         return self.ensemble
+
+    def regrade(self, obedience: Obedience) -> None:
+        """Grade by rules from here on, the base's answers first."""
+        self.obedience = obedience
+        self._measure(self.shape)
 
     def ground(self, asked: Sequence[Prompt]) -> None:
         """See how the base answers and how the grader rates that: nothing has to be fitted."""
@@ -261,6 +273,8 @@ class Grading:
         asked = [(self.questions.get(one.asked, ""), text) for one, text in zip(answers, texts, strict=True)]
         if self.grader is not None:
             rewards = np.asarray(self.grader(asked), dtype=np.float64)
+        elif self.obedience is not None:
+            rewards = self.obedience(answers, asked)
         elif self.ensemble is None or hidden is None:
             raise TrainingError("The reward head was not fitted.")
         else:

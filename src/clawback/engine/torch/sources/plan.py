@@ -53,6 +53,7 @@ from clawback.engine.torch.sources.distilled import (
 from clawback.engine.torch.sources.examples import Plan
 from clawback.engine.torch.sources.graded import Graded, Grading, GradingSettings, Prompt
 from clawback.engine.torch.sources.instructed import Arm, Conversations, follows, search
+from clawback.engine.torch.sources.obedience import RULES, obedience
 from clawback.engine.torch.sources.ratings import from_ratings
 from clawback.engine.torch.sources.rollouts import Rollouts, RolloutSettings
 from clawback.engine.torch.sources.rpo_rounds import RpoRounds
@@ -99,11 +100,13 @@ def plan(run: TrainingRun) -> Plan:
     rated = [policy.encode(one) for one in samples]
     rewards = np.array([one.said for one in samples], dtype=np.float64)
     remarks = [(policy.encode(one), hint) for one, hint in words]
+    spoken = [hint for one, hint in words if hint not in one.foreign_hints]
     shown = evidence(run.samples, policy, recipe.learn_from)
     alike = ""
     if np.ptp(rewards) == 0 and grader is None:
         alike = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
-    if alike and not remarks and not shown:
+    wished = bool(remarks or (recipe.extra.get(RULES) or {}).get("sentences"))
+    if alike and not wished and not shown:
         return _fall_back(run, every, alike)
 
     asked = _asked(run, samples, rated)
@@ -111,17 +114,23 @@ def plan(run: TrainingRun) -> Plan:
         return _fall_back(run, every, "fresh answers to pictures are not drawn yet")
     grading = _grading(run, samples, rated, asked)
     run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})
-    if alike and not remarks:
+    if alike and not wished:
         grading.draw_base(list(asked))
         return learned_directly(grading, shown, run, every, alike)
     if grader is None:
         order = [sample.newest for sample in samples]
         ensemble = grading.learn(list(asked), rated, rewards, remarks, order)
         trust = ensemble.trust
-        if not ensemble.heard and (alike or (not trust.trusted and recipe.algorithm == "auto")):
-            return learned_directly(grading, shown, run, every, alike or trust.reason)
         note = f"graded by a reward ensemble: {trust.reason}"
         note += f"; remarks recognised: {ensemble.heard}" if ensemble.heard else ""
+        if not ensemble.heard and (alike or (not trust.trusted and recipe.algorithm == "auto")):
+            rules = obedience(grading, Conversations(asked), run, spoken)
+            if rules is None:
+                return learned_directly(grading, shown, run, every, alike or trust.reason)
+            grading.regrade(rules)
+            note = (
+                f"graded by what was said in words ({' '.join(rules.sentences)!r}): {alike or trust.reason}"
+            )
         if ensemble.outdated:
             note += f"; {ensemble.outdated} older ratings left out, which ask for something else than the newer ones"
     else:
@@ -137,7 +146,7 @@ def plan(run: TrainingRun) -> Plan:
             else distil(
                 grading,
                 Conversations(asked),
-                [hint for one, hint in words if hint not in one.foreign_hints],
+                spoken,
                 run,
                 shown,
             )
@@ -249,6 +258,7 @@ def _arms(
             np.array([one.reward for one in whole]),
             remarks,
             settings.sentences,
+            (run.recipe.extra.get(RULES) or {}).get("sentences", ()),
         ),
         first=settings.first,
         most=settings.most,
