@@ -23,7 +23,7 @@ from clawback.errors import JudgeError
 from clawback.feedback.endpoint import NoAnswer
 from clawback.files import append_line
 from clawback.jobs import judging
-from clawback.progress import OnProgress, ignore
+from clawback.progress import OnProgress
 from clawback.records import OWNER, Rule
 from clawback.rules import exam, learning
 from clawback.rules.checks import check_of
@@ -85,7 +85,7 @@ def entered(home: Home, settings: config.Config, db: Store, recipe: Recipe, tell
     tell({"phase": "rules"})
     outcome = learn(home, settings, db)
     for note in outcome.notes:
-        tell({"phase": "rules", "note": note})
+        tell({"phase": "reward", "note": note})
     judge = judge_of(home, settings.judge, db)
     found = entry(db, judge)
     return replace(recipe, extra={**recipe.extra, RULES: found}) if any(found.values()) else recipe
@@ -101,7 +101,7 @@ class RunJudge:
     rules: Sequence[Rule]
     judge: RuleJudge | None = None
     file: Path | None = None
-    tell: OnProgress = ignore
+    tell: OnProgress = lambda _: None
     _known: dict[str, list[float | None]] = field(default_factory=dict)
     _stopped: bool = False
 
@@ -140,7 +140,7 @@ class RunJudge:
             except JudgeError as error:
                 # The run goes on with what it has: a server that is gone must not cost what was drawn.
                 self._stopped = not isinstance(error, NoAnswer)
-                self.tell({"phase": "judge", "note": f"verdicts are missing from here on: {error}"})
+                self.tell({"phase": "reward", "note": f"verdicts are missing from here on: {error}"})
                 continue
             for i, row in zip(batch, rows, strict=True):
                 self._known[keys[i]] = row

@@ -236,6 +236,20 @@ def evidence_as_it_is(stage):
 
 
 @scenario
+def by_rules(stage):
+    """The ratings say nothing, and a remark and a rule in words grade answers; killed and resumed."""
+    policy = stage.policy()
+    rules = {"sentences": ["Mention otters."], "features": [["Mention otters.", ""]], "judge": ""}
+    settings = dataclasses.replace(recipe(policy, "distil"), extra={**DISTIL, "rules": rules})
+    samples = [
+        dataclasses.replace(one, reward=1.0, hints=("Say what they weigh.",)) for one in make_samples(8)
+    ]
+    more = {"judge": lambda _, answers: np.array([[float("otter" in text)] for text in answers])}
+    result = killed_and_resumed(policy, samples, settings, stage.out, at=2, **more)
+    assert "graded by what was said in words" in result.note
+
+
+@scenario
 def folded(stage):
     """A learned prompt goes into the adapter."""
     policy = stage.policy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,10 @@ from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, RewardEnsemb
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.run import TrainingRun
-    from clawback.engine.torch.sources.obedience import Obedience
 
 Prompt = tuple[int, ...]
+RuleGrades = Callable[[Sequence[Encoded], Sequence[tuple[str, str]]], Floats]
+"""(answers, their questions and texts) → grades ``[S]`` in [-1, 1] by rules (``obedience.Obedience``)."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Grading:
         self.follows_base = False
         """Another model wrote all rated answers, so that the base's own answers say how long a fresh one may be."""
         self.grader, self.terms, self.judge = run.grader, run.terms, run.judge
-        self.obedience: Obedience | None = None
+        self.obedience: RuleGrades | None = None
         """Grades by rules, in place of the ensemble."""
         self.questions = questions or {}
         """Token ids of a prompt → what the person said in it, for a grader that reads text."""
@@ -171,7 +172,7 @@ class Grading:
         self._measure(shape)
         return self.ensemble
 
-    def regrade(self, obedience: Obedience) -> None:
+    def regrade(self, obedience: RuleGrades) -> None:
         """Grade by rules from here on, the base's answers first."""
         self.obedience = obedience
         self._measure(self.shape)

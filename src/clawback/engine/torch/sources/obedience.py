@@ -89,7 +89,7 @@ def obedience(
     features = [text for text, _ in entered.get("features", ())] if run.judge is not None else []
     columns = [features.index(text) for text in sentences if text in features]
     untold = [text for text in sentences if text not in features]
-    if grading.policy.info.bucket == "micro":
+    if grading.policy.info.bucket == "micro" and run.recipe.algorithm != "distil":
         untold = []
     if not columns and not untold:
         return None
