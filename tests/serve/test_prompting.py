@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from clawback import release, store
-from clawback.paths import Home
 from clawback.gate import prompts as prompt_gate
+from clawback.paths import Home
 from clawback.release import prompted, trial
 from clawback.serve.dialects import of
 from clawback.serve.dialects.system import put
