@@ -1,10 +1,12 @@
 """What there is to gain for a run, before it starts: how much of what the owner likes the live version's answers have already.
 
-Looked at are the newest rated answers of the live version. Most of them were chosen by the inbox, which asks about the doubtful ones, so their
+Looked at are the newest rated answers of the live version. Many of them were chosen by the inbox, which asks about the doubtful ones, so their
 share of good ones is not that of all answers. So the reader grades all recent answers, rated or not, and splits them at the quartiles; the
-share of good ratings in each quarter counts by the answers in it (post-stratification; Holt and Smith 1979). What could be gained is the
-difference between the best quarter and all: wrong taps lower both alike. A reader that knows the ratings sees rather too large a difference,
-so what it finds speaks for a run.
+share of good ratings in each quarter counts by the answers in it (post-stratification; Holt and Smith 1979).
+
+What could be gained is how much better the reader expects the best quarter to be rated than all of them: about what a run makes the usual
+answer. Of an owner who is content with most answers, a run starts only if the reader is sure of a gain that is worth it. What is
+rated bad now and then without a pattern is no reason for a run: the next version would be no better at it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from clawback import feedback
 from clawback.gate import obedience
+from clawback.gate.rule import SURE, WORTH_ASKING
 from clawback.records import GATE, Sample
 
 if TYPE_CHECKING:
@@ -29,8 +32,6 @@ RECENT, LOOKED_AT = 64, 256
 QUARTERS = 4
 PRIOR = 2.0
 """Ratings that a quarter's share is drawn towards the mean by: some quarters have hardly any."""
-WORTH_A_RUN = 0.1
-"""Gain in the share of liked answers under which a run is not worth its minutes. The gate asks nobody about less either (``rule.WORTH_ASKING``)."""
 CONTENT = 0.7
 """Share of good ratings under which nobody is taken to be content: with two taps in ten wrong, answers of which nine in ten are liked have 0.74."""
 KEPT = 0.9
@@ -46,20 +47,22 @@ class Headroom:
     """Estimated share of all its recent answers that would be rated good,"""
     error: float
     """and the standard error of that."""
-    best: float
-    """The same of the quarter that is graded best."""
+    gain: float
+    """How much higher the reader expects the best quarter to be rated than all, from -1 to 1,"""
+    gain_sd: float
     broken: tuple[str, ...] = ()
     """Rules of the owner that its answers keep too seldom."""
 
     @property
     def nothing_to_gain(self) -> bool:
-        return self.liked >= CONTENT and self.best - self.liked < WORTH_A_RUN and not self.broken
+        sure = self.gain - SURE * self.gain_sd
+        return self.liked >= CONTENT and sure < WORTH_ASKING and not self.broken
 
     def sentence(self) -> str:
         low, high = max(self.liked - 1.96 * self.error, 0.0), min(self.liked + 1.96 * self.error, 1.0)
         return (
             f"There is little to gain: by {self.rated} ratings of the live version about {self.liked:.0%} of its answers are liked "
-            f"({low:.0%} to {high:.0%}), of the best quarter {self.best:.0%}"
+            f"({low:.0%} to {high:.0%}), and what was rated bad has too little in common ({self.gain:+.2f} ± {self.gain_sd:.2f} to gain)"
         )
 
 
@@ -94,6 +97,7 @@ def of(
     """From all rated ``samples``, the live version's among them, and all its recent answers: turn → (question, answer)."""
     try:
         from clawback.release import text_reading
+        from clawback.rewards.reward_ensemble import RULES
     except ImportError:
         return None
     import numpy as np
@@ -101,8 +105,9 @@ def of(
     rated = {s.turn_id: (text_reading.question(s), s.response) for s in own}
     pairs = list((rated | answered).items())
     reader = text_reading.learn(samples[-LOOKED_AT:], [pair for _, pair in pairs])
-    grades = np.array(reader([pair for _, pair in pairs]))
-    order = np.argsort(grades, kind="stable")
+    seen = reader.ensemble.views.view(text_reading.answers(reader.vocabulary, [pair for _, pair in pairs]))
+    order = np.argsort(reader.ensemble.score(seen, RULES, 0.0), kind="stable")
+    best = reader.ensemble.contrast(seen[order[-len(pairs) // QUARTERS :]], seen[order], RULES)
     quarter = {pairs[place][0]: rank * QUARTERS // len(pairs) for rank, place in enumerate(order)}
     good = {s.turn_id: s.reward > 0 for s in own}
     mean = sum(good.values()) / len(good)
@@ -112,9 +117,8 @@ def of(
         share = (sum(told) + PRIOR * mean) / (len(told) + PRIOR)
         shares.append(share)
         errors.append(share * (1 - share) / (len(told) + PRIOR))
-    return Headroom(
-        len(good), sum(shares) / QUARTERS, math.sqrt(sum(errors)) / QUARTERS, max(shares[-1], mean), broken
-    )
+    liked, error = sum(shares) / QUARTERS, math.sqrt(sum(errors)) / QUARTERS
+    return Headroom(len(good), liked, error, best.gain, best.sd, broken)
 
 
 def _broken(store: Store, answers: Sequence[tuple[str, str]]) -> tuple[str, ...]:
