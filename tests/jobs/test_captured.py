@@ -6,6 +6,7 @@ import pytest
 
 from clawback import feedback, store
 from clawback.config import Config, Training
+from clawback.errors import TrainingError
 from clawback.jobs import captured, inputs
 from clawback.records import GATE, Turn
 
@@ -86,3 +87,33 @@ def test_the_setting_is_in_the_recipe():
     assert changed(Recipe(), {"learn_from": ["strong-*"]}).learn_from == ("strong-*",)
     assert engine.recipe_from({"learn_from": ["a"]}).learn_from == ("a",)
     assert Recipe().learn_from == ()
+
+
+def test_nothing_of_a_turn_is_learned_that_somebody_refused(home):
+    with store.connect(home.database) as db:
+        turn = db.add_turn(dataclasses.replace(ANSWER, consent="no"))
+        feedback.rate(db, turn.id, 1.0)
+        feedback.edit(db, turn.id, "An animal.")
+        assert feedback.samples(db) == []
+
+
+def test_a_run_gets_them_where_the_settings_name_their_model(tmp_path, monkeypatch):
+    from clawback import engine, jobs
+    from tests.jobs.test_training import SETTINGS, rated_home
+
+    found = {}
+
+    def train(*_, captured, prompts, **__):
+        found.update(captured=captured, prompts=prompts)
+        raise TrainingError("reached")
+
+    monkeypatch.setattr(engine, "train", train)
+    named = SETTINGS.replace("[training]", '[training]\nlearn_from = ["strong-*"]')
+    for settings, responses in ((SETTINGS, []), (named, ["A mammal."])):
+        home = rated_home(tmp_path / str(len(responses)), count=8, settings=settings)
+        with store.connect(home.database) as db:
+            db.add_turn(ANSWER)
+        with pytest.raises(TrainingError, match="reached"):
+            jobs.train_once(home)
+        assert [one.response for one in found["captured"]] == responses
+        assert ANSWER.messages in found["prompts"]
