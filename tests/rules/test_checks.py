@@ -7,14 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawback.records import Rule
-from clawback.rules.checks import MEASURES, check_of, compiled, kept
+from clawback.rules import checks
+from clawback.rules.checks import MEASURES, check_of, compiled
 from clawback.rules.languages import NAMES, language_of
 
 GERMAN = "Das ist eine kurze Antwort auf die Frage, und sie ist nicht auf Englisch, wie man sieht."
 
 
 def keeps(check: str, answer: str) -> float | None:
-    return kept(Rule("a rule", check), "a question", answer)
+    return checks.keeps(Rule("a rule", check), "a question", answer)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from clawback.rules.languages import language_of
 from clawback.rules.phrases import parse
 from clawback.rules.text_measures import MEASURES, Text, ends_with_question, first_words, phrase
 
-__all__ = ["MEASURES", "check_of", "clauses", "compiled", "kept", "parse"]
+__all__ = ["MEASURES", "check_of", "clauses", "compiled", "keeps", "parse"]
 
 Check = Callable[[str, str], float | None]
 """(question, answer) → 1 kept, 0 broken, None where the rule does not apply to that answer."""
@@ -51,15 +51,15 @@ def check_of(rule: Rule) -> Check | None:
 @lru_cache(maxsize=512)
 def compiled(check: str) -> Check | None:
     """The function of a check; None for "" and for what is no check."""
-    made = [_clause(one) for one in clauses(check)]
-    if not made or any(one is None for one in made):
+    tests = [_clause(clause) for clause in clauses(check)]
+    if not tests or any(test is None for test in tests):
         return None
 
     def evaluate(question: str, answer: str) -> float | None:  # noqa: ARG001  (a judge reads the question)
         if not answer.strip():
             return None
         text = Text(answer)
-        values = [one(text) for one in made if one is not None]
+        values = [test(text) for test in tests if test is not None]
         if False in values:
             return 0.0
         return None if None in values else 1.0
@@ -67,7 +67,7 @@ def compiled(check: str) -> Check | None:
     return evaluate
 
 
-def kept(rule: Rule, question: str, answer: str) -> float | None:
+def keeps(rule: Rule, question: str, answer: str) -> float | None:
     """Whether one answer keeps a rule that has a check by code; None where it has none, or does not apply."""
     check = check_of(rule)
     return check(question, answer) if check else None

@@ -145,43 +145,45 @@ _WORDS: dict[Kind, str] = {
 
 def _phrases() -> dict[str, tuple[Kind, ...]]:
     """Phrase → what it stands for, in order."""
-    found: dict[str, tuple[Kind, ...]] = {}
+    phrases: dict[str, tuple[Kind, ...]] = {}
     for kind, words in _WORDS.items():
-        found |= dict.fromkeys(words.split("|"), (kind,))
+        phrases |= dict.fromkeys(words.split("|"), (kind,))
     for name, feature in FEATURES.items():
-        found |= dict.fromkeys(feature.names, (("feature", name),))
-    for one, many in zip(_ANSWERS, _MANY, strict=True):
-        singular = (f"{before} {one}" for before in ("your", "every", "each", "any", "the", "an", "a"))
-        plural = (f"{before}{many}" for before in ("", "your ", "all ", "all your ", "all of your "))
+        phrases |= dict.fromkeys(feature.names, (("feature", name),))
+    for answer, many in zip(_ANSWERS, _MANY, strict=True):
+        singular = (
+            f"{determiner} {answer}" for determiner in ("your", "every", "each", "any", "the", "an", "a")
+        )
+        plural = (f"{determiner}{many}" for determiner in ("", "your ", "all ", "all your ", "all of your "))
         for phrase in (*singular, *plural):
-            found[phrase] = (("subject",),)
-            found[f"in {phrase}"] = (("filler",),)
-        found |= {
+            phrases[phrase] = (("subject",),)
+            phrases[f"in {phrase}"] = (("filler",),)
+        phrases |= {
             f"{verb} {where}": (("verb",), ("in",))
-            for verb in (one, "respond")
+            for verb in (answer, "respond")
             for where in ("in", "only in")
         }
-        found |= {
+        phrases |= {
             f"{verb} {where}": (("verb",),)
-            for verb in (one, "respond")
+            for verb in (answer, "respond")
             for where in ("with", "as", "without")
         }
-        found |= {f"{verb} without": (("verb",), ("no",)) for verb in (one, "respond")}
+        phrases |= {f"{verb} without": (("verb",), ("no",)) for verb in (answer, "respond")}
     for short, phrase in (
         ("i'd like", "would like"),
         ("i'd like you", "would like you"),
         ("i'd prefer", "would prefer"),
         ("i'd love", "would love"),
     ):
-        found[short] = (("I",), *found[phrase])
+        phrases[short] = (("I",), *phrases[phrase])
     for short in ("shouldn't", "mustn't", "should not", "must not", "should never", "must never"):
-        found[short] = (("modal",), ("not",))
-    found["can't be"] = found["cannot be"] = (("unread",),)
+        phrases[short] = (("modal",), ("not",))
+    phrases["can't be"] = phrases["cannot be"] = (("unread",),)
     for verb in ("use", "using", "write in", "writing in", "write"):
-        found[f"{verb} bold"] = (("verb",), ("feature", "bold"))
-    found["say sorry"] = found["saying sorry"] = (("say",), ("quote", "sorry"))
-    found["stick to"] = (("limit",), ("to",))
-    return found
+        phrases[f"{verb} bold"] = (("verb",), ("feature", "bold"))
+    phrases["say sorry"] = phrases["saying sorry"] = (("say",), ("quote", "sorry"))
+    phrases["stick to"] = (("limit",), ("to",))
+    return phrases
 
 
 PHRASES = _phrases()

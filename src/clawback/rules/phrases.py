@@ -53,16 +53,16 @@ def parse(text: str) -> str:
     if not text.strip() or len(text) > LONGEST:
         return ""
     try:
-        found = [check for sentence in _sentences(text) for check in _sentence(sentence)]
+        results = [check for sentence in _sentences(text) for check in _sentence(sentence)]
     except _Unread:
         return ""
-    return "; ".join(dict.fromkeys(found)) if not _contradict(found) else ""
+    return "; ".join(dict.fromkeys(results)) if not _contradict(results) else ""
 
 
-def _contradict(found: Sequence[str]) -> bool:
+def _contradict(results: Sequence[str]) -> bool:
     """Whether one clause asks for what another forbids."""
-    there = set(found)
-    return any(one.endswith(" = no") and one.removesuffix("no") + "yes" in there for one in there)
+    there = set(results)
+    return any(check.endswith(" = no") and check.removesuffix("no") + "yes" in there for check in there)
 
 
 # ------------------------------------------------------------------------------------------------ words → tokens
@@ -80,17 +80,17 @@ def _sentences(text: str) -> list[list[Token]]:
     words = [word if word == "I" else word.lower() for word in _TOKEN.findall(plain)]
     if len(words) > MOST_TOKENS or "\n" in text.strip():
         raise _Unread
-    found: list[list[Token]] = []
+    results: list[list[Token]] = []
     start = 0
-    for place in range(len(words) + 1):
-        if place == len(words) or words[place] in _ENDS:
-            piece = words[start:place]
-            if place < len(words) and words[place] == "?" and not _request(piece):
+    for position in range(len(words) + 1):
+        if position == len(words) or words[position] in _ENDS:
+            piece = words[start:position]
+            if position < len(words) and words[position] == "?" and not _request(piece):
                 raise _Unread
             if piece:
-                found.append(_tokens(piece, quotes))
-            start = place + 1
-    return found
+                results.append(_tokens(piece, quotes))
+            start = position + 1
+    return results
 
 
 def _request(words: Sequence[str]) -> bool:
@@ -100,13 +100,13 @@ def _request(words: Sequence[str]) -> bool:
 
 def _tokens(words: list[str], quotes: Sequence[str]) -> list[Token]:
     words = _without_leaving(words)
-    found: list[Token] = []
-    place = 0
-    while place < len(words):
-        size, tokens = _next(words, place, quotes)
-        found += [token for token in tokens if token.kind != "filler"]
-        place += size
-    return _merged(_ranges(found))
+    results: list[Token] = []
+    position = 0
+    while position < len(words):
+        size, tokens = _next(words, position, quotes)
+        results += [token for token in tokens if token.kind != "filler"]
+        position += size
+    return _merged(_ranges(results))
 
 
 def _without_leaving(words: list[str]) -> list[str]:
@@ -117,18 +117,18 @@ def _without_leaving(words: list[str]) -> list[str]:
     return words
 
 
-def _next(words: Sequence[str], place: int, quotes: Sequence[str]) -> tuple[int, list[Token]]:
+def _next(words: Sequence[str], position: int, quotes: Sequence[str]) -> tuple[int, list[Token]]:
     """The longest phrase that begins there: (its words, what it means). Raises ``_Unread`` for an unknown word."""
-    word = words[place]
+    word = words[position]
     if word.startswith("\x00"):
         return 1, [Token("quote", (_quotation(quotes[int(word[1:])]),))]
-    for size in range(min(LONGEST_PHRASE, len(words) - place), 0, -1):
-        kinds = PHRASES.get(" ".join(words[place : place + size]), ())
+    for size in range(min(LONGEST_PHRASE, len(words) - position), 0, -1):
+        kinds = PHRASES.get(" ".join(words[position : position + size]), ())
         if kinds == (("word noun",),):
-            return _named_word(words, place, size)
+            return _named_word(words, position, size)
         if kinds:
             return size, [Token(kind, tuple(values)) for kind, *values in kinds]
-    if (number := _number(words, place))[0]:
+    if (number := _number(words, position))[0]:
         return number[0], [Token("number", number[1])]
     if word in LANGUAGES:
         return 1, [Token("language", (LANGUAGES[word],))]
@@ -141,41 +141,41 @@ def _quotation(text: str) -> str:
     return text
 
 
-def _named_word(words: Sequence[str], place: int, size: int) -> tuple[int, list[Token]]:
+def _named_word(words: Sequence[str], position: int, size: int) -> tuple[int, list[Token]]:
     """ "the word however": the next word is meant literally. Before a quotation it says nothing."""
-    after = words[place + size :]
+    after = words[position + size :]
     if after and after[0].startswith("\x00"):
         return size, []
-    if words[place] == "the" and len(after) == 1 and len(after[0]) > 2 and after[0] not in NOT_WORDS:
+    if words[position] == "the" and len(after) == 1 and len(after[0]) > 2 and after[0] not in NOT_WORDS:
         return size + 1, [Token("quote", (after[0],))]
-    if words[place : place + size] == ["word"]:
+    if words[position : position + size] == ["word"]:
         return size, [Token("unit", ("words",))]
     raise _Unread
 
 
-def _number(words: Sequence[str], place: int) -> tuple[int, tuple[str, ...]]:
+def _number(words: Sequence[str], position: int) -> tuple[int, tuple[str, ...]]:
     """(its words, the number) of a number in digits or in words, or of "50-100"; (0, ()) where none begins there."""
-    if words[place][0].isdigit():
-        bounds = words[place].replace(",", "").split("-")
+    if words[position][0].isdigit():
+        bounds = words[position].replace(",", "").split("-")
         if any(len(bound) > 6 for bound in bounds):
             raise _Unread
         return 1, tuple(bounds)
-    total, size = _below_hundred(words, place)
-    if place + size < len(words) and words[place + size] == "hundred":
+    total, size = _below_hundred(words, position)
+    if position + size < len(words) and words[position + size] == "hundred":
         total, size = max(total, 1) * 100, size + 1
-        skipped = int(place + size < len(words) and words[place + size] == "and")
-        rest, more = _below_hundred(words, place + size + skipped)
+        skipped = int(position + size < len(words) and words[position + size] == "and")
+        rest, more = _below_hundred(words, position + size + skipped)
         if more:
             total, size = total + rest, size + skipped + more
     return (size, (str(total),)) if size else (0, ())
 
 
-def _below_hundred(words: Sequence[str], place: int) -> tuple[int, int]:
+def _below_hundred(words: Sequence[str], position: int) -> tuple[int, int]:
     """(number, its words) of "eighty", "eighty-one" or "eighty one"."""
-    parts = " ".join(words[place : place + 2]).replace("-", " ").split()
+    parts = " ".join(words[position : position + 2]).replace("-", " ").split()
     if not parts or parts[0] not in NUMBERS:
         return 0, 0
-    tens, joined = NUMBERS[parts[0]], "-" in words[place]
+    tens, joined = NUMBERS[parts[0]], "-" in words[position]
     if tens >= 20 and len(parts) > 1 and 0 < NUMBERS.get(parts[1], 0) < 10:
         return tens + NUMBERS[parts[1]], 1 if joined else 2
     return (tens, 1) if not joined else (0, 0)
@@ -183,48 +183,48 @@ def _below_hundred(words: Sequence[str], place: int) -> tuple[int, int]:
 
 def _ranges(tokens: Sequence[Token]) -> list[Token]:
     """ "between 50 and 100", "50 to 100" as one number with two bounds."""
-    found = list(tokens)
-    for place in range(len(found) - 2):
-        first, middle, last = found[place : place + 3]
+    results = list(tokens)
+    for position in range(len(results) - 2):
+        first, middle, last = results[position : position + 3]
         if first.kind == last.kind == "number" and middle.kind in ("to", "and"):
-            before = place > 0 and found[place - 1].kind == "between"
-            if before == (middle.kind == "and"):
+            is_range = position > 0 and results[position - 1].kind == "between"
+            if is_range == (middle.kind == "and"):
                 both = Token("number", first.values + last.values)
-                return [*found[: place - before], both, *found[place + 3 :]]
-    return found
+                return [*results[: position - is_range], both, *results[position + 3 :]]
+    return results
 
 
 def _merged(tokens: Sequence[Token]) -> list[Token]:
     """Things of one kind with commas, "and" or "or" between them become one token."""
-    found: list[Token] = []
-    place = 0
-    while place < len(tokens):
-        token = tokens[place]
-        place += 1
+    results: list[Token] = []
+    position = 0
+    while position < len(tokens):
+        token = tokens[position]
+        position += 1
         if token.kind in ("quote", "feature"):
-            while (more := _joined(tokens, place, token.kind)) is not None:
+            while (more := _joined(tokens, position, token.kind)) is not None:
                 steps, joined, values = more
                 if token.joined and joined and token.joined != joined:
                     raise _Unread
                 token = Token(token.kind, token.values + values, token.joined or joined)
-                place += steps
-        found.append(token)
-    return found
+                position += steps
+        results.append(token)
+    return results
 
 
-def _joined(tokens: Sequence[Token], place: int, kind: str) -> tuple[int, str, tuple[str, ...]] | None:
+def _joined(tokens: Sequence[Token], position: int, kind: str) -> tuple[int, str, tuple[str, ...]] | None:
     """(tokens, how, values) of a further thing of that kind."""
     steps, joined = 0, ""
-    while place + steps < len(tokens) and tokens[place + steps].kind in ("comma", "and", "or"):
-        if tokens[place + steps].kind != "comma":
-            joined = tokens[place + steps].kind
+    while position + steps < len(tokens) and tokens[position + steps].kind in ("comma", "and", "or"):
+        if tokens[position + steps].kind != "comma":
+            joined = tokens[position + steps].kind
         steps += 1
-    if not steps or place + steps >= len(tokens) or tokens[place + steps].kind != kind:
+    if not steps or position + steps >= len(tokens) or tokens[position + steps].kind != kind:
         return None
-    after = tokens[place + steps + 1].kind if place + steps + 1 < len(tokens) else ""
+    after = tokens[position + steps + 1].kind if position + steps + 1 < len(tokens) else ""
     if not joined and after not in ("comma", "and", "or"):
         return None
-    return steps + 1, joined, tokens[place + steps].values
+    return steps + 1, joined, tokens[position + steps].values
 
 
 # ------------------------------------------------------------------------------------------------ tokens → clauses
@@ -232,7 +232,7 @@ def _joined(tokens: Sequence[Token], place: int, kind: str) -> tuple[int, str, t
 
 def _sentence(tokens: Sequence[Token]) -> list[str]:
     """The checks of a sentence. Raises ``_Unread``."""
-    found: list[str] = []
+    results: list[str] = []
     clause: list[Token] = []
     open_negation = False
     for token in (*tokens, Token("comma")):
@@ -243,10 +243,10 @@ def _sentence(tokens: Sequence[Token]) -> list[str]:
             # "Never use lists and write more than 80 words": what "never" reaches is not certain.
             if open_negation and not any(t.kind in ("no", "stop") for t in clause):
                 raise _Unread
-            found += _clause(clause)
+            results += _clause(clause)
         open_negation = token.kind == "and" and any(t.kind == "not" for t in clause)
         clause = []
-    return found
+    return results
 
 
 THINGS = ("quote", "feature", "number", "unit", "language")
@@ -307,10 +307,10 @@ def _feature(thing: Token, kinds: Sequence[str], denied: bool) -> list[str]:
         raise _Unread
     if not denied and (thing.joined == "or" or "the" in kinds or not {"verb", "wish"} & {*kinds}):
         raise _Unread
-    found = [FEATURES[name].absent if denied else FEATURES[name].present for name in thing.values]
-    if "" in found:
+    results = [FEATURES[name].absent if denied else FEATURES[name].present for name in thing.values]
+    if "" in results:
         raise _Unread
-    return found
+    return results
 
 
 def _edge(kinds: Sequence[str], things: Sequence[Token], denied: bool) -> list[str]:
@@ -330,17 +330,17 @@ def _edge(kinds: Sequence[str], things: Sequence[Token], denied: bool) -> list[s
 def _quantity(tokens: Sequence[Token], denied: bool) -> list[str]:
     """A bound on something that can be counted. Raises ``_Unread``."""
     kinds = [token.kind for token in tokens]
-    places = [place for place, kind in enumerate(kinds) if kind == "number"]
+    positions = [position for position, kind in enumerate(kinds) if kind == "number"]
     bounds = [token.values[0] for token in tokens if token.kind == "bound"]
     if (
-        len(places) != 1
+        len(positions) != 1
         or len(bounds) > 1
         or {"quote", "language", "say", "the"} & {*kinds}
         or {"stop"} & {*kinds}
     ):
         raise _Unread
-    name = _unit(tokens, places[0])
-    numbers = [int(value) for value in tokens[places[0]].values]
+    name = _unit(tokens, positions[0])
+    numbers = [int(value) for value in tokens[positions[0]].values]
     if len(numbers) == 2:
         if denied or bounds or numbers[0] >= numbers[1]:
             raise _Unread
@@ -384,19 +384,19 @@ OF_SENTENCES = {("words", "sentences"): "sentence words", ("words", "short sente
 """(what is counted, in each of what) → the measure."""
 
 
-def _unit(tokens: Sequence[Token], place: int) -> str:
+def _unit(tokens: Sequence[Token], position: int) -> str:
     """The measure that is counted: the unit after the number, of a plural subject that may stand before it."""
     things = [(i, token) for i, token in enumerate(tokens) if token.kind in ("unit", "feature")]
-    after = [(i, token) for i, token in things if i > place]
-    before = [token for i, token in things if i < place]
-    if len(after) != 1 or len(before) > 1 or len(after[0][1].values) > 1:
+    after = [(i, token) for i, token in things if i > position]
+    subjects = [token for i, token in things if i < position]
+    if len(after) != 1 or len(subjects) > 1 or len(after[0][1].values) > 1:
         raise _Unread
     index, token = after[0]
-    if any(tokens[i].kind != "bound" for i in range(place + 1, index)):
+    if any(tokens[i].kind != "bound" for i in range(position + 1, index)):
         raise _Unread
     unit = token.values[0] if token.kind == "unit" else UNITS[token.values[0]]
-    if before:
-        unit = OF_SENTENCES.get((unit, before[0].values[0]), "") if before[0].kind == "unit" else ""
+    if subjects:
+        unit = OF_SENTENCES.get((unit, subjects[0].values[0]), "") if subjects[0].kind == "unit" else ""
     if not unit or unit in ("letters", "short sentences"):
         raise _Unread
     return unit

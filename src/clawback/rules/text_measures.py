@@ -47,17 +47,17 @@ _CONTRACTION = re.compile(
 class Text:
     """An answer, cut up once for all measures."""
 
-    whole: str
+    answer: str
 
     @cached_property
     def fences(self) -> int:
-        return len(_FENCE.findall(self.whole[:LONGEST]))
+        return len(_FENCE.findall(self.answer[:LONGEST]))
 
     @cached_property
     def prose(self) -> str:
         """The text without fenced code. A fence that is never closed reaches to the end."""
         pieces, inside, start = [], False, 0
-        text = self.whole[:LONGEST].replace("\r\n", "\n")
+        text = self.answer[:LONGEST].replace("\r\n", "\n")
         for match in _FENCE.finditer(text):
             if not inside:
                 pieces.append(text[start : match.start()])
@@ -75,17 +75,17 @@ class Text:
     @cached_property
     def sentences(self) -> list[int]:
         """Words of each sentence. A line's end ends one; an abbreviation or an item's number does not."""
-        found = []
+        counts = []
         for line in self.lines:
             start = 0
             for match in _END.finditer(line):
-                before = line[max(start, match.start() - 24) : match.start()]
-                if match[0][0] == "." and _ABBREVIATION.search(before):
+                preceding = line[max(start, match.start() - 24) : match.start()]
+                if match[0][0] == "." and _ABBREVIATION.search(preceding):
                     continue
-                found.append(len(_tokens(line[start : match.end()])))
+                counts.append(len(_tokens(line[start : match.end()])))
                 start = match.end()
-            found.append(len(_tokens(line[start:])))
-        return [count for count in found if count]
+            counts.append(len(_tokens(line[start:])))
+        return [count for count in counts if count]
 
     @cached_property
     def bullets(self) -> int:
@@ -121,7 +121,7 @@ def _rows(text: Text) -> int:
 
 MEASURES: dict[str, Callable[[Text], int]] = {
     "words": lambda text: len(text.words),
-    "characters": lambda text: len(text.whole.strip()),
+    "characters": lambda text: len(text.answer.strip()),
     "sentences": lambda text: len(text.sentences),
     "paragraphs": lambda text: sum(bool(part.strip()) for part in _PARAGRAPH.split(text.prose)),
     "lines": lambda text: len(text.lines),
