@@ -7,6 +7,7 @@ every answer to the other 250 is graded: the AUC says how often a liked one is p
     python -m benchmarks reading                        # text alone: some CPU minutes
     python -m benchmarks reading --states FOLDER        # and hidden states of that model, read once and kept in bench-results/
     python -m benchmarks reading --trust                # how many coin-tossers are trusted, and how many true tastes
+    python -m benchmarks reading --quality [--states FOLDER]   # taps by whether an answer was good (_reading_quality.py)
     python -m benchmarks reading --judge 0.9            # content tastes, with verdicts of which nine in ten are right (_reading_judge.py)
 """
 
@@ -370,14 +371,23 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--trust", action="store_true", help="who is trusted, in place of AUC")
     parser.add_argument("--change", action="store_true", help="whether a change of mind is found")
     parser.add_argument("--judge", type=float, help="share of right verdicts of a judge that is played")
+    parser.add_argument("--quality", action="store_true", help="taps by graded preferences")
     parser.add_argument("--tossers", type=int, default=TOSSERS, help="people who toss a coin, with --trust")
     options = parser.parse_args(argv)
     if not options.data.is_file():
         print(f"Skipped: there is no {options.data}. Name the answers with --data.", file=sys.stderr)
         return 0
-    here = pool(options.data, options.states)
     results = ROOT / "bench-results"
     results.mkdir(exist_ok=True)
+    if options.quality:
+        from benchmarks import _reading_quality
+
+        counts = [int(count) for count in options.ratings.split(",")]
+        found = _reading_quality.quality(options.data, MODELS, options.states, counts, options.draws, results)
+        (results / "reading-quality.json").write_text(json.dumps(found, indent=2))
+        print(_reading_quality.table(found))
+        return 0
+    here = pool(options.data, options.states)
     if options.trust:
         counts = [int(count) for count in options.ratings.split(",")]
         shown = trusted(here, options.draws, counts[0], options.wrong, options.tossers)

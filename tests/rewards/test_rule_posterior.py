@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.special import beta, betainc
 
 from clawback.rewards import rule_posterior
-from clawback.rewards.rating_likelihood import TwoShares, WrongTaps
-from clawback.rewards.rule_evidence import evidence, explained
+from clawback.rewards.rating_likelihood import WrongTaps
+from clawback.rewards.rule_evidence import evidence
 from clawback.rewards.rule_posterior import (
     LITERAL,
     RARE,
