@@ -1,6 +1,6 @@
 """Taps by whether an answer was good: a judge model's graded preferences are the person, and what a base knows of the answers is a feature.
 
-Of ``PROMPTS`` prompts two answers each are read once by a base model: hidden states at three depths, and what it thinks of them (log-probability of the tokens under
+Of ``PROMPTS`` prompts there are two answers each; with ``--states``, those to ``READ`` of them are read once by a base model: hidden states at three depths, and what it thinks of them (log-probability of the tokens under
 the prompt and without it, the difference, how often a token is the likeliest, and so on). A person rates one answer to ``count`` of the prompts. The answers to
 the other prompts are graded: the AUC for the best ``GOOD_SHARE``, and how often the better one of two answers to one prompt has the higher grade.
 
@@ -22,16 +22,17 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-PROMPTS, EACH = 120, 2
-PROMPT_TOKENS, ANSWER_TOKENS = 64, 112
-LONGEST_PROMPT = 300
+PROMPTS, READ, EACH = 240, 80, 2
+"""Prompts where text alone is looked at, and where a base reads the answers; answers to each."""
+PROMPT_TOKENS, ANSWER_TOKENS = 40, 72
+LONGEST_PROMPT = 200
 GOOD_SHARE = 0.4
 DEPTHS = (1 / 3, 1 / 2, 2 / 3)
 TAP, CENTRED, RANKS = "taps", "centred", "ranks"
 
 
-def items(path: Path, models: Sequence[str]) -> list[tuple[str, str, float]]:
-    """(prompt, answer, score), ``EACH`` a prompt."""
+def items(path: Path, models: Sequence[str], count: int) -> list[tuple[str, str, float]]:
+    """(prompt, answer, score), ``EACH`` to each of ``count`` prompts."""
     by: dict[str, list[tuple[str, str, float]]] = {}
     for line in path.read_text("utf-8").splitlines():
         if (
@@ -43,7 +44,7 @@ def items(path: Path, models: Sequence[str]) -> list[tuple[str, str, float]]:
     prompts = sorted(prompt for prompt, some in by.items() if len(some) >= EACH)
     random.Random(1).shuffle(prompts)
     return [
-        one for n, prompt in enumerate(prompts[:PROMPTS]) for one in random.Random(n).sample(by[prompt], EACH)
+        one for n, prompt in enumerate(prompts[:count]) for one in random.Random(n).sample(by[prompt], EACH)
     ]
 
 
@@ -114,7 +115,8 @@ def quality(path: Path, models: Sequence[str], folder: str | None, counts: Seque
     from clawback.rewards.rule_posterior import Space
     from clawback.rewards.views import Answers, Views
 
-    some = items(path, models)
+    asked = READ if folder else PROMPTS
+    some = items(path, models, asked)
     texts, scores = [text for _, text, _ in some], np.array([score for *_, score in some])
     good = scores > np.quantile(scores, 1 - GOOD_SHARE)
     plain = Answers(_ids(texts), texts, np.zeros((len(texts), 0)), [prompt for prompt, *_ in some])
@@ -133,7 +135,7 @@ def quality(path: Path, models: Sequence[str], folder: str | None, counts: Seque
         for count in counts:
             for draw in range(draws):
                 rng = random.Random(f"{count} {draw}")
-                chosen = rng.sample(range(PROMPTS), count)
+                chosen = rng.sample(range(len(some) // EACH), count)
                 places = np.array([EACH * p + rng.randrange(EACH) for p in chosen])
                 rest = np.array([i for i in range(len(some)) if i // EACH not in set(chosen)])
                 for how in (TAP, CENTRED, RANKS):

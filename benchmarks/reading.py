@@ -284,7 +284,7 @@ def _power(
 
 def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) -> dict[str, Any]:
     """After ``EARLIER`` ratings by one taste, ``later`` ones by its opposite, or by the same taste: how often a change is found, after how much
-    processor time; and for the first draw the AUC for the taste of now, by all ratings and by those since the change."""
+    processor time; and for the first draw the AUC for the taste of now."""
     from clawback.rewards.change_point import last_change
     from clawback.rewards.reward_ensemble import RULES, evidence_over_time, learn
     from clawback.rewards.rule_posterior import Space
@@ -315,10 +315,9 @@ def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) 
                     "seconds": time.process_time() - started,
                 }
                 if changed and draw == 0:
-                    for name, order in (("all", ()), ("since", range(len(places)))):
-                        rated = _rows(here.answers, places)
-                        made = learn(base, rated, ratings, ridge=RIDGE, shares=SHARES, order=order)
-                        row[name] = auc(made.reward(rest, RULES, 0.0), ~fits[here.rated :])
+                    rated, order = _rows(here.answers, places), range(len(places))
+                    made = learn(base, rated, ratings, ridge=RIDGE, shares=SHARES, order=order)
+                    row["auc"] = auc(made.reward(rest, RULES, 0.0), ~fits[here.rated :])
                 rows.append(row)
             print(taste.name, [(r["later"], r["changed"], r["found"]) for r in rows if r["taste"] == taste.name], file=sys.stderr)  # fmt: skip
     return {"tastes": which, "wrong": wrong, "rows": rows}
@@ -326,13 +325,13 @@ def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) 
 
 def changes_table(found: Mapping[str, Any]) -> str:
     lines = [
-        "| tastes | ratings after | changed | found | seconds, most | AUC, all ratings | AUC, since the change |",
-        "|" + " --- |" * 7,
+        "| tastes | ratings after | changed | found | seconds, most | AUC for the taste of now |",
+        "|" + " --- |" * 6,
     ]
     cells = sorted({(r["group"], r["later"], r["changed"]) for r in found["rows"]})
     for cell in cells:
         rows = [r for r in found["rows"] if (r["group"], r["later"], r["changed"]) == cell]
-        shown = " | ".join(interval([r[name] for r in rows if name in r]) for name in ("all", "since"))
+        shown = interval([r["auc"] for r in rows if "auc" in r])
         slowest = max(r["seconds"] for r in rows)
         lines.append(f"| {cell[0]} | {cell[1]} | {cell[2]} | {sum(r['found'] > 0 for r in rows)} of {len(rows)} | {slowest:.1f} | {shown} |")  # fmt: skip
     return "\n".join(lines)
