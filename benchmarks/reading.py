@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks._reading_tastes import INSIDE, OUTSIDE, Taste
+from benchmarks._reading_tastes import INSIDE, OUTSIDE
 
 Floats = NDArray[np.float64]
 Grades = NDArray[np.float64]
@@ -48,7 +48,7 @@ EACH, RATED = 2, 250
 NOISE, RIDGE, SHARES = 0.1, 0.8, (0.5, 0.3, 0.2)
 STATE_TOKENS = 192
 """Tokens of an answer that hidden states are read of: reading all would cost twice as much."""
-TOSSERS, GOOD = 2_000, 0.35
+TOSSERS = 2_000
 GROUND = 8
 """With fewer answers of the base, as a run has them: one in so many of those that may be rated."""
 EARLIER = 64
@@ -148,11 +148,10 @@ def taps(
 Reader = Callable[[NDArray[np.int64], Floats], Grades]
 
 
-def readers(here: Pool) -> tuple[dict[str, Reader], Callable[[NDArray[np.int64], Floats], Any]]:
-    """Ways of reading: grades of all answers from places that were rated and their ratings. And what says whether to trust them."""
+def readers(here: Pool) -> dict[str, Reader]:
+    """Ways of reading: grades of all answers from places that were rated and their ratings."""
     from clawback.rewards import fit, rule_posterior
     from clawback.rewards.kernel_ensemble import Spectra
-    from clawback.rewards.reward_ensemble import fit as fitted
     from clawback.rewards.rule_evidence import evidence
     from clawback.rewards.views import Answers, Views
 
@@ -188,18 +187,12 @@ def readers(here: Pool) -> tuple[dict[str, Reader], Callable[[NDArray[np.int64],
         grades: Grades = share * rules(places, said) + (1 - share) * made.predict(seen)[0]
         return grades
 
-    everything = views.view(every)
-
-    def trust(places: NDArray[np.int64], said: Floats) -> Any:
-        return fitted(views, space, everything[places], said, ridge=RIDGE).trust
-
-    ways = {
+    return {
         "before: ridge and conjunctions": before,
         "rules": rules,
         "kernels": kernels,
         "both, by their evidence": both,
     }
-    return ways, trust
 
 
 def _rows(answers: Any, rows: range) -> Any:
@@ -237,7 +230,7 @@ def run(
     here: Pool, which: str, counts: list[int], draws: int, only: str, wrong: float = NOISE
 ) -> dict[str, Any]:
     """AUC by way, taste and number of ratings, of which a share ``wrong`` says the opposite."""
-    ways = {name: way for name, way in readers(here)[0].items() if only in name}
+    ways = {name: way for name, way in readers(here).items() if only in name}
     rows = []
     for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
         for taste in sets[which]:
@@ -255,31 +248,6 @@ def run(
             rows.append(row)
             print(taste.name, {c: {n: round(v, 2) for n, v in row[str(c)].items()} for c in counts}, file=sys.stderr)  # fmt: skip
     return {"tastes": which, "rows": rows, "ways": list(ways)}
-
-
-def trusted(
-    here: Pool, draws: int, count: int = 32, wrong: float = NOISE, people: int = TOSSERS
-) -> dict[str, Any]:
-    """Shares that are trusted at ``count`` ratings: of people who toss a coin, and of tastes."""
-    trust = readers(here)[1]
-    rng, tossers = np.random.default_rng(7), 0
-    for _ in range(people):
-        places = EACH * rng.choice(RATED, count, replace=False) + rng.integers(EACH, size=count)
-        tossers += trust(places, np.where(rng.random(count) < GOOD, 1.0, -1.0)).trusted
-    power: dict[str, dict[str, float]] = {}
-    for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
-        for which, tastes in sets.items():
-            power[f"{group}, {which}"] = {t.name: _power(here, t, trust, draws, count, wrong) for t in tastes}
-    return {"coin-tossers": tossers / people, "people": people, "tastes": power}
-
-
-def _power(
-    here: Pool, taste: Taste, trust: Callable[..., Any], draws: int, count: int, wrong: float
-) -> float:
-    fits = np.array(taste.fits(here.prompts, here.texts))
-    return statistics.mean(
-        trust(*taps(taste.name, fits, count, draw, wrong)).trusted for draw in range(draws)
-    )
 
 
 def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) -> dict[str, Any]:
@@ -387,15 +355,16 @@ def main(argv: list[str] | None = None) -> int:
         print(_reading_quality.table(found))
         return 0
     here = pool(options.data, options.states)
-    if options.trust:
-        counts = [int(count) for count in options.ratings.split(",")]
-        shown = trusted(here, options.draws, counts[0], options.wrong, options.tossers)
-        (results / "reading-trust.json").write_text(json.dumps(shown, indent=2))
-        print(f"coin-tossers trusted: {shown['coin-tossers']:.1%} of {options.tossers}")
-        for group, by in shown["tastes"].items():
-            print(f"{group}: {statistics.mean(by.values()):.0%} trusted; " + ", ".join(f"{n} {v:.0%}" for n, v in by.items()))  # fmt: skip
-        return 0
     counts = [int(count) for count in options.ratings.split(",")]
+    if options.trust:
+        from benchmarks import _reading_trust
+
+        found = _reading_trust.trusted(
+            here, options.tastes, options.draws, counts, options.wrong, options.tossers
+        )
+        (results / "reading-trust.json").write_text(json.dumps(found, indent=2))
+        print(_reading_trust.table(found))
+        return 0
     if options.judge is not None:
         from benchmarks import _reading_judge
 
