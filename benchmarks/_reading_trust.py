@@ -20,7 +20,7 @@ EVIDENCE = "evidence"
 
 
 def trusted(
-    here: Pool, which: str, draws: int, counts: list[int], wrong: float, people: int
+    here: Any, which: str, draws: int, counts: list[int], wrong: float, people: int
 ) -> dict[str, Any]:
     """Who is trusted: people who toss a coin, and persons with a taste, by how well their taste is read; by the product's test, and by evidence alone."""
     from clawback.rewards.reward_ensemble import RULES, fit
