@@ -66,7 +66,7 @@ def judged(here: Any, which: str, right: float, counts: Sequence[int], draws: in
         fits = np.array(taste.fits(here.prompts, here.texts))
         for draw in range(draws):
             verdicts = played(truths(here.prompts, here.texts, which, taste.name, draw), right, draw)
-            known = {text: row for text, row in zip(here.texts, verdicts, strict=True)}
+            known = dict(zip(here.texts, verdicts, strict=True))
 
             def judge(_: Sequence[str], answers: Sequence[str], known: dict[str, Floats] = known) -> Floats:
                 return np.array([known[text] for text in answers])

@@ -41,7 +41,7 @@ def evidence_of_parts(
 ) -> Callable[[int, int], float]:
     """(start, end) → the same of the ratings ``start`` to ``end - 1``."""
     if not len(space.literals):
-        return lambda start, end: 0.0
+        return lambda *_: 0.0
     prior = space.prior if remarks is None else space.prior + remarks
     prior = prior - np.logaddexp.reduce(prior)
     good = (1 + ratings) / 2

@@ -243,7 +243,7 @@ def no_trust(monkeypatch):
     def distrust(self, *given, **more):
         ensemble = learn(self, *given, **more)
         found.append(True)
-        return dataclasses.replace(ensemble, trust=dataclasses.replace(ensemble.trust, p=1.0))
+        return dataclasses.replace(ensemble, trust=dataclasses.replace(ensemble.trust, trusted=False, p=1.0))
 
     monkeypatch.setattr(plan.Grading, "learn", distrust)
     return found
