@@ -165,8 +165,11 @@ def _missing_layer(tensors: Sequence[str], count: int) -> int | None:
     for name in tensors:
         if found := _LAYER.match(name):
             lists.setdefault(found[1], set()).add(int(found[2]))
-    gaps = [next((n for n in range(count) if n not in numbers), None) for numbers in lists.values()]
-    return None if None in gaps else max((gap for gap in gaps if gap is not None), default=None)
+    wanted = range(count)
+    if not lists or any(numbers.issuperset(wanted) for numbers in lists.values()):
+        return None
+    longest = max(lists.values(), key=len)
+    return next((n for n in wanted if n not in longest), None)
 
 
 def _tensors(path: Path) -> list[str]:

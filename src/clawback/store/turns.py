@@ -88,10 +88,11 @@ class Turns(Pictures):
         them. And the pictures, which are stored apart."""
         from dataclasses import replace
 
-        from clawback.thinking import split_thinking
+        from clawback.thinking import split_thinking, without_end
 
         # Whoever brings a turn may hand on what its model thought as a part of what it said.
         inline, response = split_thinking(turn.response)
+        response = without_end(response) if inline else response
         thinking = "\n".join(part for part in (turn.thinking, inline) if part)
         said = {
             "response": self.clean(response),
