@@ -19,7 +19,7 @@ ANSWER = Turn("s", user("What is an otter?"), "A mammal.", model="acme/strong-1"
 
 
 def answers(db, learn_from=("strong-*",), until=100.0, kept_out=()):
-    prompts = inputs.prompts(db, set(kept_out), until)
+    prompts = inputs.prompts(db, set(kept_out), until, 0.0)
     return captured.answers(db, prompts, learn_from, until)
 
 
