@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,11 +94,21 @@ def pool(names: Sequence[str]) -> Pool:
     return Pool(views, space, views.view(answers(len(flat))), prompts, texts, pleases)
 
 
-def read(here: Pool, rows: Ints, ratings: Floats) -> Any:
-    """What the ratings of these answers are about: the reader of the run and of the gate."""
-    from clawback.rewards.reward_ensemble import fit
+def read(here: Pool, rows: Ints, ratings: Floats, trust: bool = True) -> Any:
+    """What the ratings of these answers are about: the reader of the run and of the gate. ``trust``: whether it says how far it is to be trusted, too."""
+    from clawback.rewards import reward_ensemble
 
+    fit = reward_ensemble.fit
+    if not trust:  # the permutations take most of the time
+        fit = partial(_untrusted, fit)
     return fit(here.views, here.space, here.seen[rows], ratings, ridge=RIDGE)
+
+
+def _untrusted(fit: Any, *given: Any, **named: Any) -> Any:
+    from unittest.mock import patch
+
+    with patch("clawback.rewards.reward_ensemble.permutation_test"):
+        return fit(*given, **named)
 
 
 @dataclass(frozen=True)
@@ -146,7 +157,7 @@ def learned(here: Pool, rows: Ints, ratings: Floats) -> Floats:
     train = np.array([not hold_out.keeps(hold_out.text_key(here.prompts[row]), HELD) for row in rows])
     if np.ptp(ratings[train]) == 0:
         train[:] = True
-    made = read(here, rows[train], ratings[train])
+    made = read(here, rows[train], ratings[train], trust=False)
     return np.asarray(made.score(here.seen[here.kept().ravel()], RULES, 0.5)).reshape(PROMPTS, EACH)
 
 
