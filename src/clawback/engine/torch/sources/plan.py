@@ -338,7 +338,8 @@ def _fall_back(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:
         )
     # To make a liked answer likelier is to learn it.
     usable = [one for one in samples if one.reward <= 0 or may_learn(one, base, recipe.learn_from)]
-    if not usable:
+    # With nothing liked left, a run would only push answers down, and what is said in their place nobody has rated.
+    if len(usable) < len(samples) and all(one.reward <= 0 for one in usable):
         raise TrainingError(
             f"Nothing can be learned from these ratings: {why}. All liked answers are of other models. `clawback edit` shows what an answer "
             "should have been, and [training] learn_from names models whose answers may be learned as they are."
