@@ -61,7 +61,8 @@ class Obedience:
             mean, deviation = self.base
             scaled = np.clip(UNIT * (self._ratios(answers) - mean) / deviation, -1.0, 1.0)
             grades += [scaled] * len(self.untold)
-        return np.mean(grades, axis=0)
+        mean: Floats = np.mean(grades, axis=0)
+        return mean
 
     @torch.no_grad()
     def _ratios(self, answers: Sequence[Encoded]) -> Floats:
