@@ -53,10 +53,10 @@ from clawback.engine.torch.sources.distilled import (
 from clawback.engine.torch.sources.examples import Plan
 from clawback.engine.torch.sources.graded import Graded, Grading, GradingSettings, Prompt
 from clawback.engine.torch.sources.instructed import Arm, Conversations, follows, search
-from clawback.engine.torch.sources.obedience import RULES, obedience
 from clawback.engine.torch.sources.ratings import from_ratings
 from clawback.engine.torch.sources.rollouts import Rollouts, RolloutSettings
 from clawback.engine.torch.sources.rpo_rounds import RpoRounds
+from clawback.engine.torch.sources.rule_grades import RULES, rule_grades
 from clawback.engine.torch.sources.targets import Evidence, Target, evidence, room_for, with_worse
 from clawback.errors import TrainingError
 from clawback.pictures import pictures
@@ -124,7 +124,7 @@ def plan(run: TrainingRun) -> Plan:
         note = f"graded by a reward ensemble: {trust.reason}"
         note += f"; remarks recognised: {ensemble.heard}" if ensemble.heard else ""
         if not ensemble.heard and (alike or (not trust.trusted and recipe.algorithm == "auto")):
-            rules = obedience(grading, Conversations(asked), run, spoken)
+            rules = rule_grades(grading, Conversations(asked), run, spoken)
             if rules is None:
                 return learned_directly(grading, shown, run, every, alike or trust.reason)
             grading.regrade(rules)
