@@ -39,7 +39,13 @@ def main(claude: str, workdir: Path) -> dict[str, Any]:
 
         def run(*command: str) -> str:
             done = subprocess.run(
-                command, cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
+                command,
+                cwd=project,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
             )
             assert done.returncode == 0, f"{command[:3]}: {done.stdout[-500:]} {done.stderr[-2000:]}"
             return done.stdout
@@ -59,7 +65,10 @@ def main(claude: str, workdir: Path) -> dict[str, Any]:
         reminded = json.dumps(server.requests[-1]["messages"][-2:], ensure_ascii=False)
         shown = json.loads(run("clawback", "rules", "show", "1", "--json"))
         with store.connect(home.database) as db:
-            turns = [(t.prompt, t.response, [m["content"] for m in t.messages]) for t in reversed(db.turns(limit=50))]
+            turns = [
+                (t.prompt, t.response, [m["content"] for m in t.messages])
+                for t in reversed(db.turns(limit=50))
+            ]
     log = home.logs / "hooks.log"
     return {
         "shown": first["result"],
