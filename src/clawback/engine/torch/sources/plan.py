@@ -158,21 +158,20 @@ def plan(run: TrainingRun) -> Plan:
             raise TrainingError(f"Nothing can be distilled: {few}. Use `rollouts`, or rate some more.")
         # Rounds of fresh answers would take a model of this size hours, and the run was sized for a sentence.
         return learned_directly(grading, shown, run, every, few)
+    return _rollouts(grading, list(asked), shown, note, baseline)
+
+
+def _rollouts(grading: Grading, asked: list[Prompt], shown: Evidence, note: str, baseline: float) -> Plan:
+    """The plan that grades fresh answers round by round, with edits and comparisons beside them."""
+    recipe = grading.recipe
     settings = RolloutSettings.of(recipe)
     algorithm = Grpo(
         kl=settings.exact_kl, clip_low=recipe.clip_low, clip_high=recipe.clip_high, scale_advantages=False
     )
-    pairs = with_worse(grading, shown.targets)
-    return Plan(
-        algorithm,
-        Rollouts(grading, list(asked), settings, pairs),
-        NAME,
-        f"fresh answers, {note}{_beside(shown)}",
-        baseline,
-        rate=recipe.learning_rate * settings.rate,
-        cover=settings.cover,
-        decay=True,
-    )
+    source = Rollouts(grading, asked, settings, with_worse(grading, shown.targets))
+    rate = recipe.learning_rate * settings.rate
+    note = f"fresh answers, {note}{_beside(shown)}"
+    return Plan(algorithm, source, NAME, note, baseline, rate=rate, cover=settings.cover, decay=True)
 
 
 def distil(
@@ -189,7 +188,9 @@ def distil(
     targets = with_worse(grading, shown.targets)
     good = best_of(chosen(grading, others, settings), settings.other_answers)
     if 2 * len(good.answers) >= settings.other_answers:
-        rounds = dataclasses.replace(settings, refine_rounds=settings.other_rounds)
+        rounds = dataclasses.replace(
+            settings, refine_rounds=min(settings.refine_rounds, settings.other_rounds)
+        )
         note = f"{len(good.answers)} answers of other models, chosen from {len(others)}{_beside(shown)}"
         return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, run, note)
     arms, sure = _arms(grading, conversations, remarks, settings, run)
