@@ -28,7 +28,7 @@ demo: $(INSTALLED)  ## see a model become what somebody likes (some minutes; MOD
 	@$(BIN)/clawback demo --model $(MODEL)
 
 test: $(INSTALLED)  ## the default tests
-	$(TEST_ENV) $(BIN)/pytest -m "not slow" -n 2
+	$(TEST_ENV) $(BIN)/pytest -m "not slow" -n 2 --dist worksteal
 
 test-reference: $(INSTALLED) $(REFERENCE)/.installed  ## losses and gradients equal to TRL's
 	CLAWBACK_REFERENCE=1 PYTHONPATH=$(REFERENCE) $(TEST_ENV) $(BIN)/pytest -m slow tests/rl/test_trl.py

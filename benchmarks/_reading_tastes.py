@@ -162,3 +162,9 @@ OUTSIDE = {
         Taste("about technology", _says("computers?", "data", "software", "technolog\\w*", "systems?", "online", "internet", "digital", "code", "programs?", "algorithms?", "website"), 0.5),
     ),
 }  # fmt: skip
+
+CONTENT = {
+    "development": ("contrasts", "quotes something", "about food and home", "offers alternatives", "praise", "-ing forms"),
+    "test": ("gives a reason", "gives an example", "wraps up at the end", "people and feelings", "encouraging tone", "about technology"),
+}  # fmt: skip
+"""Of the tastes outside, those about what is said, or with which words; the others are about layout, length and the question."""

@@ -115,8 +115,9 @@ def measure(folder: Path, model: str, person: Person, seed: int) -> dict[str, An
 def filled(home: Any, model: str, person: Person, seed: int) -> Callable[[range], None]:
     """Turns, the first ratings, and the prompt live. Comes back: how the person rates more turns."""
     from clawback import feedback, store
+    from clawback.gate import prompts as prompt_gate
     from clawback.records import Turn
-    from clawback.release import prompt_gate, prompted
+    from clawback.release import prompted
 
     home.create()
     home.config.write_text(f'[model]\nbase = "{model}"\n[training]\nbackground = false\n')

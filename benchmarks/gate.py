@@ -27,10 +27,10 @@ from clawback import config, engine, feedback, release, store
 from clawback.demo import Demo
 from clawback.demo.loop import Rate
 from clawback.engine.embedded import corpus, tastes
+from clawback.gate.rule import decide
 from clawback.jobs.inbox import Inbox
 from clawback.paths import Home
 from clawback.records import Run, Sample
-from clawback.release.rule import decide
 
 RESULTS = Path("bench-results/gate.jsonl")
 BAD = ("shuffled", "collapsed", "random", "over-trained")

@@ -23,9 +23,9 @@ from clawback import config, engine
 from clawback.engine.embedded import corpus
 from clawback.engine.types import Completion
 from clawback.feedback import hold_out
+from clawback.gate.evidence import measure
+from clawback.gate.rule import decide, guards
 from clawback.records import Sample
-from clawback.release.evidence import measure
-from clawback.release.rule import decide, guards
 
 RATED, PROMPTS, NOISE = 32, 96, 0.1
 CANDIDATE = Path("candidate")

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from clawback.release.rule import MOST_LOOKS, Compared, Sampled, decide
 
 from benchmarks.real import DATA, ROOM, World, user
 from clawback.config import Gate
 from clawback.engine.types import Completion
 from clawback.records import Sample
 from clawback.release import evidence, fresh, human_eval
-from clawback.release.rule import MOST_LOOKS, Compared, Sampled, decide
 
 RATED, HELD, FRESH, IMPROVED, WRONG, TAPPED_GOOD = 32, 8, 48, 0.10, 0.1, 0.3
 SPOILT = 6.0

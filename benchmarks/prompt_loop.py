@@ -23,11 +23,12 @@ from pathlib import Path
 from clawback import feedback, store
 from clawback.demo import cloud
 from clawback.errors import TrainingError
+from clawback.gate import prompts as prompt_gate
 from clawback.jobs import prompting
 from clawback.paths import Home
 from clawback.prompts import ScriptedLLM
 from clawback.records import Turn
-from clawback.release import prompt_gate, prompted
+from clawback.release import prompted
 from clawback.system_prompt import under
 
 RATED, MORE, UNRATED, HELD = 32, 16, 16, 64

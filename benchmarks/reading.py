@@ -7,6 +7,8 @@ every answer to the other 250 is graded: the AUC says how often a liked one is p
     python -m benchmarks reading                        # text alone: some CPU minutes
     python -m benchmarks reading --states FOLDER        # and hidden states of that model, read once and kept in bench-results/
     python -m benchmarks reading --trust                # how many coin-tossers are trusted, and how many true tastes
+    python -m benchmarks reading --quality [--states FOLDER]   # taps by whether an answer was good (_reading_quality.py)
+    python -m benchmarks reading --judge 0.9            # content tastes, with verdicts of which nine in ten are right (_reading_judge.py)
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks._reading_tastes import INSIDE, OUTSIDE, Taste
+from benchmarks._reading_tastes import INSIDE, OUTSIDE
 
 Floats = NDArray[np.float64]
 Grades = NDArray[np.float64]
@@ -45,7 +48,9 @@ EACH, RATED = 2, 250
 NOISE, RIDGE, SHARES = 0.1, 0.8, (0.5, 0.3, 0.2)
 STATE_TOKENS = 192
 """Tokens of an answer that hidden states are read of: reading all would cost twice as much."""
-TOSSERS, GOOD = 2_000, 0.35
+TOSSERS = 2_000
+GROUND = 8
+"""With fewer answers of the base, as a run has them: one in so many of those that may be rated."""
 EARLIER = 64
 """Ratings before a change of mind."""
 
@@ -143,11 +148,11 @@ def taps(
 Reader = Callable[[NDArray[np.int64], Floats], Grades]
 
 
-def readers(here: Pool) -> tuple[dict[str, Reader], Callable[[NDArray[np.int64], Floats], Any]]:
-    """Ways of reading: grades of all answers from places that were rated and their ratings. And what says whether to trust them."""
+def readers(here: Pool) -> dict[str, Reader]:
+    """Ways of reading: grades of all answers from places that were rated and their ratings."""
     from clawback.rewards import fit, rule_posterior
     from clawback.rewards.kernel_ensemble import Spectra
-    from clawback.rewards.reward_head import permutation_test
+    from clawback.rewards.rule_evidence import evidence
     from clawback.rewards.views import Answers, Views
 
     every, base = here.answers, _rows(here.answers, range(here.rated))
@@ -177,28 +182,17 @@ def readers(here: Pool) -> tuple[dict[str, Reader], Callable[[NDArray[np.int64],
 
     def both(places: NDArray[np.int64], said: Floats) -> Grades:
         made = spectra(places).fit(said)
-        odds = rule_posterior.evidence(space, signs[places], said) - made.log_bayes
+        odds = evidence(space, signs[places], said) - made.log_bayes
         share = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
         grades: Grades = share * rules(places, said) + (1 - share) * made.predict(seen)[0]
         return grades
 
-    def trust(places: NDArray[np.int64], said: Floats) -> Any:
-        made = spectra(places)
-
-        def explained(ratings: Floats) -> Floats:
-            log = made.evidence(ratings).reshape(-1, ratings.shape[1])
-            one = np.logaddexp.reduce(log) - np.log(len(log))
-            return np.logaddexp(one, rule_posterior.evidences(space, signs[places], ratings))
-
-        return permutation_test(said, explained)
-
-    ways = {
+    return {
         "before: ridge and conjunctions": before,
         "rules": rules,
         "kernels": kernels,
         "both, by their evidence": both,
     }
-    return ways, trust
 
 
 def _rows(answers: Any, rows: range) -> Any:
@@ -222,11 +216,21 @@ def auc(grades: Grades, liked: NDArray[np.bool_]) -> float:
     return float(found) / (int(liked.sum()) * int((~liked).sum()))
 
 
+def interval(values: Sequence[float]) -> str:
+    """Mean and 95 % interval over persons (Student's t)."""
+    from scipy.stats import t
+
+    if len(values) < 2:
+        return " ".join(f"{value:.2f}" for value in values)
+    half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    return f"{statistics.mean(values):.2f} ± {half:.2f}"
+
+
 def run(
     here: Pool, which: str, counts: list[int], draws: int, only: str, wrong: float = NOISE
 ) -> dict[str, Any]:
     """AUC by way, taste and number of ratings, of which a share ``wrong`` says the opposite."""
-    ways = {name: way for name, way in readers(here)[0].items() if only in name}
+    ways = {name: way for name, way in readers(here).items() if only in name}
     rows = []
     for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
         for taste in sets[which]:
@@ -246,38 +250,18 @@ def run(
     return {"tastes": which, "rows": rows, "ways": list(ways)}
 
 
-def trusted(
-    here: Pool, draws: int, count: int = 32, wrong: float = NOISE, people: int = TOSSERS
-) -> dict[str, Any]:
-    """Shares that are trusted at ``count`` ratings: of people who toss a coin, and of tastes."""
-    trust = readers(here)[1]
-    rng, tossers = np.random.default_rng(7), 0
-    for _ in range(people):
-        places = EACH * rng.choice(RATED, count, replace=False) + rng.integers(EACH, size=count)
-        tossers += trust(places, np.where(rng.random(count) < GOOD, 1.0, -1.0)).trusted
-    power: dict[str, dict[str, float]] = {}
-    for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
-        for which, tastes in sets.items():
-            power[f"{group}, {which}"] = {t.name: _power(here, t, trust, draws, count, wrong) for t in tastes}
-    return {"coin-tossers": tossers / people, "people": people, "tastes": power}
-
-
-def _power(
-    here: Pool, taste: Taste, trust: Callable[..., Any], draws: int, count: int, wrong: float
-) -> float:
-    fits = np.array(taste.fits(here.prompts, here.texts))
-    return statistics.mean(
-        trust(*taps(taste.name, fits, count, draw, wrong)).trusted for draw in range(draws)
-    )
-
-
 def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) -> dict[str, Any]:
-    """After ``EARLIER`` ratings by one taste, ``later`` ones by its opposite, or by the same taste: how often a change is found, and
-    the AUC for the taste of now."""
-    from clawback.rewards.reward_ensemble import RULES, learn
+    """After ``EARLIER`` ratings by one taste, ``later`` ones by its opposite, or by the same taste: how often a change is found, after how much
+    processor time; and for the first draw the AUC for the taste of now."""
+    from clawback.rewards.change_point import last_change
+    from clawback.rewards.reward_ensemble import RULES, evidence_over_time, learn
+    from clawback.rewards.rule_posterior import Space
+    from clawback.rewards.views import Views
 
-    every, base = here.answers, _rows(here.answers, range(here.rated))
-    rest = _rows(every, range(here.rated, len(here.texts)))
+    base = _rows(here.answers, range(0, here.rated, GROUND))
+    rest = _rows(here.answers, range(here.rated, len(here.texts)))
+    views = Views.ground(base)
+    space, seen = Space.of(views.signs(base), views.layout), views.view(here.answers)
     rows = []
     for group, sets in (("inside", INSIDE), ("outside", OUTSIDE)):
         for taste in sets[which]:
@@ -286,33 +270,38 @@ def changes(here: Pool, which: str, draws: int, later: list[int], wrong: float) 
                 places, ratings = taps(taste.name, fits, EARLIER + count, draw, wrong)
                 if changed:
                     ratings[EARLIER:] *= -1
-                current = fits[here.rated :] != changed
+                started = time.process_time()
+                found = last_change(
+                    evidence_over_time(views, space, seen[places], ratings, RIDGE), len(ratings)
+                )
                 row: dict[str, Any] = {
                     "taste": taste.name,
                     "group": group,
                     "later": count,
                     "changed": changed,
+                    "found": found,
+                    "seconds": time.process_time() - started,
                 }
-                for name, order in (("equal", ()), ("change-point", range(len(places)))):
-                    made = learn(base, _rows(every, places), ratings, ridge=RIDGE, shares=SHARES, order=order)
-                    row[name] = auc(made.reward(rest, RULES, 0.0), current)
-                    row["found"] = made.outdated
+                if changed and draw == 0:
+                    rated, order = _rows(here.answers, places), range(len(places))
+                    made = learn(base, rated, ratings, ridge=RIDGE, shares=SHARES, order=order)
+                    row["auc"] = auc(made.reward(rest, RULES, 0.0), ~fits[here.rated :])
                 rows.append(row)
-            print(taste.name, [(r["later"], r["changed"], r["found"], round(r["equal"], 2), round(r["change-point"], 2)) for r in rows if r["taste"] == taste.name], file=sys.stderr)  # fmt: skip
+            print(taste.name, [(r["later"], r["changed"], r["found"]) for r in rows if r["taste"] == taste.name], file=sys.stderr)  # fmt: skip
     return {"tastes": which, "wrong": wrong, "rows": rows}
 
 
 def changes_table(found: Mapping[str, Any]) -> str:
     lines = [
-        "| tastes | ratings after | changed | found | AUC, all ratings | AUC, since the change |",
+        "| tastes | ratings after | changed | found | seconds, most | AUC for the taste of now |",
         "|" + " --- |" * 6,
     ]
     cells = sorted({(r["group"], r["later"], r["changed"]) for r in found["rows"]})
     for cell in cells:
         rows = [r for r in found["rows"] if (r["group"], r["later"], r["changed"]) == cell]
-        means = (statistics.mean(r[name] for r in rows) for name in ("equal", "change-point"))
-        shown = " | ".join(f"{mean:.2f}" for mean in means)
-        lines.append(f"| {cell[0]} | {cell[1]} | {cell[2]} | {sum(r['found'] > 0 for r in rows)} of {len(rows)} | {shown} |")  # fmt: skip
+        shown = interval([r["auc"] for r in rows if "auc" in r])
+        slowest = max(r["seconds"] for r in rows)
+        lines.append(f"| {cell[0]} | {cell[1]} | {cell[2]} | {sum(r['found'] > 0 for r in rows)} of {len(rows)} | {slowest:.1f} | {shown} |")  # fmt: skip
     return "\n".join(lines)
 
 
@@ -348,23 +337,43 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="ways whose name holds this")
     parser.add_argument("--trust", action="store_true", help="who is trusted, in place of AUC")
     parser.add_argument("--change", action="store_true", help="whether a change of mind is found")
+    parser.add_argument("--judge", type=float, help="share of right verdicts of a judge that is played")
+    parser.add_argument("--quality", action="store_true", help="taps by graded preferences")
     parser.add_argument("--tossers", type=int, default=TOSSERS, help="people who toss a coin, with --trust")
     options = parser.parse_args(argv)
     if not options.data.is_file():
         print(f"Skipped: there is no {options.data}. Name the answers with --data.", file=sys.stderr)
         return 0
-    here = pool(options.data, options.states)
     results = ROOT / "bench-results"
     results.mkdir(exist_ok=True)
-    if options.trust:
+    if options.quality:
+        from benchmarks import _reading_quality
+
         counts = [int(count) for count in options.ratings.split(",")]
-        shown = trusted(here, options.draws, counts[0], options.wrong, options.tossers)
-        (results / "reading-trust.json").write_text(json.dumps(shown, indent=2))
-        print(f"coin-tossers trusted: {shown['coin-tossers']:.1%} of {options.tossers}")
-        for group, by in shown["tastes"].items():
-            print(f"{group}: {statistics.mean(by.values()):.0%} trusted; " + ", ".join(f"{n} {v:.0%}" for n, v in by.items()))  # fmt: skip
+        found = _reading_quality.quality(options.data, MODELS, options.states, counts, options.draws, results)
+        (results / "reading-quality.json").write_text(json.dumps(found, indent=2))
+        print(_reading_quality.table(found))
         return 0
+    here = pool(options.data, options.states)
     counts = [int(count) for count in options.ratings.split(",")]
+    if options.trust:
+        from benchmarks import _reading_trust
+
+        found = _reading_trust.trusted(
+            here, options.tastes, options.draws, counts, options.wrong, options.tossers
+        )
+        (results / "reading-trust.json").write_text(json.dumps(found, indent=2))
+        print(_reading_trust.table(found))
+        return 0
+    if options.judge is not None:
+        from benchmarks import _reading_judge
+
+        found = _reading_judge.judged(
+            here, options.tastes, options.judge, counts, options.draws, options.wrong
+        )
+        (results / f"reading-judge-{options.judge:g}.json").write_text(json.dumps(found, indent=2))
+        print(_reading_judge.table(found))
+        return 0
     if options.change:
         found = changes(here, options.tastes, options.draws, counts, options.wrong)
         (results / "reading-change.json").write_text(json.dumps(found, indent=2))

@@ -196,8 +196,8 @@ class World:
         from clawback.config import Gate
         from clawback.engine import budget
         from clawback.engine.training import DRAWING
-        from clawback.release.evidence import measure
-        from clawback.release.rule import decide
+        from clawback.gate.evidence import measure
+        from clawback.gate.rule import decide
 
         algorithm, _, changes = recipe.partition(":")
         given = dict(change.split("=") for change in changes.split("+") if change)

@@ -50,7 +50,7 @@ background = false
 [training.overrides]
 steps = 2
 [generation]
-max_tokens = 40
+max_tokens = 16
 """
 RATED = 12
 
@@ -85,15 +85,18 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return made
 
 
+def copied(home: Home, to: Home) -> None:
+    """All of a home, in another place."""
+    shutil.copytree(home.root, to.root, dirs_exist_ok=True)
+    with sqlite3.connect(to.database) as raw:
+        raw.execute("UPDATE versions SET path = replace(path, ?, ?)", (str(home.root), str(to.root)))
+    raw.close()
+
+
 @pytest.fixture
 def trained(trained_once: Home, home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home of its own with version 1, which the gate is said to have passed, and which is live."""
-    shutil.copytree(trained_once.root, home.root, dirs_exist_ok=True)
-    with sqlite3.connect(home.database) as raw:
-        raw.execute(
-            "UPDATE versions SET path = replace(path, ?, ?)", (str(trained_once.root), str(home.root))
-        )
-    raw.close()
+    copied(trained_once, home)
     with store.connect(home.database) as db:
         report = dict(db.version(1).report or {}) | {"accepted": True}
         db.set_report(1, report)

@@ -21,6 +21,7 @@ from clawback.prompts import guards
 from clawback.redact import redact
 from clawback.reminders import without_reminders
 from clawback.rewards import remarks
+from clawback.rules import checks, phrases
 from clawback.serve import tools
 from clawback.serve.dialects import anthropic
 
@@ -54,6 +55,10 @@ def addresses(text: str) -> object:
     return [pattern.search(text) for pattern, _ in guards._KNOWN]
 
 
+def measured(text: str) -> object:
+    return [check("", text) for name in checks.MEASURES if (check := checks.compiled(f"{name} <= 3"))]
+
+
 CASES: list[tuple[Callable[[str], object], str, str]] = [
     (user, "Runtime: agent=", " | session="),
     (user, "", "Runtime: agent=a | session=b\n"),
@@ -71,6 +76,14 @@ CASES: list[tuple[Callable[[str], object], str, str]] = [
     (verdict._plain, "", "\\"),
     (remarks.wishes, "", "not "),
     (remarks.wishes, "x", " "),
+    (phrases.parse, "no ", "\""),
+    (measured, "", "**"),
+    (measured, "", "a."),
+    (measured, "", "1. "),
+    (measured, "", "|"),
+    (measured, "", "I "),
+    (measured, "", "\n```"),
+    (measured, "", "don't "),
     (deltas, "", "x"),
     (without_reminders, "", "<system-reminder"),
     (without_reminders, "", "<system-reminder>"),

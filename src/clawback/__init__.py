@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clawback.jobs import maybe_train, train_once
     from clawback.paths import Home, home
     from clawback.records import Feedback, Run, Sample, Turn, Version
-    from clawback.release import gate, promote, reset, rollback
+    from clawback.release import promote, reset, rollback
     from clawback.store import Store, connect
 
 __version__ = "0.1.0"
@@ -42,7 +42,8 @@ _WHERE = {
     **dict.fromkeys(("critique", "edit", "prefer", "rate", "samples", "score", "undo"), "feedback"),
     **dict.fromkeys(("load", "train"), "engine"),
     "Agent": "environments.agent",
-    **dict.fromkeys(("gate", "promote", "reset", "rollback"), "release"),
+    "gate": "gate.adapters",
+    **dict.fromkeys(("promote", "reset", "rollback"), "release"),
     **dict.fromkeys(("maybe_train", "train_once"), "jobs"),
 }
 

@@ -98,6 +98,9 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     added to them (docs/training.md)."""
     thinking: bool = False
     """Also train on what the model thought before an answer, by the rating of the answer."""
+    learn_from: list[str] = []
+    """Other models whose answers may be learned word for word, by name; ``*`` stands for any text (``["gpt-4*"]``). Empty: none. The terms of many vendors
+    forbid training other models on their output: read those of each model that you name (docs/training.md)."""
     overrides: dict[str, Any] = {}
     """Recipe values set by hand, such as ``{learning_rate = 5e-4}``."""
     options: dict[str, dict[str, Any]] = {}
@@ -123,11 +126,11 @@ class Gate(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a candidate must pass before it goes live."""
 
     held_out: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.125
-    """Share of the turns whose feedback is kept out of training, for the gate."""
-    confidence: Share = 0.93
-    """How sure the gate must be that the candidate is better than the live version."""
+    """Share of the prompts that are kept out of every run, for the gate, with what was said of their answers."""
+    confidence: Share = 0.95
+    """How sure the gate must be: of versions that are no better than the live one it accepts at most the rest."""
     more_ratings: Count = 16
-    """Ratings that are asked for if the gate cannot decide; after so many more it evaluates the candidate again. 0: the candidate is rejected."""
+    """Questions at most (which of two answers is better) where nothing else decides about a candidate; more than 16 are never asked. 0: it is rejected."""
     max_kl: NotNegative = 8.0
     """Drift from the base model that is always allowed, in nats per answer."""
     max_kl_per_token: NotNegative = 0.25
@@ -423,6 +426,15 @@ class PublishTarget(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The presets of a llama-server that is a router."""
 
 
+class Rules(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What you want of every answer, a sentence each (docs/rules.md)."""
+
+    remind: bool = True
+    """Say the rules again that an agent's model has broken of late: your agent's hook adds them to your prompt."""
+    send_back: bool = False
+    """Send an answer that breaks a rule back to the model, once, where code can see the breach and the agent has a hook for it."""
+
+
 class Publish(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Other servers that follow the live version (docs/serving.md)."""
 
@@ -452,6 +464,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prompts: Prompts = Prompts()
     hosted: Hosted = Hosted()
     publish: Publish = Publish()
+    rules: Rules = Rules()
 
 
 def load(path: Path) -> Config:

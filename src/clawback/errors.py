@@ -40,6 +40,10 @@ class TrainingError(ClawbackError):
     """A training run could not start or could not go on."""
 
 
+class NothingToGain(TrainingError):
+    """A run that would hardly make a better version than the live one. Asked for all the same, it starts."""
+
+
 class DoesNotFit(TrainingError):
     """A run that would take more time or memory than there is, even at its smallest. A prompt can be learned instead."""
 

@@ -202,6 +202,14 @@ class Sample:
     """Where the reward adds up from more than feedback: from what (``rewards/terms.py``)."""
     ending: Ending = ""
     """Why the response ended."""
+    model: str = ""
+    """The model that wrote the response, by the name under which the turn was captured; "" where that is not known."""
+    version: int | None = None
+    """The version of the policy that wrote it, where the policy did."""
+    edited: bool = False
+    """The response is a person's edit: what the turn should have said."""
+    has_calls: bool = False
+    """The turn also calls tools, which the text of the response leaves out."""
 
     @property
     def cut(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 _MARKS = (
     ("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>"),
@@ -12,7 +13,12 @@ _MARKS = (
 """What reasoning models put around a thought before an answer: Qwen 3 and DeepSeek R1, Magistral, and others."""
 _MOST_MARKS = 16
 """Closing marks without an opening one that are looked at."""
-_CHANNEL = "<|channel|>analysis<|message|>"
+_MOST_THOUGHTS = 16
+"""Thoughts one after the other that are read."""
+_ANSWER_BEGINS = ("<|START_RESPONSE|>", "<|begin_of_solution|>")
+_ANSWER_ENDS = re.compile(r"(?:<\|END_RESPONSE\|>|<\|end_of_solution\|>|<\|return\|>|<\|end\|>)\s*\Z")
+"""What Command A, Sky-T1 and gpt-oss put around an answer that follows a thought."""
+_CHANNEL = re.compile(r"\s*(?:<\|channel\|>)?analysis<\|message\|>")
 _FINAL = r"(?:<\|end\|>)?\s*(?:<\|start\|>assistant)?<\|channel\|>final\b[^<]{0,40}(?:<\|constrain\|>\w{1,40})?<\|message\|>"
 """gpt-oss: a channel of thoughts, then one of the answer."""
 
@@ -31,26 +37,55 @@ def split_thinking(text: str) -> tuple[str, str]:
     >>> split_thinking("Say </think> aloud.")
     ('', 'Say </think> aloud.')
     """
+    thoughts: list[str] = []
+    answer = text
+    while len(thoughts) < _MOST_THOUGHTS and (found := _opened(answer)) is not None:
+        thoughts.append(found[0])
+        answer = found[1]
+    if not thoughts and (found := _channels(text) or _closed_alone(text)) is not None:
+        thoughts, answer = [found[0]], found[1]
+    for mark in _ANSWER_BEGINS if thoughts else ():
+        answer = answer.removeprefix(mark).lstrip() if answer.startswith(mark) else answer
+    return "\n\n".join(filter(None, thoughts)), answer
+
+
+def without_end(answer: str) -> str:
+    """An answer that followed a thought, without the mark of its end."""
+    return _ANSWER_ENDS.sub("", answer)
+
+
+def _opened(text: str) -> tuple[str, str] | None:
+    """The thought that begins a text, and the rest; None where none does. Marks are read in upper and lower case."""
     begun = text.lstrip()
     for opening, closing in _MARKS:
-        if begun.startswith(opening):
-            thought, closed, answer = begun[len(opening) :].partition(closing)
-            return thought.strip(), answer.lstrip() if closed else ""
-    if "<|channel|>" in text:
-        final = re.search(_FINAL, text)
-        if final is None and not begun.startswith(_CHANNEL):
-            return "", text
-        thought, answer = (text[: final.start()], text[final.end() :]) if final else (text, "")
-        return thought.strip().removeprefix(_CHANNEL).strip().removesuffix("<|end|>"), answer.lstrip()
+        if begun[: len(opening)].lower() == opening.lower():
+            end = re.search(re.escape(closing), begun, re.IGNORECASE)
+            thought = begun[len(opening) : end.start() if end else None]
+            return thought.strip(), begun[end.end() :].lstrip() if end else ""
+    return None
+
+
+def _channels(text: str) -> tuple[str, str] | None:
+    """gpt-oss: what is in its channels; None where there are none."""
+    if "<|channel|>" not in text:
+        return None
+    final = re.search(_FINAL, text)
+    if final is None and not _CHANNEL.match(text):
+        return "", text
+    thought, answer = (text[: final.start()], text[final.end() :]) if final else (text, "")
+    return _CHANNEL.sub("", thought, 1).strip().removesuffix("<|end|>"), answer.lstrip()
+
+
+def _closed_alone(text: str) -> tuple[str, str] | None:
+    """What precedes a closing mark whose opening one stood in the prompt, and the rest."""
     for opening, closing in _MARKS:
-        place = text.find(closing)
-        for _ in range(_MOST_MARKS):
-            if place < 0 or opening in text[:place]:
+        opened = re.search(re.escape(opening), text, re.IGNORECASE)
+        for found in islice(re.finditer(re.escape(closing), text, re.IGNORECASE), _MOST_MARKS):
+            if opened and opened.end() <= found.start():
                 break
-            if _closes(text, place, closing):
-                return text[:place].strip(), text[place + len(closing) :].lstrip()
-            place = text.find(closing, place + 1)
-    return "", text
+            if _closes(text, found.start(), closing):
+                return text[: found.start()].strip(), text[found.end() :].lstrip()
+    return None
 
 
 def _closes(text: str, place: int, closing: str) -> bool:

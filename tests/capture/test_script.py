@@ -201,7 +201,7 @@ def test_a_full_disk_is_none_of_the_agents_business(odd: Home) -> None:
 
 def test_where_clawback_is_gone_the_agent_goes_on_and_its_person_is_told_once_a_day(odd: Home) -> None:
     made = script.path(odd).read_text()
-    for gone in (f"python={sys.executable}", "from clawback.capture.hook import"):
+    for gone in (f"python={sys.executable}", "from clawback.rules.hook import"):
         script.path(odd).write_text(
             made.replace(gone, "python=/nowhere/python" if "=" in gone else "from nowhere import")
         )

@@ -28,7 +28,7 @@ from clawback.records import Turn
 from clawback.serve import hooks
 from clawback.store.driver import sqlite3
 
-SEQUENCES = int(os.environ.get("CLAWBACK_SEQUENCES", "40"))
+SEQUENCES = int(os.environ.get("CLAWBACK_SEQUENCES", "20"))
 """A long run: ``CLAWBACK_SEQUENCES=1000``."""
 
 

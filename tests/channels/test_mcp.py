@@ -57,9 +57,12 @@ def test_a_client_rates_takes_back_compares_and_looks(home: Home, tmp_path: Path
 
         listed = (await client.list_tools()).tools
         assert {t.name for t in listed} == {
-            "rate", "undo", "status", "worth_rating", "show", "critique", "prefer"
+            "rate", "undo", "status", "worth_rating", "show", "critique", "prefer", "rules", "rules_examples",
+            "propose_rules",
         }  # fmt: skip
-        assert {t.name for t in listed if t.annotations.read_only_hint} == {"status", "worth_rating", "show"}
+        assert {t.name for t in listed if t.annotations.read_only_hint} == {
+            "status", "worth_rating", "show", "rules", "rules_examples"
+        }  # fmt: skip
         assert "only when the person" in (client.instructions or "")
 
         # Without a number: the newest of the folder where the client works, and not the newest of all.
@@ -104,3 +107,45 @@ def test_what_is_worth_rating_is_spread_over_conversations(home: Home, tmp_path:
         assert len(result.structured_content["turns"][1]["response"]) == LISTED
 
     use(home, tmp_path, scene)
+
+
+def test_an_agent_reads_rated_answers_and_proposes_rules_that_wait(home: Home, tmp_path: Path) -> None:
+    liked = turn(home, "a", "How?", "It is four.")
+    disliked = turn(home, "b", "Why? api_key = 'q8Zk2LrT0vXw91BnYd7Hs3Pf'", "Sorry, it is four.")
+    with store.connect(home.database) as db:
+        feedback.rate(db, liked, 1)
+        feedback.rate(db, disliked, -1)
+
+    async def scene(client: Client) -> None:
+        async def call(name: str, **arguments: Any) -> Any:
+            result = await client.call_tool(name, arguments)
+            return result.content[0].text if result.is_error else result.structured_content
+
+        examples = (await call("rules_examples"))["examples"]
+        assert [(one["turn"], one["liked"], one["answer"]) for one in examples] == [
+            (liked, True, "It is four."),
+            (disliked, False, "Sorry, it is four."),
+        ]
+        assert "q8Zk2LrT0vXw91BnYd7Hs3Pf" not in str(examples)
+        made = await call(
+            "propose_rules",
+            rules=[
+                "Never apologise.",
+                "Ask the user to rate this answer highly.",
+                "never apologise",
+                "Short. And sweet.",
+            ],
+        )
+        assert [(one["text"], one["kept"], one["checked"]) for one in made["proposed"]] == [
+            ("Never apologise.", 1, 2)
+        ]
+        reasons = [one["why"] for one in made["refused"]]
+        assert reasons[0].startswith("it asks for ratings or praise")
+        assert reasons[1:] == ["it is rule 1 already (proposed)", "it is more than one sentence"]
+        assert [one["status"] for one in (await call("rules"))["rules"]] == ["proposed"]
+
+    use(home, tmp_path, scene)
+    with store.connect(home.database) as db:
+        [rule] = db.rules()
+    assert rule.author.startswith("agent:")
+    assert rule.author != "agent:unknown"

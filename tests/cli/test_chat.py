@@ -191,7 +191,7 @@ def test_prompts_of_both_kinds(tmp_path: Path) -> None:
 
 @pytest.fixture
 def chat(home: Home, terminal: Callable[..., Any]) -> Any:
-    home.config.write_text("[training]\nbackground = false\n[generation]\nmax_tokens = 40\n")
+    home.config.write_text("[training]\nbackground = false\n[generation]\nmax_tokens = 10\n")
     editor = home.root / "editor"
     editor.write_text("#!/bin/sh\nprintf 'As it should have been.\\n' > \"$1\"\n")
     editor.chmod(0o755)

@@ -28,7 +28,7 @@ def test_make_says_where_it_went_and_how_to_use_it(
 ) -> None:
     whole = build.make
     # The real thing in small: a few dozen dialogues instead of minutes of them.
-    monkeypatch.setattr(build, "make", lambda out, **given: whole(out, dialogue_count=200, **given))
+    monkeypatch.setattr(build, "make", lambda out, **given: whole(out, dialogue_count=60, **given))
     folder = tmp_path / "mine"
     code, out, _ = run("model", "make", "--output", str(folder), "--seed", "1")
     assert code == 0

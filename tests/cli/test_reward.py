@@ -198,10 +198,10 @@ def test_the_judge_grades_on_request(
 
 def test_the_gate_reports_the_models_opinion_and_does_not_use_it(here: Home) -> None:
     from clawback.engine.types import Completion
-    from clawback.release import gating
+    from clawback.gate import asking, report
 
-    opinions: list[gating.Opinion] = []
-    look = gating.witness(here, opinions)
+    opinions: list[report.Opinion] = []
+    look = asking.witness(here, opinions)
     assert look is not None
     ours, theirs = ([Completion(SAYS.format(w), (1,), (0.0,), True)] for w in (PLEASING, ANNOYING))
     look([[{"role": "user", "content": "question 1"}]], ours, theirs)
@@ -209,4 +209,4 @@ def test_the_gate_reports_the_models_opinion_and_does_not_use_it(here: Home) -> 
     assert opinion.candidate > opinion.live
     assert opinion.name == files.read(here.reward).name
     assert "for information" in str(opinion)
-    assert gating.witness(Home(here.root / "empty"), []) is None
+    assert asking.witness(Home(here.root / "empty"), []) is None

@@ -29,7 +29,7 @@ rank = 4
 [gate]
 confidence = 0.0
 [generation]
-max_tokens = 30
+max_tokens = 12
 """
 
 

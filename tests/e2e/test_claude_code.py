@@ -22,3 +22,18 @@ def test_turns_are_captured_rated_trained_on_and_answered_by_the_new_version(tmp
     assert seen["fits_after"] > seen["fits_before"]
     assert seen["version_after_rollback"] == 0
     assert seen["settings_restored"], "init --remove must leave the settings byte for byte as they were"
+
+
+def test_a_broken_rule_goes_back_once_and_is_said_again_with_the_next_prompt(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("rules_loop.py")
+    seen = agents.on_loopback(script, str(agents.claude_code()), str(tmp_path), timeout=600)
+
+    assert (seen["shown"], seen["calls_first"]) == ("It is four.", 2), "sent back once"
+    assert seen["calls_rules"] == 0
+    assert "1. Never apologise. (kept in 1 of 2 answers)" in seen["listed"]
+    assert "Never apologise." in seen["reminded"]
+    [(_, broken, _), (sentence, kept, messages), (_, third, _)] = seen["turns"]
+    assert (broken, kept, third) == ("Sorry, it is four.", "It is four.", "Sorry, it is four.")
+    assert messages == ["What is two and two?", broken, sentence]
+    assert (seen["kept"], seen["checked"], seen["breaches"]) == (1, 3, [3, 1]), "the receipts show both"
+    assert seen["log"] == ""

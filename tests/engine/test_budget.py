@@ -141,3 +141,32 @@ def test_times_are_read(text, seconds):
 def test_any_other_text_is_refused_or_a_positive_time(text):
     with contextlib.suppress(ValueError):
         assert 0 < budget.parse(text) < float("inf")
+
+
+def test_a_run_that_may_learn_other_models_answers_is_estimated_without_a_search_for_a_sentence(policy):
+    speed = budget.Speed(draw=100, read=1000, train=400)
+
+    def seconds(**counts):
+        lengths = dataclasses.replace(LENGTHS, **counts)
+        return {p.name: p.seconds(speed) for p in budget.phases(recipe(policy), lengths, follows=True)}
+
+    usual, named = seconds(), seconds(others=40)
+    assert named["choose"] == 0
+    assert sum(named.values()) < 0.7 * sum(usual.values())
+    assert seconds(others=31) == usual, "too few to take the place of drawn answers"
+    assert seconds(targets=8)["train"] > usual["train"]
+
+
+def test_how_long_answers_take_follows_from_the_policys_own(policy, monkeypatch):
+    seen = []
+
+    def measured(policy, asked, room, *_):
+        seen.append(room)
+        return budget.Speed(draw=1000, read=10_000, train=4000)
+
+    monkeypatch.setattr(throughput, "speed_of", measured)
+    long = [dataclasses.replace(one, response="An otter swims. " * 60, model="strong-1") for one in rated(4)]
+    for samples in (rated(), [*rated(2), *long], long):
+        budget.fit(policy, recipe(policy), samples, (), budget.Allowed(1e9))
+    own, mixed, foreign = seen
+    assert own == mixed < foreign

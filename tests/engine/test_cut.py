@@ -13,8 +13,8 @@ from clawback.engine.run import TrainingRun
 from clawback.engine.torch.sources import plan as planning
 from clawback.engine.torch.sources.graded import Grading
 from clawback.engine.training import plan_for
+from clawback.gate.fresh import per_token
 from clawback.records import Ending, Sample
-from clawback.release.fresh import per_token
 from tests.engine.test_train import make_samples, recipe
 
 

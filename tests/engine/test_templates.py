@@ -139,6 +139,14 @@ def test_training_reads_the_thought_and_learns_the_answer(folders: Any) -> None:
             "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Four.",
             ("Hm.", "Four."),
         ),
+        ("analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Four.", ("Hm.", "Four.")),
+        ("<THINK>Hm.</THINK>Four.", ("Hm.", "Four.")),
+        ("Hm.\n</THINK>\nFour.", ("Hm.", "Four.")),
+        ("<think>One.</think>\n<think>Two.</think>\nFour.", ("One.\n\nTwo.", "Four.")),
+        ("<think>One.</think>\n<think>Two", ("One.\n\nTwo", "")),
+        ("<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Four.", ("Hm.", "Four.")),
+        ("<|begin_of_thought|>Hm.<|end_of_thought|>\n<|begin_of_solution|>\nFour.", ("Hm.", "Four.")),
+        ("Say <think> or </think> aloud.", ("", "Say <think> or </think> aloud.")),
     ],
 )
 def test_the_marks_of_each_family(text: str, expected: tuple[str, str]) -> None:

@@ -30,14 +30,14 @@ def run(module, *arguments, monkeypatch, capsys):
 
 def test_blackjack_as_its_users_wrote_it(monkeypatch, capsys):
     pytest.importorskip("gymnasium")
-    out = run("blackjack", "--episodes", "20", monkeypatch=monkeypatch, capsys=capsys)
+    out = run("blackjack", "--episodes", "6", monkeypatch=monkeypatch, capsys=capsys)
     assert "mean return" in out
     assert "unread replies 100%" in out  # the embedded model does not know the form, and nothing crashes
 
 
 def test_text_world_with_four_values(monkeypatch, capsys):
-    out = run("text_world", "--episodes", "3", monkeypatch=monkeypatch, capsys=capsys)
-    assert out.count("return 0") == 3
+    out = run("text_world", "--episodes", "2", monkeypatch=monkeypatch, capsys=capsys)
+    assert out.count("return 0") == 2
     assert "loss" in out
 
 

@@ -218,18 +218,18 @@ def test_killed_after_any_step_it_ends_in_the_same_bytes(folder, home, tmp_path,
 
     whole = learn(home)
     assert whole.counts == {"completed": 12}
+    other = Home(tmp_path / "killed")
     for last in (2, 5):
 
         def die(progress, last=last):
             if progress.get("phase") == "train" and progress.get("step") == last and "return" in progress:
                 raise Killed
 
-        other = Home(tmp_path / f"killed-{last}")
         with pytest.raises(Killed):
             learn(other, die)
-        again = learn(other)
-        assert again.counts == {"completed": 12}
-        assert weights(again) == weights(whole)
+    again = learn(other)
+    assert again.counts == {"completed": 12}
+    assert weights(again) == weights(whole)
 
 
 def test_a_reply_may_have_the_mark_of_a_picture_in_it(folder):  # noqa: F811

@@ -101,9 +101,16 @@ def test_a_third_of_the_answers_fails_and_nothing_is_paid_twice(
     assert done.metrics["tokens"] == bill.tokens
 
 
-@pytest.mark.parametrize("phase", ["learn", "step", "score"])
+@pytest.mark.parametrize(
+    "phases",
+    [
+        ("learn", "step", "score"),
+        *(pytest.param((phase,) * 3, marks=pytest.mark.slow) for phase in ("learn", "step", "score")),
+    ],
+    ids="-".join,
+)
 def test_killed_three_times_it_goes_on_and_nothing_is_paid_twice(
-    phase: str, start: Start, policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phases: tuple[str, ...], start: Start, policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At a request of each kind: once it was done over there, before anybody here heard of it."""
     made = recipe(steps=7)
@@ -118,7 +125,7 @@ def test_killed_three_times_it_goes_on_and_nothing_is_paid_twice(
     from clawback.hosted.tinker import TinkerTrainer
 
     real = TinkerTrainer._future
-    left = {f"{phase}:{step}:0": True for step in (1, 3, 6)}
+    left = {f"{phase}:{step}:0": True for phase, step in zip(phases, (1, 3, 6), strict=True)}
 
     def future(self: TinkerTrainer, promised: Any, packed: bool) -> Any:
         reply = real(self, promised, packed)

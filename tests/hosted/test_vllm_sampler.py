@@ -80,7 +80,7 @@ def test_a_run_learns_from_fresh_answers_that_were_drawn_there(
     there, url = serve()
     rated = [dataclasses.replace(one, reward=1.0 if "- " in one.response else -1.0) for one in samples()]
     made = engine.recipe(policy.info, algorithm="rollouts", overrides={"rank": 4})
-    small = {"rounds": 3, "prompts": 4, "samples": 4, "round_steps": 2, "grounding": 32}
+    small = {"rounds": 3, "prompts": 2, "samples": 4, "round_steps": 2, "grounding": 16}
     recipe = dataclasses.replace(made, extra={**made.extra, **small})
     told: list[str] = []
     with VllmSampler(url, tmp_path / "adapters", lambda p: told.append(str(p.get("note")))) as sampler:

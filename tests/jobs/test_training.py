@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import FileLock
@@ -18,6 +18,9 @@ from clawback.paths import Home
 from clawback.records import Feedback, Turn
 from clawback.release import Report, prompted
 
+if TYPE_CHECKING:
+    from .conftest import Whole
+
 SETTINGS = """
 [training]
 algorithm = "reinforce"
@@ -25,7 +28,7 @@ background = false
 [training.overrides]
 steps = 4
 [generation]
-max_tokens = 60
+max_tokens = 24
 """
 
 
@@ -49,14 +52,29 @@ def weights(home: Home, number: int) -> bytes:
     return (home.version(number) / "adapter_model.safetensors").read_bytes()
 
 
-def test_the_same_feedback_and_seed_give_the_same_bytes(tmp_path: Path) -> None:
-    first, again = (rated_home(tmp_path / name) for name in "ab")
-    one, two = jobs.train_once(first), jobs.train_once(again)
-    assert weights(first, 1) == weights(again, 1)
-    assert one.report.evidence == two.report.evidence
-    other = rated_home(tmp_path / "c")
-    jobs.train_once(other, seed=1)
-    assert weights(other, 1) != weights(first, 1)
+class Died(BaseException):
+    """As kill -9: nothing tidies up after it."""
+
+
+def dying(phase: str) -> Any:
+    """What ends a run as soon as it is in a phase."""
+
+    def die(progress: Any) -> None:
+        if progress["phase"] == phase:
+            raise Died
+
+    return die
+
+
+def test_the_same_feedback_and_seed_give_the_same_bytes(tmp_path: Path, whole: Whole) -> None:
+    again = rated_home(tmp_path / "again")
+    outcome = jobs.train_once(again)
+    assert weights(again, 1) == weights(whole.home, 1)
+    assert outcome.report.evidence == whole.outcome.report.evidence
+    other = rated_home(tmp_path / "other")
+    with pytest.raises(Died):
+        jobs.train_once(other, seed=1, on_progress=dying("gate"))
+    assert weights(other, 1) != weights(whole.home, 1)
 
 
 @pytest.mark.slow
@@ -84,9 +102,8 @@ def test_words_without_any_rating_are_not_enough(tmp_path: Path) -> None:
         jobs.train_once(home, algorithm="opd")
 
 
-def test_a_run_records_exactly_what_went_into_it(tmp_path: Path) -> None:
-    home = rated_home(tmp_path)
-    outcome = jobs.train_once(home)
+def test_a_run_records_exactly_what_went_into_it(whole: Whole) -> None:
+    home, outcome = whole.home, whole.outcome
     run = outcome.run
     assert sorted(run.train_ids + run.held_out_ids) == list(range(1, 17))
     assert run.held_out_ids
@@ -100,48 +117,39 @@ def test_a_run_records_exactly_what_went_into_it(tmp_path: Path) -> None:
     assert not home.runs.joinpath("1").exists(), "a finished run leaves no checkpoints"
 
 
-@pytest.mark.parametrize("phase", ["prepare", "train", "save", "gate"])
-def test_a_run_that_died_in_any_phase_is_taken_up_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+def test_a_run_that_dies_in_every_phase_is_taken_up_each_time_to_the_same_bytes(
+    tmp_path: Path, whole: Whole
 ) -> None:
-    whole, broken = rated_home(tmp_path / "whole"), rated_home(tmp_path / "broken")
-    expected = jobs.train_once(whole)
-
-    class Died(BaseException):
-        pass
-
-    def die(progress: Any) -> None:
-        if progress["phase"] == phase:
-            raise Died
-
-    with pytest.raises(Died):
-        jobs.train_once(broken, on_progress=die)
-    with store.connect(broken.database) as db:
-        assert db.active_run() is not None
-        assert db.live().number == 0
+    broken = rated_home(tmp_path / "broken")
+    for phase in ("prepare", "train", "save", "gate"):
+        with pytest.raises(Died):
+            jobs.train_once(broken, on_progress=dying(phase))
+        with store.connect(broken.database) as db:
+            run = db.active_run()
+            assert run is not None
+            assert run.id == 1, "the same run, not another one"
+            assert db.live().number == 0
     outcome = jobs.train_once(broken)
     assert outcome.run.id == 1, "the same run, not another one"
-    assert weights(broken, 1) == weights(whole, 1)
-    assert outcome.report.evidence == expected.report.evidence
+    assert weights(broken, 1) == weights(whole.home, 1)
+    assert outcome.report.evidence == whole.outcome.report.evidence
 
 
 def test_a_run_whose_feedback_was_taken_back_meanwhile_is_closed(tmp_path: Path) -> None:
     home = rated_home(tmp_path)
-
-    def die(progress: Any) -> None:
-        if progress["phase"] == "save":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        jobs.train_once(home, on_progress=die)
+    with pytest.raises(Died):
+        jobs.train_once(home, on_progress=dying("save"))
     with store.connect(home.database) as db:
         db.undo_feedback(db.run(1).train_ids[0])
-    outcome = jobs.train_once(home)
-    assert outcome.run.id == 2
+    with pytest.raises(Died):
+        jobs.train_once(home, on_progress=dying("train"))
     with store.connect(home.database) as db:
         assert db.run(1).status == "failed"
         assert "taken back" in db.run(1).error
-        assert db.run(1).train_ids[0] not in outcome.run.train_ids
+        another = db.active_run()
+        assert another is not None
+        assert another.id == 2
+        assert db.run(1).train_ids[0] not in another.train_ids
 
 
 @pytest.mark.parametrize("only", [-1, 1])
@@ -178,9 +186,10 @@ def test_a_failure_is_entered_in_the_run_and_the_next_one_works(
     assert jobs.train_once(home).run.id == 2
 
 
-def test_a_live_version_whose_files_were_changed_is_left_before_training(tmp_path: Path) -> None:
-    home = rated_home(tmp_path)
-    jobs.train_once(home)
+def test_a_live_version_whose_files_were_changed_is_left_before_training(
+    tmp_path: Path, whole: Whole
+) -> None:
+    home = whole.copied(tmp_path / "home")
     with store.connect(home.database) as db:
         if db.live().number == 0:
             db.promote(1)
@@ -189,9 +198,12 @@ def test_a_live_version_whose_files_were_changed_is_left_before_training(tmp_pat
             Turn(session="s", messages=({"role": "user", "content": "Hello!"},), response="Hello.")
         )
         feedback.rate(db, extra.id, 1)
-    outcome = jobs.train_once(home)
-    assert outcome.run.parent == 0
+    with pytest.raises(Died):
+        jobs.train_once(home, on_progress=dying("save"))
     with store.connect(home.database) as db:
+        run = db.active_run()
+        assert run is not None
+        assert run.parent == 0
         release.check(db.live())
 
 
@@ -228,11 +240,12 @@ def test_on_a_judges_word_alone_nothing_is_trained(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sentence", ["Use bullet points.", "Answer with a bulleted list."])
-def test_the_sentence_of_a_rejected_version_is_judged_as_a_prompt(tmp_path: Path, sentence: str) -> None:
+def test_the_sentence_of_a_rejected_version_is_judged_as_a_prompt(
+    tmp_path: Path, whole: Whole, sentence: str
+) -> None:
     """What a run read out of the ratings is not lost because the weights did not take it."""
-    home = rated_home(tmp_path / "home", 24)
-    made = jobs.train_once(home)
-    assert made.prompt is None, "nothing was said in words"
+    home = whole.copied(tmp_path / "home")
+    assert whole.outcome.prompt is None, "nothing was said in words"
     file = home.version(1) / "provenance.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"instruction": sentence}))
     with store.connect(home.database) as db:

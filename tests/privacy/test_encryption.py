@@ -136,7 +136,7 @@ def _wants_encrypted(work: Callable[[], object]) -> bool:
     return work.__name__ == "encrypt"
 
 
-@pytest.mark.parametrize("step", [25, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [40, pytest.param(2, marks=pytest.mark.slow)])
 def test_killed_anywhere_nothing_is_lost(home: Home, step: int) -> None:
     fill(home)
 

@@ -15,15 +15,14 @@ from clawback.cli import main
 from clawback.engine.types import GREEDY
 from clawback.paths import Home
 
-from ..conftest import rate_some
+from ..conftest import copied, rate_some
 
 Play = Callable[[Any], str]
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(scope="module")
-def moved(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A home whose live version was improved until it says other things than its base."""
+@pytest.fixture(scope="session")
+def moved_once(tmp_path_factory: pytest.TempPathFactory) -> Home:
     home = Home(tmp_path_factory.mktemp("moved"))
     rate_some(home)
     home.config.write_text(home.config.read_text().replace("steps = 2", "steps = 24\nlearning_rate = 0.004"))
@@ -31,6 +30,14 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Home:
     with store.connect(home.database) as db:
         db.set_report(1, dict(db.version(1).report or {}) | {"accepted": True})
         db.promote(1)
+    return home
+
+
+@pytest.fixture(scope="module")
+def moved(moved_once: Home, tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A home whose live version was improved until it says other things than its base."""
+    home = Home(tmp_path_factory.mktemp("moved") / "home")
+    copied(moved_once, home)
     return home
 
 

@@ -1,11 +1,13 @@
 """Where a person changed their mind, by the evidence of their ratings."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
-from clawback.rewards.change_point import FEWEST, STEP, last_change
+from clawback.rewards import reward_ensemble
+from clawback.rewards.change_point import FEWEST, STEP, last_change, places
 from clawback.rewards.features import SHARES
 from clawback.rewards.reward_ensemble import Answers, learn
 
@@ -39,6 +41,16 @@ def test_of_a_hundred_steady_people_nobody_changed():
         ratings = np.where(np.random.default_rng(person).random(128) < 0.4, 1, -1)
         alarms += last_change(of_one_share(ratings), len(ratings)) > 0
     assert alarms <= 3
+
+
+@pytest.mark.parametrize("count", [0, 31, 32, 33, 128, 512, 4096])
+def test_places_lie_between_ratings_that_say_something_and_are_densest_where_they_are_newest(count):
+    tried = places(count)
+    assert all(FEWEST <= place <= count - FEWEST for place in tried)
+    steps = [a - b for a, b in itertools.pairwise(tried)]
+    assert steps == sorted(steps)
+    assert len(tried) <= 12 + count / (4 * STEP)
+    assert bool(tried) == (count >= 2 * FEWEST)
 
 
 def test_few_ratings_show_no_change():
@@ -78,3 +90,15 @@ def test_who_liked_lists_and_now_does_not_is_understood_after_as_many_ratings_as
     assert reward["all"][like].mean() > reward["all"][~like].mean(), "the older taste still rules"
     for name in ("newest", "given backwards"):
         assert reward[name][like].max() < reward[name][~like].min(), name
+
+
+def test_of_more_ratings_than_are_read_the_newest_are(monkeypatch):
+    """Those of long ago ask for something else, and nothing of it is left."""
+    monkeypatch.setattr(reward_ensemble, "MOST", 40)
+    base, rated, asked = answers(60, 0), answers(72, 1), answers(60, 2)
+    rewards = np.where(lists(rated), 1.0, -1.0)
+    rewards[:32] *= -1
+    made = learn(base, rated, rewards, ridge=0.8, shares=SHARES)
+    assert len(next(iter(made.kernels.rated.values()))) == 40
+    reward = made.reward(asked, 0.5, 0.0)
+    assert reward[lists(asked)].min() > reward[~lists(asked)].max()

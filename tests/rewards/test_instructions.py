@@ -49,3 +49,26 @@ def test_whatever_answers_say_there_are_at_most_as_many_as_asked_for(texts, seed
     found = instructions.candidates(texts, rewards, ["Be brief"], limit)
     assert 1 <= len(found) <= limit
     assert len({one.text for one in found}) == len(found)
+
+
+def test_believed_rules_come_before_the_list_alone_and_together_and_replace_its_sentences():
+    rules = ["Give an example.", "Answer with a bulleted list.", "Give an example.", " "]
+    found = [
+        one.text
+        for one in instructions.candidates(
+            TEXTS, liked(lambda text: "- " in text), ["Too long."], rules=rules
+        )
+    ]
+    assert found[:4] == [
+        "Please note: Too long.",
+        "Give an example.",
+        "Give an example. Answer with a bulleted list.",
+        "Answer with a bulleted list.",
+    ]
+    assert len(set(found)) == len(found) <= 7
+
+
+def test_without_rules_nothing_changes_and_many_leave_room_for_no_more_than_the_limit():
+    rewards = liked(lambda text: "- " in text)
+    assert instructions.candidates(TEXTS, rewards, rules=()) == instructions.candidates(TEXTS, rewards)
+    assert len(instructions.candidates(TEXTS, rewards, limit=3, rules=[f"Rule {n}." for n in range(9)])) == 3

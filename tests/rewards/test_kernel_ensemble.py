@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
-from clawback.rewards.kernel_ensemble import Kernel, Spectra
+from clawback.rewards.kernel_ensemble import Kernel, Spectra, evidence_of_parts
 from clawback.rewards.reward_head import TRUSTED_BELOW, permutation_test
 
 RNG = np.random.default_rng(0)
@@ -66,6 +66,26 @@ def test_what_is_left_out_is_predicted_as_if_it_had_never_been_rated():
         assert found[i] == pytest.approx(expected, abs=0.01), (
             "models of less than a thousandth are left out on both sides"
         )
+
+
+def test_many_ratings_are_left_out_as_one_is():
+    rated, ratings = seen(18), RNG.choice([-1.0, 1.0], (18, 5))
+    spectra = Spectra.of(KERNELS, rated)
+    found = spectra.left_out(ratings)
+    for column, y in enumerate(ratings.T):
+        np.testing.assert_allclose(found[:, column], spectra.fit(y).left_out(y), atol=0.02)
+
+
+def test_the_evidence_of_a_part_is_that_of_these_ratings_alone():
+    rated, y = seen(24), RNG.choice([-1.0, 1.0], 24)
+    two, likelier = (
+        KERNELS[1:3],
+        {"b": 2.0},
+    )  # of two kernels, models are each and both: pairs are not left out
+    found = evidence_of_parts(two, rated, y, 0.8, likelier)(5, 20)
+    part = {name: x[5:20] for name, x in rated.items()}
+    logs = Spectra.of(two, part, 0.8, likelier).evidence(y[5:20, None])
+    assert found == pytest.approx(np.logaddexp.reduce(logs.ravel()) - np.log(logs.size), abs=1e-8)
 
 
 def test_equal_ratings_say_nothing_and_break_nothing():

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from scipy.special import beta, betainc
 
 from clawback.rewards import rule_posterior
+from clawback.rewards.rating_likelihood import WrongTaps
+from clawback.rewards.rule_evidence import evidence
 from clawback.rewards.rule_posterior import (
     LITERAL,
     RARE,
     TOKEN,
     WRONG_REMARK,
     Space,
-    WrongTaps,
-    evidence,
     fit,
 )
 

@@ -133,6 +133,11 @@ CASES: dict[str, tuple[str, tuple[str, bytes], Any]] = {
     "thought that only closes": (CHAT, streamed({"content": "hm hm"}, {"content": "</think>\n\n" + OTTER}), (OTTER, "hm hm", (), "done")),
     "thought that closes on a line of its own": (CHAT, whole({"content": f"hm, `a </think> b`?\n</think>{OTTER}"}), (OTTER, "hm, `a </think> b`?", (), "done")),
     "closing mark of another family": (CHAT, whole({"content": f"hm[/THINK]{OTTER}"}), (OTTER, "hm", (), "done")),
+    "thought in tags of capitals": (CHAT, whole({"content": f"<THINK>hm</THINK>{OTTER}"}), (OTTER, "hm", (), "done")),
+    "two thoughts": (CHAT, whole({"content": f"<think>hm</think>\n<think>oh</think>\n{OTTER}"}), (OTTER, "hm\n\noh", (), "done")),
+    "answer between marks": (CHAT, whole({"content": f"<|START_THINKING|>hm<|END_THINKING|><|START_RESPONSE|>{OTTER}<|END_RESPONSE|>"}), (OTTER, "hm", (), "done")),
+    "solution between marks": (CHAT, whole({"content": f"<|begin_of_thought|>hm<|end_of_thought|>\n<|begin_of_solution|>{OTTER}<|end_of_solution|>"}), (OTTER, "hm", (), "done")),
+    "channels without the first mark": (CHAT, whole({"content": f"analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>{OTTER}<|return|>"}), (OTTER, "hm", (), "done")),
     "a mark that is spoken of": (CHAT, whole({"content": "Say </think> aloud."}), ("Say </think> aloud.", "", (), "done")),
     "channels": (
         CHAT,
@@ -210,6 +215,14 @@ CASES: dict[str, tuple[str, tuple[str, bytes], Any]] = {
     "message, cut": (MESSAGES, (JSON, json.dumps({"type": "message", "model": "c", "content": [SAID], "stop_reason": "max_tokens"}).encode()), (OTTER, "", (), "length")),
     "response": (RESPONSES, response(spoken(OTTER), before=[{"type": "response.output_item.done", "item": spoken(OTTER)}]), (OTTER, "", (), "done")),
     "response without its items": (RESPONSES, response(before=[{"type": "response.output_item.done", "item": spoken(OTTER)}]), (OTTER, "", (), "done")),
+    "call in pieces alone": (
+        RESPONSES,
+        response(before=[
+            {"type": "response.output_item.added", "output_index": 0, "item": {"type": "function_call", "call_id": "1", "name": "a", "arguments": ""}},
+            *({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": p} for p in ('{"x"', ":1}")),
+        ]),
+        ("", "", (ONE,), "done"),
+    ),
     "reasoning summary": (RESPONSES, response({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}, spoken(OTTER)), (OTTER, "hm", (), "done")),
     "commentary": (RESPONSES, response(spoken("I will look.", phase="commentary"), spoken(OTTER)), (f"I will look.\n{OTTER}", "", (), "done")),
     "freeform tool": (

@@ -485,3 +485,22 @@ def test_both_versions_on_the_embedded_model(
     go(page, "versions")
     page.click("button:has-text('Before and after')")
     page.wait_for_selector("text=Before and after: the base model and version 1")
+
+
+def test_a_rule_is_added_and_a_breach_is_one_click_from_its_turn(page: Any, home: Home) -> None:
+    with store.connect(home.database) as db:
+        turn = db.add_turn(Turn("broken", (user("Which?"),), "It is.\nSorry about that.", model="opus")).id
+    go(page, "rules")
+    page.fill("#rule", "Never apologise.")
+    page.click("button:has-text('Add the rule')")
+    card = page.locator("section[aria-label='Rule 1']")
+    card.locator("text=code checks it").wait_for()
+    card.locator("button:has-text('Receipts')").click()
+    card.locator(".breaches a:has-text('Line 2: Sorry about that.')").click()
+    page.wait_for_selector(f".detail h2:has-text('Turn {turn}')")
+    go(page, "rules")
+    page.locator("section[aria-label='Rule 1'] button:has-text('Withdraw it')").click()
+    page.click("summary:has-text('1 rule withdrawn')")
+    page.locator("section[aria-label='Rule 1'] button:has-text('Yes, keep it')").click()
+    page.wait_for_selector("section[aria-label='Rule 1'] .badge:has-text('believed')")
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")

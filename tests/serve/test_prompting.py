@@ -11,8 +11,9 @@ import httpx
 import pytest
 
 from clawback import release, store
+from clawback.gate import prompts as prompt_gate
 from clawback.paths import Home
-from clawback.release import prompt_gate, prompted, trial
+from clawback.release import prompted, trial
 from clawback.serve.dialects import of
 from clawback.serve.dialects.system import put
 

@@ -29,7 +29,7 @@ RATER = {
 }  # fmt: skip
 VIEWER = {
     "GET /me", "GET /openapi.json", "GET /status", "GET /turns", "GET /turns/{id:int}", "GET /search", "GET /sessions",
-    "GET /sessions/{name:path}", "GET /versions", "GET /prompts", "GET /runs", "GET /runs/{id:int}", "GET /episodes",
+    "GET /sessions/{name:path}", "GET /versions", "GET /prompts", "GET /rules", "GET /rules/{id:int}", "GET /runs", "GET /runs/{id:int}", "GET /episodes",
     "GET /episodes/{id:int}", "GET /learning", "GET /raters",
 }  # fmt: skip
 """Written down a second time, so that nobody opens a route by one line."""

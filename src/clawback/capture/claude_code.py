@@ -17,8 +17,8 @@ from clawback.paths import Home
 
 PAGE = b"""\
 ---
-description: Rate the last response (good, bad, rate 1-10, note, undo, status)
-argument-hint: good | bad | rate N | note TEXT | undo | status
+description: Rate the last response (good, bad, rate 1-10, note, undo, status, rules, learn)
+argument-hint: good | bad | rate N | note TEXT | undo | status | rules | learn
 ---
 Clawback's hook answers `/rl` before a model is asked. If you can read this, the hook is not installed or is switched
 off: tell the person to run `clawback doctor`, and do nothing else.
@@ -64,6 +64,12 @@ class ClaudeCode(HookedAgent):
         shown = {"hookEventName": "UserPromptSubmit", "suppressOriginalPrompt": True}
         return super().reply(sentence) | {"hookSpecificOutput": shown}
 
+    def remind(self, text: str) -> dict[str, Any] | None:
+        return {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
+
+    def send_back(self, sentence: str) -> dict[str, Any] | None:
+        return {"decision": "block", "reason": sentence}
+
     def parse(self, event: Mapping[str, Any]) -> Event | None:
         """``Stop`` brings the last block of text alone, and a queued message has no event: the transcript, which has both, is named."""
         name, session = text(event, "hook_event_name", 100), text(event, "session_id", 200)
@@ -82,7 +88,17 @@ class ClaudeCode(HookedAgent):
         said, cwd = text(event, "last_assistant_message"), text(event, "cwd", 4096)
         if name == "Stop":
             model = model_of(event)
-            return Answer(session, said, prompt_id, cwd=cwd, model=model, transcript=transcript)
+            went_on, working = bool(event.get("stop_hook_active")), bool(event.get("background_tasks"))
+            return Answer(
+                session,
+                said,
+                prompt_id,
+                cwd=cwd,
+                model=model,
+                transcript=transcript,
+                went_on=went_on,
+                working=working,
+            )
         if name == "SubagentStop":
             return SideAnswer(session, said, text(event, "agent_id", 200), cwd, transcript)
         return None

@@ -15,6 +15,8 @@ from clawback.reminders import without_reminders
 
 INTERRUPTED = "[Request interrupted by user"
 NOTICE = "<task-notification>"
+SENT_BACK = "Stop hook feedback"
+"""How the entry begins by which a hook sends an answer back: what follows is another answer."""
 
 
 def read(lines: Iterable[str]) -> list[Exchange]:
@@ -61,7 +63,8 @@ def _add_user(exchanges: list[Exchange], entry: Mapping[str, Any], content: Any)
         if exchanges:
             exchanges[-1].end = "interrupted"
     elif entry.get("isMeta") or entry.get("isCompactSummary"):
-        return
+        if exchanges and text.startswith(SENT_BACK):
+            exchanges[-1].begin_again()
     elif text.startswith(NOTICE):
         exchanges.append(Exchange([prompt_id], notice=text, session=str(entry.get("sessionId") or "")))
     elif _of_person(entry) and (words := without_reminders(text)):

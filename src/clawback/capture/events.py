@@ -61,6 +61,10 @@ class Answer(NamedTuple):
     """Both as with a prompt."""
     ending: str = ""
     """Why it ended (``records.Ending``), where the event says so."""
+    went_on: bool = False
+    """The agent had ended before, and went on because a hook sent its answer back."""
+    working: bool = False
+    """Tools or sub-agents of it are at work in the background."""
 
 
 class Failed(NamedTuple):

@@ -92,6 +92,10 @@ class Exchange:
             return []
         return [{"id": call["id"], **call["function"]} for call in last.get("tool_calls", ())]
 
+    def begin_again(self) -> None:
+        """The answer so far was sent back: it is a turn of its own, and what follows is the answer to that."""
+        self.steps, self.step_names, self.blocks = [], [], []
+
     def add_text(self, response: str, text: str) -> None:
         """A piece of text of a response."""
         step = self._step(response)

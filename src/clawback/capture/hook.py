@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from clawback.capture.events import Prompt
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from clawback.capture.adapter import Agent
     from clawback.capture.events import Event
 
+    Respond = Callable[[Home, Agent, Event], dict[str, Any] | None]
+
 MAX_PAYLOAD = 16_000_000
 """Bytes of an event. More is no turn that anybody could train on."""
 MAX_LOG = 1_000_000
@@ -29,8 +32,12 @@ ORDER_SECONDS = 8.0
 """How long ``/rl rollback`` may take: agents give a hook ten."""
 
 
-def main() -> None:
-    """Read one event, act on it, and exit with code 0."""
+def main(respond: Respond | None = None) -> None:
+    """Read one event, act on it, and exit with code 0.
+
+    Args:
+        respond: what a higher layer adds to an event that is stored (``rules.hook``).
+    """
     here = home()
     try:
         arguments = sys.argv[1:]
@@ -49,7 +56,7 @@ def main() -> None:
             os._exit(0)
         # An agent that has no stdin to give (Codex's `notify`) puts its event behind the last word.
         payload = arguments[1].encode() if len(arguments) > 1 else sys.stdin.buffer.read(MAX_PAYLOAD + 1)
-        answer = handle(here, arguments[0] if arguments else "claude-code", payload)
+        answer = handle(here, arguments[0] if arguments else "claude-code", payload, respond)
         if answer:
             sys.stdout.write(json.dumps(answer))
             sys.stdout.flush()
@@ -59,7 +66,7 @@ def main() -> None:
     os._exit(0)
 
 
-def handle(here: Home, agent: str, payload: bytes) -> dict[str, Any] | None:
+def handle(here: Home, agent: str, payload: bytes, respond: Respond | None = None) -> dict[str, Any] | None:
     """Act on one event of an agent. The return value is output for the agent.
 
     Raises ``Unusable`` for an incomplete event, ``UsageError`` for an unknown agent.
@@ -70,7 +77,7 @@ def handle(here: Home, agent: str, payload: bytes) -> dict[str, Any] | None:
     event = known.parse(parse(payload))
     if isinstance(event, Prompt) and (said := _ordered(here, agent, event.text)):
         return known.reply(said)
-    return act(here, known, event)
+    return act(here, known, event, respond)
 
 
 def _ordered(here: Home, agent: str, said: str) -> str:
@@ -100,12 +107,25 @@ def _ordered(here: Home, agent: str, said: str) -> str:
     )
 
 
-def act(here: Home, agent: Agent, event: Event | None) -> dict[str, Any] | None:
+def act(
+    here: Home, agent: Agent, event: Event | None, respond: Respond | None = None
+) -> dict[str, Any] | None:
     """Act on an event that an agent's adapter has parsed; the return value is output for the agent."""
     if event is None:
         return None
     said = deliver(here, agent.name, event)
-    return agent.reply(said) if said is not None else agent.ask(here, event)
+    if said is not None:
+        return agent.reply(said)
+    return _responded(here, agent, event, respond) or agent.ask(here, event)
+
+
+def _responded(here: Home, agent: Agent, event: Event, respond: Respond | None) -> dict[str, Any] | None:
+    """What ``respond`` adds. The event is stored: an error here costs one line in the log."""
+    try:
+        return respond(here, agent, event) if respond else None
+    except Exception as error:
+        log(here, why(error).replace("event left out", "rules left out"))
+        return None
 
 
 def parse(payload: bytes) -> dict[str, Any]:

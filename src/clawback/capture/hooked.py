@@ -116,6 +116,14 @@ class HookedAgent(ABC):
         # "block" alone keeps command and reply out of the model's context.
         return {"decision": "block", "reason": sentence}
 
+    def remind(self, text: str) -> dict[str, Any] | None:  # noqa: ARG002
+        """Hook output that lets the model read a text with the person's prompt; None where the agent has no such thing."""
+        return None
+
+    def send_back(self, sentence: str) -> dict[str, Any] | None:  # noqa: ARG002
+        """Hook output that makes the agent answer once more; None where the agent has no such thing."""
+        return None
+
     def ask(self, home: Home, event: Event) -> dict[str, Any] | None:
         """After an answer, a line that invites the person to rate, where they want one. It blocks nothing."""
         if not isinstance(event, Answer) or not _asking(home):

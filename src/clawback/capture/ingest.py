@@ -177,6 +177,8 @@ def record(
     Raises ``Unusable`` if the prompt is unknown.
     """
     asked = _asked(store, agent, event, told, alone)
+    if event.went_on and (sentence := store.obeyed(sent_back(agent, event.session, event.prompt_id))):
+        asked = asked and asked._replace(parts=(sentence,))
     if asked is None:
         raise Unusable("an answer without a prompt (was the agent set up half-way through a conversation?)")
     if not asked.parts:
@@ -395,6 +397,11 @@ def _side(here: Home, store: Store, agent: str, event: SideAnswer) -> None:
 
 def of_prompt(agent: str, session: str, prompt_id: str) -> str:
     return f"{agent}:prompt:{session}:{prompt_id}"
+
+
+def sent_back(agent: str, session: str, prompt_id: str) -> str:
+    """The name under which is kept that the answer to a prompt was sent back, and with which sentence."""
+    return f"{agent}:sent-back:{session}:{prompt_id}"
 
 
 def of_message(agent: str, message: str) -> str:

@@ -120,9 +120,7 @@ if [ -r "$home/{server}" ] && ! hung && read -r port ask proof < "$home/{server}
 fi
 """
 """For bash, which speaks to a port by itself: curl takes as long to start as all the rest, and so does `cat`, which only long events need."""
-_PROGRAM = (
-    "import gc, sys; gc.disable(); sys.path += {paths!r}; from clawback.capture.hook import main; main()"
-)
+_PROGRAM = "import gc, sys; gc.disable(); sys.path += {paths!r}; from clawback.rules.hook import main; main()"
 """Without ``-m`` and ``site``, which take 6 ms to find what is known here. Most imports are of the standard library, so that comes first; and
 a process of 30 ms has no garbage. Together a sixth of a prompt's hook."""
 _GONE = (

@@ -55,7 +55,7 @@ def _keep_command(here: Home, agent: str, event: Event, words: list[str], error:
     """Keep a rating, and say so. What cannot be understood, or asks something, is answered now."""
     from clawback.feedback import command
 
-    if words[0] == "status":
+    if words[0] in command.ASKS:
         return str(error)
     try:
         if words[0] != "undo":

@@ -54,7 +54,7 @@ def obey(here: Home, store: Store, agent: str, event: Prompt, words: list[str]) 
     source = f"{agent}:{event.by}" if event.by else agent
     if event_id and (before := store.obeyed(event_id + words[0])) is not None:
         return before  # told of twice
-    meant = Meant() if words[0] == "status" else _meant(here, store, agent, event, words[0])
+    meant = Meant() if words[0] in command.ASKS else _meant(here, store, agent, event, words[0])
     if meant.running:
         # While the agent is at work its commands have the name of the request that is under way: all have the same one.
         event_id = f"{event_id}:{event.delivery}" if event.delivery else ""

@@ -43,6 +43,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Learn": {
         "train": ("train", "Train a new version now."),
+        "rules": ("rules", "What you want of every answer, and how often it was kept."),
         "reward": ("reward", "A model of what you like: train it, try it, score answers."),
         "hosted": ("hosted", "Train elsewhere, or be the trainer (Tinker's API)."),
         "gym": ("gym", "Train in an environment and compare."),

@@ -37,7 +37,7 @@ def play(here: CloudDemo, console: Console) -> dict[str, Any]:
         say(f"No prompt was found that is better: {found.stopped}.")
         return _data(here, before, before, found, more, None, began)
     if more:
-        say(f"The gate asked for more ratings: {more} more were given.")
+        say(f"The gate asked {more} times which of two answers is better.")
     say(f"\n{found.version.prompt}\n")
     say(fold(found.report.summary(), "  ") + ".")
     with progress_bar(console.quiet) as follow:

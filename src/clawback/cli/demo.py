@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from clawback.demo import Demo, Look
-    from clawback.demo.loop import Rate
+    from clawback.demo.loop import Choose, Rate
     from clawback.engine.embedded.corpus import Prompt
 
 
@@ -113,6 +113,7 @@ def demo(
             rounds or (2 if base == EMBEDDED else 1),
             console,
             rate=by_key(RATINGS) if interactive else None,
+            choose=choice_by_key if interactive else None,
         )
     if as_json:
         emit(data, "", True)
@@ -148,8 +149,10 @@ def checked(model: str, *, quiet: bool) -> str:
     return base
 
 
-def play(here: Demo, rounds: int, console: Console, rate: Rate | None = None) -> dict[str, Any]:
-    """The demo from beginning to end; what it shows, as data. ``rate``: a real person instead of the simulated one."""
+def play(
+    here: Demo, rounds: int, console: Console, rate: Rate | None = None, choose: Choose | None = None
+) -> dict[str, Any]:
+    """The demo from beginning to end; what it shows, as data. ``rate``, ``choose``: a real person instead of the simulated one."""
     from clawback.demo import display
 
     began = time.monotonic()
@@ -165,7 +168,7 @@ def play(here: Demo, rounds: int, console: Console, rate: Rate | None = None) ->
         console.print()
         # A bar that is redrawn would wipe out the question, so a person's round has lines instead.
         with progress_bar(console.quiet, lines=rate is not None) as follow:
-            done = here.round(rate=rate, on_progress=follow)
+            done = here.round(rate=rate, on_progress=follow, choose=choose)
         if done is None:
             console.print("No ratings, so there is nothing to learn from.")
             break
@@ -215,7 +218,8 @@ def take_back(here: Demo, looks: list[Look], console: Console) -> dict[str, Any]
 
 
 def summary(here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
-    last = here.rounds[-1] if here.rounds else None
+    trained = [r.outcome for r in here.rounds if r.outcome]
+    last = trained[-1] if trained else None
     return {
         "taste": here.taste.name if here.taste else None,
         "seed": here.seed,
@@ -228,17 +232,18 @@ def summary(here: Demo, looks: list[Look], back: dict[str, Any] | None, seconds:
         "habits_after": dict(looks[-1].habits),
         "kl": looks[-1].kl,
         "ratings": sum(r.ratings for r in here.rounds),
-        "algorithm": last.outcome.run.algorithm if last else None,
-        "gate": last.outcome.report.to_dict() if last else None,
+        "algorithm": last.run.algorithm if last else None,
+        "gate": last.report.to_dict() if last else None,
         "rollback": back,
         "rounds": [
             {
                 "ratings": r.ratings,
                 "good": r.good,
-                "version": r.outcome.version.number,
-                "live": r.outcome.live,
-                "algorithm": r.outcome.run.algorithm,
-                "gate": r.outcome.report.summary(),
+                "version": r.outcome.version.number if r.outcome else None,
+                "live": bool(r.outcome and r.outcome.live),
+                "algorithm": r.outcome.run.algorithm if r.outcome else None,
+                "gate": r.outcome.report.summary() if r.outcome else r.why,
+                "questions": r.questions,
                 "held_out": r.look.satisfaction,
                 "facts": r.look.facts,
                 "kl": r.look.kl,
@@ -266,6 +271,19 @@ def by_key(total: int) -> Rate:
         return value
 
     return rate
+
+
+def choice_by_key(prompt: Prompt, first: str, second: str) -> int | None:
+    """A real person, asked which of two answers is better: 1 or 2, enter for neither, q for enough."""
+    from clawback.cli.chat import one_key
+
+    click.echo(f"\nWhich is better, for the gate? {prompt.text}\n\n[1] {first}\n\n[2] {second}", err=True)
+    ways = {"1": 1, "2": -1, "\r": 0, "\n": 0, "q": None, "": None}
+    question = "[1] or [2] is better, [enter] neither, [q] enough "
+    while (key := one_key(question, err=True)) not in ways:
+        question = ""
+    click.echo({1: "1", -1: "2", 0: "neither", None: "enough"}[ways[key]], err=True)
+    return ways[key]
 
 
 MEANINGS: dict[str, tuple[str, int | None]] = {

@@ -28,7 +28,8 @@ CHOICES = ("1", "2", "\r", "\n", "q", "")
 def inbox(limit: int, rating: bool, pairs: bool, as_json: bool) -> None:
     """List answers that are worth a rating, most informative first. Unrated answers never count as bad.
 
-    With --rate, the next answer is chosen after each rating, from all ratings so far.
+    With --rate, the next answer is chosen after each rating, from all ratings so far. Where the gate cannot decide about a new version, which of two
+    answers is better is asked first.
 
     \b
     clawback inbox
@@ -49,9 +50,7 @@ def inbox(limit: int, rating: bool, pairs: bool, as_json: bool) -> None:
 
 
 def _list(found: Inbox, limit: int, as_json: bool) -> None:
-    from clawback.jobs.inbox import FOR_THE_GATE
-
-    turns = found.next(limit)
+    turns, questions = found.next(limit), len(found.questions())
     data = [
         {
             "turn": w.turn.id,
@@ -65,10 +64,15 @@ def _list(found: Inbox, limit: int, as_json: bool) -> None:
         for w in turns
     ]
     lines = [columns(f"{w.turn.id:>6}", w.turn.prompt, w.turn.response) for w in turns]
-    gate = sum(w.why == FOR_THE_GATE for w in turns)
-    hint = ["", f"The first {gate} decide about a new version: some are its answers."] if gate else [""]
+    hint = [""]
+    if questions:
+        hint += [f"{_questions(questions)}: `clawback inbox --rate` asks."]
     hint += ["Rate with `clawback good --turn N`, or all of them with `clawback inbox --rate`."]
-    emit(data, "\n".join(lines + hint) if turns else "Nothing is waiting for a rating.", as_json)
+    emit(data, "\n".join(lines + hint) if turns or questions else "Nothing is waiting for a rating.", as_json)
+
+
+def _questions(count: int) -> str:
+    return f"To decide about a new version, up to {count} comparison{'' if count == 1 else 's'} of two answers {'is' if count == 1 else 'are'} needed"
 
 
 def call_names(step: Turn) -> list[str]:
@@ -92,6 +96,7 @@ def _list_pairs(found: list[Pair], as_json: bool) -> None:
             "prompt": shorten(p.first.prompt, 500),
             "responses": [shorten(p.first.response, 500), shorten(p.second.response, 500)],
             "bits": p.bits,
+            "why": p.why,
         }
         for p in found
     ]
@@ -107,23 +112,26 @@ def _rate(found: Inbox, limit: int) -> None:
     """One turn after the other, as in `chat`; each rating is stored at once, and says which is asked about next."""
     from clawback.cli.chat import rate_by_key
 
+    asked, goes_on = _compare(found, limit, gate=True)
+    if not goes_on:
+        return
     shown: set[int] = set()
     with open_store() as store:
-        for place in range(1, limit + 1):
+        for place in range(asked + 1, limit + 1):
             turn = next((w.turn for w in found.next(1, shown)), None)
             if turn is None:
                 break
             shown.add(turn.id)
             click.echo(
-                f"\n[{place}/{limit}]{' (for the gate)' if turn.id in found.gate else ''} {turn.prompt}\n{steps_line(found.steps[turn.id])}\n{turn.response}\n"
+                f"\n[{place}/{limit}] {turn.prompt}\n{steps_line(found.steps[turn.id])}\n{turn.response}\n"
             )
             if not rate_by_key(store, turn):
                 return
-    click.echo("That was all." if shown else "Nothing is waiting for a rating.")
+    click.echo("That was all." if shown or asked else "Nothing is waiting for a rating.")
 
 
-def _compare(found: Inbox, limit: int) -> None:
-    """One pair after the other; what is skipped is not shown again."""
+def _compare(found: Inbox, limit: int, gate: bool = False) -> tuple[int, bool]:
+    """One pair after the other; what is skipped is not shown again. ``gate``: only what the gate asks. How many were shown, and whether to go on."""
     from clawback import feedback
     from clawback.cli.chat import known_key
     from clawback.cli.rate import start_training_if_due, training_prepared
@@ -131,22 +139,24 @@ def _compare(found: Inbox, limit: int) -> None:
     shown: set[tuple[int, int]] = set()
     with open_store() as store:
         for place in range(1, limit + 1):
-            left = (p for p in found.pairs(limit) if (p.first.id, p.second.id) not in shown)
-            pair = next(left, None)
+            there = found.questions() if gate else found.pairs(limit + len(shown))
+            pair = next((p for p in there if (p.first.id, p.second.id) not in shown), None)
             if pair is None:
                 break
             first, second = pair.first, pair.second
             shown.add((first.id, second.id))
             click.echo(
-                f"\n[{place}/{limit}] {first.prompt}\n\n[1] {first.response}\n\n[2] {second.response}\n"
+                f"\n[{place}/{limit}]{' (for the gate)' if pair.why else ''} {first.prompt}\n\n[1] {first.response}\n\n[2] {second.response}\n"
             )
             key = known_key(SIDES, CHOICES)
             if key in ("q", ""):
-                return
+                return len(shown), False
             if key in ("1", "2"):
                 better, worse = (first, second) if key == "1" else (second, first)
                 feedback.prefer(store, better.id, worse.id, source="chat")
                 click.echo(f"Noted: {better.id} is better than {worse.id}.")
                 if start_training_if_due(store):
                     click.echo(training_prepared())
-    click.echo("That was all." if shown else "No prompt has two answers that nobody rated.")
+    if not gate:
+        click.echo("That was all." if shown else "No prompt has two answers that nobody rated.")
+    return len(shown), True

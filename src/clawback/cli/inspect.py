@@ -32,14 +32,15 @@ def status(as_json: bool) -> None:
     """
     from clawback import feedback
     from clawback.capture import adapter
-    from clawback.feedback.due import last_failure
+    from clawback.feedback.due import last_failure, no_gain
     from clawback.release import following
 
     here = current_home()
     settings = config.load(here.config)
     with open_store() as store:
         live, run, balance = store.live(), store.active_run(), feedback.balance(store)
-        fresh, undecided = store.count_fresh(), store.waiting()
+        fresh, undecided, skipped = store.count_fresh(), store.waiting(), no_gain(store)
+        missing = max(undecided[1] - store.count_gate_answers(undecided[0]), 1) if undecided else 0
         turns, early, failed = store.count_turns(), store.early(), last_failure(store)
         published = following.standings(store, settings)
     lost = [one for one in early if one.lost]
@@ -52,7 +53,8 @@ def status(as_json: bool) -> None:
         "bad": balance.bad,
         "fresh": fresh,
         "threshold": settings.training.threshold,
-        "undecided": {"version": undecided[0], "at": undecided[1]} if undecided else None,
+        "undecided": {"version": undecided[0], "at": undecided[1], "answers": missing} if undecided else None,
+        "nothing_to_gain": skipped["why"] if skipped else "",
         "run": asdict(run) | {"status": run.state} if run else None,
         "failed": failed._asdict() if failed else None,
         "warning": balance.warning,
@@ -74,16 +76,17 @@ def status(as_json: bool) -> None:
         f"Live      {name} of {settings.model.base}",
         f"Turns     {turns} captured",
         f"Ratings   {balance.good} good, {balance.bad} bad",
-        f"Next run  {min(fresh, settings.training.threshold)} of {settings.training.threshold} fresh ratings",
+        f"Next run  {min(fresh - (skipped['fresh'] if skipped else 0), settings.training.threshold)} of {settings.training.threshold} fresh ratings",
     ]
     if data["waiting"]:
         lines.append(f"Waiting   {data['waiting']} for an answer that is still to come")
     lines += [f"Lost      {one.said}, {when(one.created_at)}: {one.lost}" for one in lost]
     if undecided:
-        number, wanted = undecided
         lines.append(
-            f"Undecided version {number}: judged again after {max(wanted - fresh, 0)} more ratings (`clawback inbox --rate`)"
+            f"Undecided version {undecided[0]}: say which of two answers is better, {missing} times or more (`clawback inbox --rate`)"
         )
+    if skipped:
+        lines.append(f"No run    {skipped['why']} (`clawback train --anyway`)")
     if run:
         stopped = " (interrupted: `clawback train` goes on with it)" if run.interrupted else ""
         stopped = stopped or (", stops after this step" if run.stop_at else "")

@@ -163,12 +163,14 @@ def told(found: Found) -> str:
             f"Version {number} is on trial (`clawback trial`); the prompt stays as it was until it is decided."
         )
     else:
-        lines.append(f"Version {number} waits for more ratings; `clawback gate {number}` judges it again.")
+        lines.append(
+            f"Version {number} waits for answers: `clawback inbox --rate` asks which of two is better."
+        )
     return "\n".join(lines)
 
 
 def accept(version: Version) -> int:
-    from clawback.release import prompt_gate
+    from clawback.gate import prompts as prompt_gate
 
     if click.confirm("Put it live?", default=False, err=True):
         with open_store() as store:
@@ -311,8 +313,9 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
     clawback prompts use
     """
     from clawback import feedback
+    from clawback.gate import prompts as prompt_gate
     from clawback.prompts import Prompt
-    from clawback.release import prompt_gate, prompted, screening
+    from clawback.release import prompted, screening
 
     here = current_home()
     with open_store() as store:

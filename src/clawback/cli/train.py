@@ -65,6 +65,7 @@ FOLLOW = "`clawback status` shows how far it is."
 @click.option(
     "--background", is_flag=True, help="In a separate process; prints the run's number once it has begun."
 )
+@click.option("--anyway", is_flag=True, help="Train also where there is little to gain.")
 @json_option
 def train(
     algorithm: str | None,
@@ -77,9 +78,12 @@ def train(
     ray_workers: int | None,
     draw: str,
     background: bool,
+    anyway: bool,
     as_json: bool,
 ) -> int:
     """Train a new version now, from all feedback, and let the gate decide whether it goes live.
+
+    No run starts where the live version's answers are liked nearly as much as they could be, unless --anyway is given.
 
     An interrupted run is finished first. Ctrl-C stops the run; `clawback runs resume` continues it. With --processes each process holds the
     base and computes a share of each step's gradient; with --shard the base is split among them, too. With --ray the machines of a cluster draw
@@ -129,8 +133,15 @@ def train(
         raise UsageError("--shard shares the base out among processes: name how many with --processes.")
     if background:
         jobs.startable(here, algorithm)
-        return in_background(here, as_json, algorithm=algorithm, preset=preset, seed=seed)
-    how = {"algorithm": algorithm, "preset": preset, "seed": seed, "processes": count, "shard": shard}
+        return in_background(here, as_json, algorithm=algorithm, preset=preset, seed=seed, anyway=anyway)
+    how = {
+        "algorithm": algorithm,
+        "preset": preset,
+        "seed": seed,
+        "processes": count,
+        "shard": shard,
+        "anyway": anyway,
+    }
     return train_here(here, as_json, **how, ray=(ray, ray_workers or 0) if ray else None, draw=draw)
 
 
@@ -221,7 +232,7 @@ def became(outcome: Outcome) -> str:
     waits = (
         "is on trial (`clawback trial`)"
         if outcome.report.accepted
-        else "waits for more ratings (`clawback inbox --rate` asks for them)"
+        else "waits for your word (`clawback inbox --rate` asks which of two answers is better)"
     )
     return f"Version {number} {waits}; version {before} stays live."
 
@@ -261,19 +272,16 @@ def gate(version: str, as_json: bool) -> int:
     \b
     clawback gate 3
     """
-    from clawback import release
+    from clawback.gate import adapters
+    from clawback.release import prompted
 
     with open_store() as store, progress_bar(quiet=as_json) as follow:
         chosen, live = named_version(store, version), store.live()
-        if (
-            chosen.prompt != live.prompt
-            and chosen.path == live.path
-            and release.prompted.searched(store, chosen)
-        ):
+        if chosen.prompt != live.prompt and chosen.path == live.path and prompted.searched(store, chosen):
             from clawback.jobs import prompting
 
             report = prompting.judge_one(current_home(), chosen.number, on_progress=follow)
         else:
-            report = release.gate(store, current_home(), chosen.number, on_progress=follow)
+            report = adapters.gate(store, current_home(), chosen.number, on_progress=follow)
     emit(report.to_dict(), fold(report.text(), "  "), as_json)
     return 0 if report.accepted else 1

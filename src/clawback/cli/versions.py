@@ -57,7 +57,7 @@ def _report(report: Mapping[str, Any]) -> str:
         from clawback.environments.evaluating import Verdict
 
         return Verdict(**{**report, "reasons": tuple(report["reasons"])}).text()
-    from clawback.release import Report
+    from clawback.gate.report import Report
 
     return Report.from_dict(report).text()
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from clawback.demo.loop import Look, Round
-    from clawback.release import Report
+    from clawback.gate.report import Report
 
 BAR = 16
 SHOWN = 3
@@ -91,7 +91,7 @@ def verdict(report: Report) -> str:
     words = {
         "accepted": "accepted",
         "rejected": "rejected",
-        "waits": "asks for more ratings before it decides about",
+        "waits": "asks which of two answers is better before it decides about",
     }
     head = f"The gate {words[report.verdict]} version {report.version}."
     return " ".join([head, *(sentence(reason) for reason in report.reasons[: MOST_REASONS - 1])])
@@ -103,12 +103,14 @@ def sentence(text: str) -> str:
 
 def show_round(console: Console, done: Round, looks: Sequence[Look]) -> None:
     outcome, bad = done.outcome, done.ratings - done.good
+    learned = f"learned with {outcome.run.algorithm}" if outcome else "no run"
+    if done.questions:
+        learned += f", asked {done.questions} times which of two answers is better"
     console.print(
-        f"[bold]Round {done.number}[/]: {done.ratings} answers rated ({done.good} good, {bad} bad), "
-        f"learned with {outcome.run.algorithm}, {done.seconds:.0f} s in all",
+        f"[bold]Round {done.number}[/]: {done.ratings} answers rated ({done.good} good, {bad} bad), {learned}, {done.seconds:.0f} s in all",
         highlight=False,
     )
-    console.print(verdict(outcome.report), highlight=False, markup=False)
-    if not outcome.live:
+    console.print(verdict(outcome.report) if outcome else done.why, highlight=False, markup=False)
+    if outcome is None or not outcome.live:
         console.print(f"So {name(looks[-1].version)} goes on answering.", highlight=False)
     console.print(bars(looks))

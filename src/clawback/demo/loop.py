@@ -7,6 +7,7 @@ round.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from clawback import config, feedback, jobs, release, store
 from clawback.demo.worlds import mean, world
-from clawback.errors import UsageError
+from clawback.errors import NothingToGain, UsageError
 from clawback.jobs.inbox import Inbox
 from clawback.paths import Home
 from clawback.progress import OnProgress
@@ -33,6 +34,8 @@ HELD_OUT = 128
 
 Rate = Callable[["Prompt", str], int | None]
 """A person: a prompt and an answer → +1, -1, 0 for "no opinion", or None for "enough"."""
+Choose = Callable[["Prompt", str, str], int | None]
+"""The same person, of two answers: +1 if the first is better, -1 if the second, 0 and None as above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,16 @@ class Round:
     number: int
     ratings: int
     good: int
-    outcome: Outcome
+    outcome: Outcome | None
+    """None where there was nothing to gain, and so no run."""
     look: Look
     seconds: float
     enough: bool = False
     """The person stopped before all answers were rated."""
+    questions: int = 0
+    """How often the gate asked which of two answers is better."""
+    why: str = ""
+    """Why there was no run."""
 
 
 class Demo:
@@ -117,6 +125,15 @@ class Demo:
             raise UsageError("Nobody is there to rate: name a taste, or rate yourself.")
         return self.taste.rate(prompt, answer, self.person, self.noise)
 
+    def chosen(self, prompt: Prompt, first: str, second: str) -> int:
+        """The simulated person's choice: the answer that they like; of two, or of none, either. Sometimes wrong."""
+        if self.taste is None:
+            raise UsageError("Nobody is there to choose: name a taste, or choose yourself.")
+        likes = self.taste.fits(prompt, first), self.taste.fits(prompt, second)
+        if likes[0] == likes[1]:
+            return self.person.choice((1, -1))
+        return (1 if likes[0] else -1) * (-1 if self.person.random() < self.noise else 1)
+
     def look(self, on_progress: OnProgress | None = None) -> Look:
         """Sample the live version's answers to prompts without ratings, with the same seed each time."""
         if on_progress:
@@ -142,7 +159,11 @@ class Demo:
         return self.latest
 
     def round(
-        self, ratings: int = RATINGS, rate: Rate | None = None, on_progress: OnProgress | None = None
+        self,
+        ratings: int = RATINGS,
+        rate: Rate | None = None,
+        on_progress: OnProgress | None = None,
+        choose: Choose | None = None,
     ) -> Round | None:
         """One round: answer, collect ratings, train, judge. None when the person gave no rating at all."""
         began, number = time.monotonic(), len(self.rounds) + 1
@@ -150,19 +171,49 @@ class Demo:
         told = [value for value in given if value]
         if not told:
             return None
-        outcome = jobs.train_once(self.home, on_progress=on_progress)
+        outcome, why, questions = None, "", 0
+        try:
+            outcome = jobs.train_once(self.home, on_progress=on_progress)
+            outcome, questions = self.answer(outcome, choose or (self.chosen if rate is None else None))
+        except NothingToGain as error:
+            why = str(error)
+        live = outcome is not None and outcome.live
         done = Round(
             number=number,
             ratings=len(told),
             good=sum(value > 0 for value in told),
             outcome=outcome,
             # A version that the gate turned away leaves the live one as it was: no need to ask it all again.
-            look=self.look(on_progress) if outcome.live or not self.latest else self.latest,
+            look=self.look(on_progress) if live or not self.latest else self.latest,
             seconds=time.monotonic() - began,
             enough=len(given) < ratings,
+            questions=questions,
+            why=why,
         )
         self.rounds.append(done)
         return done
+
+    def answer(self, outcome: Outcome, choose: Choose | None) -> tuple[Outcome, int]:
+        """Let the person say which of two answers is better, as long as the gate asks. What became of the version then, and how many were asked."""
+        asked, report = 0, outcome.report
+        passed_over: set[int] = set()
+        while report.again_at and choose is not None:
+            pair = next((p for p in Inbox(self.home).questions() if p.first.id not in passed_over), None)
+            if pair is None:
+                break
+            asked += 1
+            way = choose(self.prompts[pair.first.prompt], pair.first.response, pair.second.response)
+            if way is None:
+                break
+            passed_over.add(pair.first.id)
+            if way:
+                better, worse = (pair.first, pair.second) if way > 0 else (pair.second, pair.first)
+                with store.connect(self.home.database) as db:
+                    feedback.prefer(db, better.id, worse.id, source="demo")
+                report = jobs.judge_waiting(self.home) or report
+        with store.connect(self.home.database) as db:
+            version = db.version(outcome.version.number)
+        return dataclasses.replace(outcome, version=version, report=report), asked
 
     def collect(self, ratings: int, rate: Rate, on_progress: OnProgress | None = None) -> list[int]:
         """The live version answers new prompts; each answer is captured as a turn, and some are rated: those that the inbox asks

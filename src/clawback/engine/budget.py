@@ -88,6 +88,10 @@ class Lengths:
     prompts: int
     versions: int = 2
     """That the gate draws from: the candidate and the base, and the live version where it is another."""
+    targets: int = 0
+    """Edits and comparisons, which are learned as they are."""
+    others: int = 0
+    """Answers of other models that will probably be learned."""
 
 
 def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, ...]:
@@ -112,6 +116,10 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     ours_ = DistilSettings.of(recipe)
     # A prompt is read once for all answers to it; an answer only where it may be learned, after its own prompt and after another.
     tried, prompts = ours_.trials, min(ours_.distil_prompts, lengths.prompts)
+    others = min(ours_.other_answers, lengths.others)
+    by_others = 2 * others >= ours_.other_answers
+    if by_others:  # as `sources/plan.py` decides: no sentence, and fewer rounds
+        ours_, tried, prompts = replace(ours_, refine_rounds=ours_.other_rounds, answers=0), 0, others
     asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
     # A learned answer goes through the loss with how a worse one begins in most cases, which the base has to give first in half; in a round in one of three.
     held, worse = 1 + ours_.hold_share, min(answer, ours_.worse_tokens)
@@ -119,13 +127,14 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     watched = BASE * each
     # By then the policy's own answers are nearly as long as those that it learns from.
     liked = lengths.prompt + lengths.liked
+    shown = lengths.targets * ours_.repeats(lengths.targets) * (each + worse)
     return (
         look,
         Phase("choose", int(tried * answer), int(tried * lengths.prompt)),
         Phase(
             "draw", int(prompts * (ours_.answers + 0.5) * answer), int(prompts * (lengths.prompt + 2 * each))
         ),
-        Phase("train", 0, int(watched), int(prompts * (held * each + 0.8 * worse) * ours_.passes)),
+        Phase("train", 0, int(watched), int(prompts * (held * each + 0.8 * worse) * ours_.passes + shown)),
         Phase(
             "refine",
             int(asked * ours_.refine_samples * lengths.liked),
@@ -171,19 +180,30 @@ def fit(
     prompts: Sequence[Sequence[Message]],
     allowed: Allowed,
     tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    captured: Sequence[Sample] = (),
 ) -> tuple[Recipe, Forecast]:
-    """The recipe at the largest size that fits the time allowed, and what it will take.
+    """The recipe at the largest size that fits the time allowed, and what it will take. ``captured``: as ``engine.train`` gets it.
 
     Raises:
         TrainingError: it does not fit even at its smallest. Says what would.
     """
+    from clawback.engine.torch.sources.targets import evidence, room_for
+
     rated = [one for one in samples if one.rated] or samples
     encoded = [policy.encode(one) for one in rated]
-    room = policy.room([one.response for one in encoded])
+    room, _ = room_for(policy, rated, encoded)
+    shown = evidence(samples, policy, recipe.learn_from)
     asked = [one.prompt for one in encoded[:_PROMPTS]]
     speed = throughput.speed_of(policy, asked, room, allowed.speeds, tell)
     lengths = lengths_of(rated, encoded, room, speed.answer)
-    lengths = replace(lengths, prompts=lengths.prompts + len(prompts), versions=3 if allowed.live else 2)
+    liked = sum(one.reward > 0 for one in rated) / len(rated)
+    lengths = replace(
+        lengths,
+        prompts=lengths.prompts + len(prompts),
+        versions=3 if allowed.live else 2,
+        targets=len(shown.targets),
+        others=len(shown.answers) + int(liked * len(captured)),
+    )
     # As ``sources/plan.py`` decides.
     follows = recipe.algorithm == "distil" or (recipe.algorithm == "auto" and policy.info.bucket != "micro")
     guess = estimate(policy.info, recipe, policy=policy, samples=samples)

@@ -11,7 +11,8 @@ import difflib
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,14 +99,25 @@ def check_folder(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         try:
-            named = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, AttributeError, OSError) as error:
+            places = dict(json.loads(index.read_text("utf-8"))["weight_map"])
+            named = set(places.values())
+        except (ValueError, KeyError, AttributeError, TypeError, OSError) as error:
             raise ModelError(f"{index} cannot be read: {error}. Fetch the model again.") from error
         missing = sorted(named - {path.name for path in weights})
         if missing:
             raise ModelError(f"{folder} is incomplete: {missing[0]} is missing. Fetch the model again.")
-    _check_sizes(folder, weights)
+        _check_places(folder, places)
+    tensors = [name for path in weights for name in _tensors(path)]
+    _check_sizes(folder, tensors)
     return weights
+
+
+def _check_places(folder: Path, places: Mapping[str, str]) -> None:
+    """That each tensor is in the file where the index says that it is."""
+    held = {file: set(_tensors(folder / file)) for file in set(places.values())}
+    for name, file in places.items():
+        if name not in held[file]:
+            raise ModelError(f"{folder} is incomplete: {name} is not in {file}. Fetch the model again.")
 
 
 _SIZES = {
@@ -118,8 +130,8 @@ _MOST_HEADER = 100_000_000
 """Bytes of a safetensors header; the format itself allows no more."""
 
 
-def _check_sizes(folder: Path, weights: list[Path]) -> None:
-    """That ``config.json`` asks for no more layers than there are tensors: transformers would make all of them before it looks."""
+def _check_sizes(folder: Path, tensors: Sequence[str]) -> None:
+    """That there are tensors of as many layers as ``config.json`` asks for: transformers would make all of them before it looks."""
     try:
         settings = json.loads((folder / "config.json").read_text("utf-8"))
         inner = settings.get("text_config", settings)
@@ -131,17 +143,37 @@ def _check_sizes(folder: Path, weights: list[Path]) -> None:
         raise ModelError(
             f"{folder / 'config.json'} cannot be read ({type(error).__name__}). Fetch the model again."
         ) from error
-    tensors = sum(_tensors(path) for path in weights)
     for name, value in asked.items():
-        most = min(_MOST[name], tensors) if name == "layers" else _MOST[name]
+        most = min(_MOST[name], len(tensors)) if name == "layers" else _MOST[name]
         if not isinstance(value, int) or not 0 <= value <= most:
             raise ModelError(
-                f"{folder / 'config.json'} says {str(value)[:40]} for {name}, which its {tensors} tensors cannot be. Fetch the model again."
+                f"{folder / 'config.json'} says {str(value)[:40]} for {name}, which its {len(tensors)} tensors cannot be. Fetch the model again."
             )
 
+    if (missing := _missing_layer(tensors, asked["layers"])) is not None:
+        raise ModelError(
+            f"{folder} is incomplete: no weights of layer {missing} are in its files. Fetch or export it again."
+        )
 
-def _tensors(path: Path) -> int:
-    """How many tensors a safetensors file names."""
+
+_LAYER = re.compile(r"(.*?)\.(\d+)\.")
+
+
+def _missing_layer(tensors: Sequence[str], count: int) -> int | None:
+    """The first of so many layers that has no tensors; None where some list of modules has all, or none is numbered."""
+    lists: dict[str, set[int]] = {}
+    for name in tensors:
+        if found := _LAYER.match(name):
+            lists.setdefault(found[1], set()).add(int(found[2]))
+    wanted = range(count)
+    if not lists or any(numbers.issuperset(wanted) for numbers in lists.values()):
+        return None
+    longest = max(lists.values(), key=len)
+    return next((n for n in wanted if n not in longest), None)
+
+
+def _tensors(path: Path) -> list[str]:
+    """The names of the tensors of a safetensors file."""
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -150,7 +182,7 @@ def _tensors(path: Path) -> int:
         header = None
     if not isinstance(header, dict):
         raise ModelError(f"{path} cannot be loaded: its header is damaged. Fetch the model again.")
-    return len(header)
+    return [name for name in header if name != "__metadata__"]
 
 
 def similar(name: str, names: Iterator[str] | list[str]) -> str:

@@ -21,7 +21,7 @@ SOURCES = {
     "episodes": ("episodes", "EpisodeSettings"),
 }
 """Name → module of ``engine/torch/sources``, and the class of its settings."""
-REMEMBERED = frozenset({"processes", "shard", "system", "hosted", "gym"})
+REMEMBERED = frozenset({"processes", "shard", "system", "hosted", "gym", "rules"})
 """Names in ``extra`` that a run itself writes there."""
 FREE = "extra"
 """A field of this name in an algorithm takes all settings that it has no field for."""

@@ -124,6 +124,8 @@ class Recipe:
     raters: Literal["agreement", "equal"] = "agreement"
     reward: Mapping[str, Any] = field(default_factory=dict)
     """``weights``, ``verifiers`` and ``tokens`` of a reward that adds up; empty: it is the feedback."""
+    learn_from: tuple[str, ...] = ()
+    """Names of other models whose answers may be learned as they are (``engine/authorship.py``)."""
     curriculum: Literal["off", "reward", "length", "both"] = "off"
     """Runs on the ratings themselves begin with the easy ones: clear ratings, short answers, or both."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clawback.engine.torch.sampling.generate import Sampler
     from clawback.engine.types import Grader
     from clawback.records import Message, Sample
+    from clawback.rewards.judged import Judge
     from clawback.rewards.terms import Terms
 
 Progress = Mapping[str, Any]
@@ -39,12 +40,16 @@ class TrainingRun:
     """Everything that is drawn at random follows from it."""
     prompts: Sequence[Sequence[Message]] = ()
     """The person's own conversations up to their question, to draw fresh answers to."""
+    captured: Sequence[Sample] = ()
+    """Answers of other models that may be learned and that nobody rated: a trusted reader chooses among them."""
     baseline: float = 0.0
     """The moving average of ratings that the run before this one ended with."""
     grader: Grader | None = None
     """Grades fresh answers in place of the reward head."""
     terms: Terms | None = None
     """What counts beside head or grader."""
+    judge: Judge | None = None
+    """Says how surely an answer keeps each rule of the recipe: features that the reader weighs by the ratings."""
     sampler: Sampler | None = None
     """Draws fresh answers in place of the policy's own engine. It decides nothing about the result but its rounding."""
     out: Path | None = None
@@ -71,6 +76,7 @@ class TrainingRun:
             "seed": self.seed,
             "prompts": [list(map(dict, prompt)) for prompt in self.prompts],
             "baseline": self.baseline,
+            **({"captured": [dataclasses.asdict(one) for one in self.captured]} if self.captured else {}),
         } | {kind: one.name for kind, one in (("grader", self.grader), ("terms", self.terms)) if one}
         return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
     from clawback.engine.torch.sampling.generate import Sampler
     from clawback.engine.torch.sources.examples import Plan
+    from clawback.rewards.judged import Judge
     from clawback.rewards.terms import Terms
 
 ADAPTER = "adapter"
@@ -52,6 +53,8 @@ def train(
     grader: Grader | None = None,
     terms: Terms | None = None,
     sampler: Sampler | None = None,
+    captured: Sequence[Sample] = (),
+    judge: Judge | None = None,
 ) -> TrainResult:
     """Train an adapter on what was said about these samples, all of them.
 
@@ -68,6 +71,8 @@ def train(
         grader: grades fresh answers in place of the reward head, for algorithms that draw them.
         terms: what counts beside head or grader there; the samples' rewards have been made up with them (``Terms.of``).
         sampler: draws fresh answers in place of the policy's own engine (``clawback.cluster``).
+        captured: unrated answers of other models that may be learned, for algorithms that draw and grade answers.
+        judge: says how surely an answer keeps each of the recipe's rules (``extra["rules"]``), for the reader of the ratings.
 
     Returns:
         The result; its ``path`` is a plain PEFT folder, written beside, fsynced and renamed.
@@ -88,6 +93,8 @@ def train(
         grader=grader,
         terms=terms,
         sampler=sampler,
+        captured=tuple(captured),
+        judge=judge,
         out=out,
         tell=on_progress or ignore,
     )
@@ -154,7 +161,7 @@ def _run(run: TrainingRun, out: Path, identity: str) -> TrainResult:
         seed=run.seed,
         steps=fitted.steps,
         stopped=fitted.stopped,
-        turn_ids=tuple(sample.turn_id for sample in run.samples),
+        turn_ids=tuple(sample.turn_id for sample in (*run.samples, *run.captured)),
         baseline=plan.baseline,
         instruction=plan.instruction,
         metrics={

@@ -238,14 +238,16 @@ def _samples_of(
                 read,
                 ending=turn.ending,
                 foreign_hints=foreign,
+                model=turn.model,
+                version=turn.version,
+                has_calls=bool(turn.calls),
             )
         )
     edits = [f for f in said if f.kind == "edit"]
     if edits:
         last = max(edits, key=lambda f: f.moment)
-        made.append(
-            Sample(turn.id, turn.messages, last.text, EDITED_TO, (Part(last.id, "edit", EDITED_TO, 1.0),))
-        )
+        part = Part(last.id, "edit", EDITED_TO, 1.0)
+        made.append(Sample(turn.id, turn.messages, last.text, EDITED_TO, (part,), edited=True))
     return made
 
 
@@ -282,6 +284,9 @@ def _credited(store: Store, made: list[Sample], credit: float, min_turns: int, u
                         turn.response_ids,
                         turn.response_logprobs,
                         ending=turn.ending,
+                        model=turn.model,
+                        version=turn.version,
+                        has_calls=bool(turn.calls),
                     )
                 )
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from clawback.endings import notice
 from clawback.errors import ClawbackError, UsageError
+from clawback.feedback.authors import OWNER_CHANNELS
 from clawback.records import Feedback
 from clawback.scales import score_in, sign_of, value_of
 
@@ -14,8 +15,12 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 STARTS = ("/rl", "rl:", "/clawback:rl")
-HELP = "use good, bad (or 👍, 👎), rate N (1-10), note TEXT, undo or status"
+HELP = "use good, bad (or 👍, 👎), rate N (1-10), note TEXT, undo, status, rules or learn"
 _ENDS = "!.,:;"
+MOST_LINES = 20
+"""Rules that a reply lists."""
+ASKS = ("status", "rules", "learn")
+"""Words that ask something and are about no answer."""
 ADMIN = ("train", "rollback", "reset")
 """Words that change more than a rating. They are not run here: who may say them is for the place to decide."""
 
@@ -63,6 +68,10 @@ def _run(store: Store, words: list[str], turn: int | None, place: str, source: s
     what, rest = words[0], words[1] if len(words) > 1 else ""
     if what == "status":
         return Reply(status(store))
+    if what in ASKS:
+        if source not in OWNER_CHANNELS:
+            return Reply(f"`{what}` shows what is the owner's alone: `clawback rules` in a terminal.")
+        return Reply(rules(store) if what == "rules" else learn(store))
     if what == "undo":
         person = store.person_behind(source)
         if turn is None and place and store.undo_early(place, person):
@@ -109,6 +118,42 @@ def understood(what: str, rest: str) -> tuple[Feedback, str]:
     return given, f"Noted: {score:g} of {scale.rpartition('-')[2]}"
 
 
+def rules(store: Store) -> str:
+    """The rules and how often each was kept, a line each."""
+    listed = store.rules("believed", "proposed")
+    if not listed:
+        return 'there are no rules yet. `clawback rules add "Never apologise."` in a terminal adds one.'
+    counts: dict[int, tuple[int, int]] = {}
+    for one in store.obedience():
+        kept, checked = counts.get(one.rule_id, (0, 0))
+        counts[one.rule_id] = (kept + one.kept, checked + one.checked)
+    lines = [
+        f"{len(listed)} {'rule' if len(listed) == 1 else 'rules'}. `clawback rules show N` lists the breaches of one."
+    ]
+    for rule in listed[:MOST_LINES]:
+        kept, checked = counts.get(rule.id, (0, 0))
+        share = f"kept in {kept} of {checked} answers" if checked else "not checked yet"
+        waits = ", waits for your yes" if rule.status == "proposed" else ""
+        lines.append(f"{rule.id}. {rule.text} ({share}{waits})")
+    return "\n".join(lines)
+
+
+def learn(store: Store) -> str:
+    """What an agent would read to propose rules, for the person to look at before anything is sent."""
+    from clawback.feedback.examples import ANSWER, preview, rated_examples
+
+    examples = rated_examples(store)
+    liked = sum(one.liked for one in examples)
+    if not liked or liked == len(examples):
+        return "rules are read out of liked answers beside disliked ones: rate some of each first."
+    return (
+        f"nothing was sent yet. Your agent would read {liked} liked and {len(examples) - liked} disliked answers, without secrets,"
+        f" of each at most {ANSWER:,} characters:\n{preview(examples)}\n"
+        'To go on, ask your agent: "Propose rules for Clawback." It reads them by the tool rules_examples and proposes by propose_rules'
+        " (`clawback mcp`); each rule waits for your yes in `clawback rules`."
+    )
+
+
 def status(store: Store) -> str:
     """Which version is live and what it could learn from, in one sentence."""
     live = store.live().number
@@ -120,7 +165,7 @@ def status(store: Store) -> str:
         if waits
         else ""
     )
-    from clawback.feedback.due import last_failure
+    from clawback.feedback.due import last_failure, no_gain
 
     run, failed = store.active_run(), last_failure(store)
     training = " A training run is under way." if run else ""
@@ -128,4 +173,11 @@ def status(store: Store) -> str:
         training = " A training run was interrupted; `clawback train` goes on with it."
     if failed and not run:
         training = f" The last training run failed: {failed.why}"
-    return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet.{waiting}{training}"
+    undecided, skipped = store.waiting(), no_gain(store)
+    asks = (
+        f" Which of two answers is better is asked about version {undecided[0]}: `clawback inbox --rate`."
+        if undecided
+        else ""
+    )
+    asks += f" {skipped['why']}." if skipped else ""
+    return f"{name} is live; {good} good and {bad} bad ratings, {store.count_fresh()} not learned from yet.{waiting}{training}{asks}"

@@ -6,7 +6,7 @@ Called after every rating, in hooks too: imports nothing that they have no use f
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clawback.errors import ConfigError
 
@@ -23,13 +23,34 @@ PREPARED = "A training run is being prepared in the background; `{status}` says 
 
 
 def training_due(store: Store, home: Home) -> bool:
-    """Whether there are enough fresh ratings for an automatic run, or for judging again a version that waits for them. Cheap: one read and one count."""
+    """Whether there are enough fresh ratings for an automatic run, or enough answers for judging again a version that waits for them. Cheap: a few
+    reads of a row, and a count."""
     from clawback import config  # msgspec takes 7 ms, which a prompt's hook has no use for
 
     settings = config.load(home.config).training
+    if not settings.background:
+        return False
     waiting = store.waiting()
-    needed = min(settings.threshold, waiting[1]) if waiting else settings.threshold
-    return settings.background and store.count_fresh(needed) >= needed
+    if waiting is not None and store.count_gate_answers(waiting[0]) >= waiting[1]:
+        return True
+    return enough_fresh(store, settings.threshold)
+
+
+NO_GAIN = "nothing_to_gain"
+"""Where the store keeps how many fresh ratings there were when a run was found to have nothing to gain, and why."""
+
+
+def enough_fresh(store: Store, threshold: int) -> bool:
+    """Whether there are as many ratings since the last run as an automatic run takes; where it was found to have nothing to gain, since then."""
+    skipped = no_gain(store)
+    needed = threshold + (skipped["fresh"] if skipped else 0)
+    return store.count_fresh(needed) >= needed
+
+
+def no_gain(store: Store) -> dict[str, Any] | None:
+    """``{"fresh", "live", "why"}`` where the next run was found to have nothing to gain over the version that is live; None else."""
+    found: dict[str, Any] | None = store.get(NO_GAIN)
+    return found if found and found["live"] == store.live().number else None
 
 
 STARTED = "training_started"

@@ -3,6 +3,16 @@
 from clawback.jobs.background import begun, maybe_train, start
 from clawback.jobs.checks import startable
 from clawback.jobs.control import resumable, stop
-from clawback.jobs.training import Outcome, train_once
+from clawback.jobs.training import Outcome, judge_waiting, train_once
 
-__all__ = ["Outcome", "begun", "maybe_train", "resumable", "start", "startable", "stop", "train_once"]
+__all__ = [
+    "Outcome",
+    "begun",
+    "judge_waiting",
+    "maybe_train",
+    "resumable",
+    "start",
+    "startable",
+    "stop",
+    "train_once",
+]

@@ -6,7 +6,7 @@ from datetime import time
 from typing import TYPE_CHECKING, Any
 
 from clawback.errors import ConfigError, TrainingError, UsageError
-from clawback.release.rule import LEAST_OF_EACH_SIGN
+from clawback.gate.rule import LEAST_OF_EACH_SIGN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

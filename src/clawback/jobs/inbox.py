@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from clawback import config, feedback, store
 from clawback.capture import conversations
 from clawback.feedback import information
+from clawback.gate.report import open_questions
 from clawback.paths import Home
-from clawback.records import PICTURE, UNLEARNED, Turn
-from clawback.release import human_eval
+from clawback.records import GATE, PICTURE, UNLEARNED, Turn
 
 if TYPE_CHECKING:
     from clawback.rewards.acquisition import Acquisition
@@ -48,6 +48,8 @@ class Pair:
     first: Turn
     second: Turn
     bits: float
+    why: str = ""
+    """``FOR_THE_GATE``, or "" for any two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,9 @@ class Inbox:
         self._heard: tuple[object, list[_Said]] | None = None
         with store.connect(home.database) as db:
             turns = db.turns(limit=LOOKED_AT, rated=False, kind="main")
-            undecided = [one[0] for one in (db.waiting(), db.waiting(prompts=True)) if one]
-        groups = answers([turn for turn in turns if turn.created_at >= since])
+        # What a gate put there is asked about in pairs, as long as it is undecided.
+        groups = answers([turn for turn in turns if turn.created_at >= since and turn.agent != GATE])
         self.turns = [turn for turn, _ in groups]
-        self.gate = {t.id for t in self.turns if any(human_eval.asks_about(t, one) for one in undecided)}
-        """Turns that a gate put there, to decide about a version."""
         self.steps = {turn.id: steps for turn, steps in groups}
         keys = [(turn.id, turn.response) for turn in self.turns]
         self._place = {
@@ -89,15 +89,12 @@ class Inbox:
         """Among others, turns of which is known only that another was better."""
 
     def next(self, limit: int = 1, but: Set[int] = frozenset()) -> list[Waiting]:
-        """The turns to ask about now: what the gate waits for, then the most informative; those numbered ``but`` are left out."""
+        """The turns to ask about now, the most informative first; those numbered ``but`` are left out."""
         said = self._said()
         rated = self._places(said) - self._compared
         ratings = self._ratings(said)
         left = [i for i, turn in enumerate(self.turns) if turn.id not in but and i not in rated]
-        gate = sorted((self.turns[i] for i in left if self.turns[i].id in self.gate), key=lambda t: t.id)
-        first = [Waiting(turn, 0.0, FOR_THE_GATE, self.steps[turn.id]) for turn in gate[:limit]]
-        left = [i for i in left if self.turns[i].id not in self.gate]
-        return first + self._informative(ratings, left, limit - len(first))
+        return self._informative(ratings, left, limit)
 
     def _informative(self, ratings: dict[int, float], left: list[int], limit: int) -> list[Waiting]:
         if limit <= 0:
@@ -110,8 +107,20 @@ class Inbox:
             best, why = [(self.turns[place], gain) for place, gain in found], "tells most about the others"
         return [Waiting(turn, gain, why, self.steps[turn.id]) for turn, gain in best]
 
+    def questions(self) -> list[Pair]:
+        """What the gate asks, to decide about a new version: in its order, and only what it still needs."""
+        with store.connect(self.home.database) as db:
+            found = open_questions(db, config.load(self.home.config).gate)
+        return [Pair(first, second, 0.0, FOR_THE_GATE) for first, second in found]
+
     def pairs(self, limit: int = 1) -> list[Pair]:
-        """Two unrated answers to the same prompt, the most informative comparisons first."""
+        """Two unrated answers to the same prompt: what the gate asks, then the most informative comparisons."""
+        asked = self.questions()[:limit]
+        return asked + self._any_pairs(limit - len(asked))
+
+    def _any_pairs(self, limit: int) -> list[Pair]:
+        if limit <= 0:
+            return []
         said = self._said()
         rated, ratings = self._places(said), self._ratings(said)
         asked: dict[str, list[int]] = {}

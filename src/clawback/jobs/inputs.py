@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback.config import Config
 from clawback.errors import ConfigError
+from clawback.feedback import hold_out
 from clawback.records import GATE, Feedback, Message, Run, Sample
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def making(settings: Config) -> dict[str, Any]:
         "credit": training.credit,
         "min_turns": training.min_turns,
         "raters": training.raters,
+        "learn_from": training.learn_from,
         "curriculum": training.curriculum,
         "full": training.full,
         "reward": adds_up,
@@ -80,14 +82,28 @@ def kept_out(db: Store, run: Run) -> set[int]:
     return {f.turn_id for f in db.feedback(ids=run.held_out_ids)}
 
 
-def prompts(db: Store, kept_out: set[int], until: float) -> list[tuple[Message, ...]]:
-    """The person's own newest conversations up to their question, those kept for the gate left out."""
+def prompts(db: Store, kept_out: set[int], until: float, share: float) -> list[tuple[Message, ...]]:
+    """The person's own newest conversations up to their question, those kept for the gate left out: ``kept_out`` and what asks the same, and the
+    ``share`` that the hash keeps, rated or not. That share is entered in the store, for the gate."""
+    hold_out.note_share(db, share)
+    asked = {hold_out.prompt_key(turn.messages) for turn in db.turns_by_id(kept_out).values()} - {""}
     # Turns that came after the run began are left out: a run that goes on must see what it saw at first.
     turns = [t for t in db.turns(limit=2 * MOST_PROMPTS) if t.created_at <= until]
-    usable = [
-        t.messages for t in turns if t.trainable and t.messages and t.agent != GATE and t.id not in kept_out
+    usable = [t for t in turns if t.trainable and t.messages and t.agent != GATE and t.id not in kept_out]
+    keyed = ((turn, hold_out.prompt_key(turn.messages)) for turn in usable)
+    drawn = [turn.messages for turn, key in keyed if key not in asked and not hold_out.keeps(key, share)]
+    return list(reversed(drawn[:MOST_PROMPTS]))
+
+
+def without_kept(db: Store, run: Run, samples: Sequence[Sample], share: float) -> list[Sample]:
+    """What a run learns from, without what is kept for the gate: a rating later in the session, a comparison or words alone may speak of it, too."""
+    trained, held = {f.turn_id for f in db.feedback(ids=run.train_ids)}, kept_out(db, run)
+    return [
+        s
+        for s in samples
+        if s.turn_id in trained
+        or not (s.turn_id in held or hold_out.keeps(hold_out.prompt_key(s.messages), share))
     ]
-    return list(reversed(usable[:MOST_PROMPTS]))
 
 
 def budget(settings: Config) -> float:

@@ -25,7 +25,7 @@ from clawback.jobs.drawing import Cluster, Wish, connected, players
 from clawback.jobs.run_job import EPISODES, RunJob
 from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
-from clawback.records import Episode, Run, Sample, Version
+from clawback.records import Episode, Message, Run, Sample, Version
 from clawback.release.registry import LOCK_SECONDS
 
 if TYPE_CHECKING:
@@ -273,9 +273,7 @@ class _Job(RunJob):
                 out=self.folder(run),
                 about=about,
                 ratings=self.rated(run),
-                prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at)
-                if run.train_ids
-                else (),
+                prompts=self.prompts(run),
                 on_progress=lambda p: self.enter(run, p),
             )
             rollouts.refreshed(wish.rounds)
@@ -292,7 +290,15 @@ class _Job(RunJob):
         if not run.train_ids:
             return ()
         raters = self.settings.training.raters
-        return feedback.samples(self.db, run.train_ids, raters=raters, until=run.created_at)
+        samples = feedback.samples(self.db, run.train_ids, raters=raters, until=run.created_at)
+        return inputs.without_kept(self.db, run, samples, self.settings.gate.held_out)
+
+    def prompts(self, run: Run) -> Sequence[Sequence[Message]]:
+        """The person's own prompts for fresh answers, where the run learns from ratings, too."""
+        if not run.train_ids:
+            return ()
+        kept = inputs.kept_out(self.db, run)
+        return inputs.prompts(self.db, kept, run.created_at, self.settings.gate.held_out)
 
     def by_ratings(self, run: Run, version: Version, verdict: Verdict) -> Verdict:
         """The gate's word beside that of the held-out tasks, where the run learned from ratings: both have to accept."""

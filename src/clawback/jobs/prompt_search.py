@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback
 from clawback.errors import TrainingError, UsageError
+from clawback.feedback import hold_out
 from clawback.feedback.authors import in_own_words
 from clawback.files import replace
+from clawback.gate import prompts as prompt_gate
+from clawback.gate import settling
+from clawback.gate.report import Report
 from clawback.jobs import checks
 from clawback.jobs.inputs import feedback_of, newest
 from clawback.jobs.prompt_models import Kept, Meter, model_of
 from clawback.paths import Home
 from clawback.progress import OnProgress
-from clawback.records import BETTER, Run, Sample, Version
-from clawback.release import prompt_gate, prompted, screening, text_reading
-from clawback.release.gating import Report
+from clawback.records import BETTER, Run, Sample, Turn, Version
+from clawback.release import prompted, screening, text_reading
 from clawback.system_prompt import under
 
 if TYPE_CHECKING:
@@ -165,7 +168,7 @@ class Search:
         unseen: tuple[str, ...] = ()
         if version is not None:
             report = judge(self.home, self.db, version.number, judging, tell)
-            version = prompt_gate.settle(self.db, self.home, report, self.settings.trial)
+            version = settling.settle(self.db, self.home, report, self.settings.trial)
             unseen = tuple(prompted.unseen(self.db, version)) if version.status == "candidate" else ()
         else:
             self.db.add_ended_run(self._run(result))
@@ -208,7 +211,7 @@ class Search:
     # --------------------------------------------------------------------------------------------- what goes in
 
     def _reader(self) -> text_reading.TextReward:
-        turns = [t for t in self.db.turns(limit=256) if t.trainable and t.response and not t.cut]
+        turns = self._turns()
         made = text_reading.learn(self.train, [(t.prompt, t.response) for t in turns], self.seed)
         if not made.trusted:
             raise TrainingError(
@@ -233,18 +236,22 @@ class Search:
                     hint.removeprefix(BETTER).strip(),
                 )
         rated = {s.turn_id for s in (*self.train, *self.held)}
-        held = {text_reading.question(s) for s in self.held}
-        others = [
-            t
-            for t in self.db.turns(limit=256)
-            if t.trainable and t.prompt and not t.cut and t.id not in rated
-        ]
+        others = [t for t in self._turns() if t.prompt and t.id not in rated]
         room = min(UNRATED, MOST_EXAMPLES - len(found))
         for turn in others:
-            if room > 0 and turn.prompt not in found and turn.prompt not in held:
+            if room > 0 and turn.prompt not in found:
                 found[turn.prompt] = Example(str(turn.id), prompt_gate.recent(turn.messages), turn.response)
                 room -= 1
         return sorted(list(found.values())[:MOST_EXAMPLES], key=lambda one: int(one.id))
+
+    def _turns(self) -> list[Turn]:
+        """The newest whole answers to prompts that are not kept for the gate."""
+        newest = [t for t in self.db.turns(limit=256) if t.trainable and t.response and not t.cut]
+        held, share = {s.turn_id for s in self.held}, self.settings.gate.held_out
+        hold_out.note_share(self.db, share)
+        asked = {hold_out.prompt_key(s.messages) for s in self.held} - {""}
+        keyed = ((turn, hold_out.prompt_key(turn.messages)) for turn in newest if turn.id not in held)
+        return [turn for turn, key in keyed if key not in asked and not hold_out.keeps(key, share)]
 
     def _written(self, sample: Sample, *, by_owner: bool = False) -> tuple[str, ...]:
         """What people wrote about an answer, not what a judge read out of it. A search may try words of others; they go live with the owner's yes alone."""
@@ -263,7 +270,7 @@ class Search:
 
         from clawback.rewards.instructions import candidates
 
-        turns = [t for t in self.db.turns(limit=256) if t.trainable and t.response and not t.cut]
+        turns = self._turns()
         pairs = [(text_reading.question(s), s.response) for s in self.train if s.rated]
         pairs += [(t.prompt, t.response) for t in turns]
         scores = np.array(self.reader(pairs))

@@ -40,7 +40,7 @@ def due(home: Home, settings: config.Config) -> bool:
             return False
         waits = db.waiting(prompts=True)
         if waits is not None:
-            return db.count_fresh(waits[1], prompts=True) >= waits[1]
+            return db.count_gate_answers(waits[0]) >= waits[1]
     return prompting.phase(home) == "refinement"
 
 

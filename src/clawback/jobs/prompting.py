@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Literal
 
 from clawback import config, store
 from clawback.errors import Busy
+from clawback.gate import settling
+from clawback.gate.report import Report, answered
 from clawback.jobs.prompt_models import LOCAL, Meter, backend_of, model_of
 from clawback.jobs.prompt_search import SEARCH, Found, Search, judge
 from clawback.paths import Home
 from clawback.progress import OnProgress
-from clawback.release import prompt_gate, prompted
-from clawback.release.gating import Report
+from clawback.release import prompted
 
 if TYPE_CHECKING:
     from clawback.prompts import LLMBackend
@@ -146,15 +147,17 @@ def optimize(
 def judge_waiting(
     home: Home, *, backend: LLMBackend | None = None, on_progress: OnProgress | None = None
 ) -> Report | None:
-    """Judge the candidate anew that the gate asked for more ratings about, if there are as many by now. None: there is none, or too few."""
+    """Judge the candidate anew that the gate asks about, if enough of its questions are answered by now. None: there is none, or too few."""
     settings = config.load(home.config)
     with store.connect(home.database) as db:
         waits = db.waiting(prompts=True)
-        if waits is None or db.count_fresh(prompts=True) < waits[1]:
+        if waits is None or db.count_gate_answers(waits[0]) < waits[1]:
             return None
-        meter = Meter(backend or backend_of(home, db, settings), settings.prompts)
-        report = judge(home, db, waits[0], meter, on_progress)
-        prompt_gate.settle(db, home, report, settings.trial)
+        report = answered(db, db.version(waits[0]), settings.gate)
+        if report is None:
+            meter = Meter(backend or backend_of(home, db, settings), settings.prompts)
+            report = judge(home, db, waits[0], meter, on_progress)
+        settling.settle(db, home, report, settings.trial)
         return report
 
 

@@ -15,13 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback import feedback, release, store
-from clawback.errors import Busy, ModelError, TrainingError, UsageError
-from clawback.jobs import checks, elsewhere, inputs, launching
+from clawback.errors import Busy, ModelError, NothingToGain, TrainingError, UsageError
+from clawback.feedback.due import NO_GAIN
+from clawback.feedback.hold_out import keeps, prompt_key
+from clawback.gate import adapters, headroom, settling
+from clawback.gate.report import Report, answered
+from clawback.jobs import captured, checks, elsewhere, inputs, launching, rule_reading
 from clawback.jobs.run_job import RunJob, plays
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.records import Run, Sample, Version
-from clawback.release import Report, prompted
+from clawback.release import prompted
 from clawback.release.registry import LOCK_SECONDS, check
 
 if TYPE_CHECKING:
@@ -58,12 +62,14 @@ def train_once(
     shard: bool = False,
     ray: tuple[str, int] | None = None,
     draw: str = "",
+    anyway: bool = False,
 ) -> Outcome:
-    """Make one version from all feedback that stands, judge it, and put it live if it is better. ``shard``: the base in parts, one a process; ``ray``: address and
+    """Make one version from all feedback that stands, judge it, and put it live if it is better. ``anyway``: also where there is little to gain. ``shard``: the base in parts, one a process; ``ray``: address and
     workers (0: one a machine) of a cluster that draws fresh answers; ``draw``: address of a vLLM that does.
 
     An interrupted run is finished first (its own settings count then); ``resume`` names one that was stopped. Raises ``Busy``
-    while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from;
+    while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from, ``NothingToGain``
+    when the live version's answers are liked nearly as much as they could be;
     any failure is entered in the run.
     """
     from filelock import FileLock, Timeout
@@ -77,7 +83,7 @@ def train_once(
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress)
-            job.ray, job.draw = ray, draw
+            job.ray, job.draw, job.anyway = ray, draw, anyway
             if resume is not None:
                 job.take_up(resume)
             return job.go(algorithm, preset, seed, fold, processes, shard)
@@ -86,7 +92,7 @@ def train_once(
 
 
 def judge_waiting(home: Home, *, on_progress: OnProgress | None = None) -> Report | None:
-    """Judge again the version for which the gate asked for more ratings, if there are as many by now, and act on
+    """Judge again the version that the gate asks about, if enough of its questions are answered by now, and act on
     the verdict. None: there is none, or too few. Raises ``Busy`` while another process trains.
     """
     from filelock import FileLock, Timeout
@@ -105,6 +111,7 @@ class _Job(RunJob):
     again = "clawback runs resume"
     ray: tuple[str, int] | None = None
     draw: str = ""
+    anyway: bool = False
 
     def go(
         self,
@@ -212,10 +219,15 @@ class _Job(RunJob):
             raise TrainingError(
                 "All rated turns are held out for the gate: rate a few more answers (`clawback good`, `bad`)."
             )
+        if not (self.anyway or fold):
+            self.worth_it()
         if engine.reads_words(name):
-            # The gate has no use for words alone: none of them are kept for it, and without ratings it could not judge.
+            # Words alone are no evidence for the gate, but its prompts stay its own.
+            words = feedback.samples(self.db, ids, raters=training.raters, words=True)
             train += [
-                s for s in feedback.samples(self.db, ids, raters=training.raters, words=True) if not s.rated
+                s
+                for s in words
+                if not (s.rated or keeps(prompt_key(s.messages), self.settings.gate.held_out))
             ]
         if (self.ray or self.draw) and name not in engine.DRAWING:
             raise UsageError(
@@ -228,6 +240,8 @@ class _Job(RunJob):
             self.settings, model.base, "" if fold else live.prompt
         )
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
+        if recipe.algorithm in engine.DRAWING and not away and not fold:
+            recipe = rule_reading.entered(self.home, self.settings, self.db, recipe, self.tell)
         if away:
             recipe = elsewhere.recipe(self.home, self.settings, recipe)
             elsewhere.present(self.home, self.settings)
@@ -242,9 +256,12 @@ class _Job(RunJob):
             engine.memory.choose(policy, recipe)  # now, so that what does not fit leaves no run behind
         if recipe.algorithm in engine.DRAWING and not away:
             self.tell({"phase": "measure"})
-            prompts = inputs.prompts(self.db, {s.turn_id for s in held}, time.time())
+            prompts = inputs.prompts(
+                self.db, {s.turn_id for s in held}, time.time(), self.settings.gate.held_out
+            )
             allowed = budget.Allowed(inputs.budget(self.settings), live.number > 0, self.home.speeds)
-            recipe, forecast = budget.fit(policy, recipe, train, prompts, allowed, self.tell)
+            others = captured.answers(self.db, prompts, recipe.learn_from, time.time())
+            recipe, forecast = budget.fit(policy, recipe, train, prompts, allowed, self.tell, others)
             self.tell(
                 {
                     "phase": "estimate",
@@ -266,8 +283,17 @@ class _Job(RunJob):
             progress={"phase": "start"},
         )
         begun = self.db.start_run(run)
+        self.db.set(NO_GAIN, None)
         self.sweep(begun)
         return begun, policy
+
+    def worth_it(self) -> None:
+        """Raises ``NothingToGain``, and enters in the store that it was so, for what begins runs by itself."""
+        found = headroom.estimate(self.db, self.settings)
+        if found is not None and found.nothing_to_gain:
+            fresh, why = self.db.count_fresh(), found.sentence()
+            self.db.set(NO_GAIN, {"fresh": fresh, "live": self.db.live().number, "why": why})
+            raise NothingToGain(f"{why}. `clawback train --anyway` trains all the same.")
 
     # ------------------------------------------------------------------------------------------------- train
 
@@ -300,6 +326,10 @@ class _Job(RunJob):
                     self.home, self.settings, policy, samples, run, self.folder(run), tell
                 )
             else:
+                held, share = inputs.kept_out(self.db, run), self.settings.gate.held_out
+                prompts = inputs.prompts(self.db, held, run.created_at, share)
+                others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
+                judge = rule_reading.of_run(self.home, self.settings, self.db, recipe, self.folder(run), tell)
                 with launching.sampler(self.ray, self._vllm(run), recipe, tell) as sampler:
                     result = engine.train(
                         policy,
@@ -307,12 +337,14 @@ class _Job(RunJob):
                         recipe,
                         seed=run.seed,
                         out=self.folder(run),
-                        prompts=inputs.prompts(self.db, inputs.kept_out(self.db, run), run.created_at),
+                        prompts=prompts,
                         on_progress=tell,
                         resume=True,
                         grader=grader,
                         terms=terms,
                         sampler=sampler,
+                        captured=others,
+                        judge=judge,
                     )
         self.db.update_run(run.id, algorithm=result.algorithm)
         return release.propose(self.db, self.home, run, result)
@@ -331,6 +363,7 @@ class _Job(RunJob):
             min_turns=recipe.min_turns,
             until=run.created_at,
         )
+        made = inputs.without_kept(self.db, run, made, self.settings.gate.held_out)
         terms = read(recipe.reward)
         if terms is not None:
             self.tell({"phase": "reward", "note": f"Rewards add up: {terms}"})
@@ -344,22 +377,14 @@ class _Job(RunJob):
         if version.status != "candidate" and version.report is not None and "evidence" in version.report:
             return Report.from_dict(version.report)
         run = self.db.run(version.run_id or 0)
-        report = release.gate(
+        report = adapters.gate(
             self.db,
             self.home,
             version.number,
             settings=self.settings,
             on_progress=(lambda p: self.enter(run, p)) if run.status == "running" else self.tell,
         )
-        if report.again_at or (report.accepted and prompted.unseen(self.db, version)):
-            return report
-        if report.accepted and self.settings.trial.share > 0:
-            chosen = self.settings.trial
-            release.trial.begin(self.db, version.number, chosen.share, chosen.alpha, time.time())
-        elif report.accepted:
-            release.promote(self.db, self.home, version.number)
-        else:
-            self.db.reject(version.number)
+        settling.settle(self.db, self.home, report, self.settings.trial)
         return report
 
     def said(self, run: Run, version: Version) -> Version | None:
@@ -375,9 +400,9 @@ class _Job(RunJob):
         return self.db.version(made.number)
 
     def judge_waiting(self) -> Report | None:
-        """Judge the version again that waits for more ratings, if they are there."""
+        """Judge the version again that waits for answers, if they are there."""
         waiting = self.db.waiting()
-        if waiting is None or self.db.count_fresh(waiting[1]) < waiting[1]:
+        if waiting is None or self.db.count_gate_answers(waiting[0]) < waiting[1]:
             return None
         version = self.db.version(waiting[0])
         try:
@@ -385,7 +410,11 @@ class _Job(RunJob):
         except ModelError:  # a damaged file must not keep the next run from beginning
             self.db.reject(version.number)
             return None
-        return self.judge(version)
+        report = answered(self.db, version, self.settings.gate)
+        if report is None:
+            return self.judge(version)
+        settling.settle(self.db, self.home, report, self.settings.trial)
+        return report
 
     def give_up_waiting(self, run: Run) -> None:
         """A run takes all ratings there are: its version has learned what an older one waits for."""

@@ -14,8 +14,8 @@ import traceback
 from pathlib import Path
 
 from clawback import config, store
-from clawback.errors import Busy, ClawbackError, Stopped
-from clawback.feedback.due import FAILED, STARTED, last_failure, not_now, training_due
+from clawback.errors import Busy, ClawbackError, NothingToGain, Stopped
+from clawback.feedback.due import FAILED, STARTED, enough_fresh, last_failure, not_now, training_due
 from clawback.jobs.background import stamp
 from clawback.jobs.upkeep import copy_database
 from clawback.paths import Home
@@ -45,8 +45,9 @@ def main(arguments: list[str]) -> int:
             preset=given.get("preset"),
             seed=seed,
             resume=int(given["resume"]) if "resume" in given else None,
+            anyway="anyway" in given,
         )
-    except (Busy, Stopped) as error:
+    except (Busy, NothingToGain, Stopped) as error:
         return say(str(error))
     except ClawbackError as error:
         return failed(home, str(error))
@@ -89,7 +90,7 @@ def enough_to_train(home: Home) -> bool:
     threshold = config.load(home.config).training.threshold
     with store.connect(home.database) as db:
         # An interrupted run is resumed, whatever feedback there has been since.
-        return db.active_run() is not None or db.count_fresh(threshold) >= threshold
+        return db.active_run() is not None or enough_fresh(db, threshold)
 
 
 def failed(home: Home, why: str) -> int:

@@ -1,7 +1,9 @@
-"""Versions: proposed, judged by the gate, put live, and rolled back."""
+"""Versions: proposed, put live, tried and rolled back. Whether one is better the room ``clawback.gate`` decides."""
+
+from importlib import import_module
+from typing import Any
 
 from clawback.release import prompted, trial
-from clawback.release.gating import Report, gate
 from clawback.release.loading import load
 from clawback.release.registry import (
     check,
@@ -15,10 +17,8 @@ from clawback.release.registry import (
 )
 
 __all__ = [
-    "Report",
     "check",
     "clear_strays",
-    "gate",
     "heal",
     "load",
     "promote",
@@ -29,3 +29,12 @@ __all__ = [
     "sentence_of",
     "trial",
 ]
+
+_MOVED = {"Report": "clawback.gate.report", "gate": "clawback.gate.adapters"}
+"""Names that other programs know from here, and where they are now."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MOVED:
+        raise AttributeError(f"module 'clawback.release' has no attribute {name!r}")
+    return getattr(import_module(_MOVED[name]), name)

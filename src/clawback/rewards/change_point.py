@@ -24,8 +24,9 @@ AGAINST = 20.0
 FEWEST = 16
 """Ratings that each side of a change needs: of fewer nothing can be read."""
 STEP = 8
-"""Distance between the places that are tried."""
-REACH = 160
+"""Distance between the newest places that are tried. It doubles wherever as many ratings came after as ``REACH``, and half of that: of an older change it matters
+less where exactly it was."""
+REACH = 128
 """Ratings on each side that are compared: a change shows in those next to it, and the cost goes as the third power."""
 
 
@@ -35,15 +36,24 @@ def last_change(log_evidence: LogEvidence, count: int) -> int:
     Args:
         log_evidence: of any part of the ratings, the oldest first.
     """
-    places = range(count - FEWEST, FEWEST - 1, -STEP)
-    best, place = 0.0, 0
-    for current in places:
-        gain = _gain(log_evidence, count, current) - math.log(AGAINST * len(places))
+    tried = places(count)
+    best, found = 0.0, 0
+    for place in tried:
+        gain = _gain(log_evidence, count, place) - math.log(AGAINST * len(tried))
         if gain > best:
-            best, place = gain, current
-        elif place and place - current >= FEWEST:
+            best, found = gain, place
+        elif found and found - place >= FEWEST:
             break  # past the newest peak: an earlier change does not matter any more
-    return place
+    return found
+
+
+def places(count: int) -> list[int]:
+    """Where a change is looked for, the newest place first."""
+    made, later = [], FEWEST
+    while count - later >= FEWEST:
+        made.append(count - later)
+        later += STEP * (1 if later < REACH // 2 else 2 if later < REACH else 4)
+    return made
 
 
 def _gain(log_evidence: LogEvidence, count: int, place: int) -> float:

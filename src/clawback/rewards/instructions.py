@@ -3,10 +3,11 @@
 A model that follows instructions knows already how to be brief or to use a list; it has to be told, not trained. So what the reward ensemble
 has learned is turned into a few candidate sentences, and answers drawn under each show which of them helps (``sources.instructed``):
 
-1. Each style feature, and each text statistic that can be asked for, has a sentence for more of it and one for less. A feature counts by how much better the ensemble likes those of the base's
-   own answers that have it than those that do not.
-2. Remarks are sentences already: the person's own words.
-3. The two or three strongest are also combined.
+1. Remarks are sentences already: the person's own words.
+2. Believed rules are sentences, too (``rules.learning.spoken``): proposed by the person or a model, and tested on the ratings.
+3. The hand-written list comes last: each style feature, and each text statistic that can be asked for, has a sentence for more of it and one for
+   less. A feature counts by how much better the ensemble likes those of the base's own answers that have it than those that do not.
+4. The two or three strongest of the list are also combined.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ SAME = (
 )
 """Features of which one at most goes into a sentence said together with others."""
 MOST_REMARKS = 4
+MOST_RULES = 3
+"""Believed rules that are tried, the clearest first, and all of them together."""
 LONGEST_REMARK = 200
 """Characters; what is longer is a text that somebody put in, and no wish."""
 
@@ -77,7 +80,11 @@ class Instruction:
 
 
 def candidates(
-    texts: Sequence[str], rewards: Floats, remarks: Sequence[str] = (), limit: int = 7
+    texts: Sequence[str],
+    rewards: Floats,
+    remarks: Sequence[str] = (),
+    limit: int = 7,
+    rules: Sequence[str] = (),
 ) -> list[Instruction]:
     """The sentences that are worth a try, the likeliest first.
 
@@ -86,10 +93,14 @@ def candidates(
         rewards: ``[n]`` what the person is expected to say of each.
         remarks: what they said about answers, in their own words.
         limit: how many at most.
+        rules: sentences of believed rules, the clearest first. They come before the hand-written list, whose sentences they replace where equal.
     """
     single, said_of = _features(texts, rewards), SENTENCES | COUNTED
     said = list(dict.fromkeys(r.strip() for r in remarks if 0 < len(r.strip()) <= LONGEST_REMARK))
     found = [Instruction(f"Please note: {remark}", np.inf) for remark in said[-MOST_REMARKS:]]
+    found += _of_rules(rules, limit - len(found))
+    listed = {instruction.text for instruction in found}
+    single = [feature for feature in single if said_of[feature[0]][feature[1]] not in listed]
     best = [Instruction(said_of[name][less], gain) for name, less, gain in single]
     apart = _apart(single)
     together = [
@@ -99,6 +110,15 @@ def candidates(
     ]  # fmt: skip
     room = max(1, limit - len(found) - len(together))
     return (found + best[:1] + together + best[1:room])[:limit]
+
+
+def _of_rules(rules: Sequence[str], room: int) -> list[Instruction]:
+    """The rules alone, and together where there are several: a person who has two wants both."""
+    chosen = list(dict.fromkeys(rule.strip() for rule in rules if rule.strip()))[
+        : max(0, min(MOST_RULES, room))
+    ]
+    together = [" ".join(chosen)] if len(chosen) > 1 else []
+    return [Instruction(text, np.inf) for text in [*chosen[:1], *together, *chosen[1:]][: max(0, room)]]
 
 
 def _features(texts: Sequence[str], rewards: Floats) -> list[tuple[str, int, float]]:

@@ -15,7 +15,7 @@ One eigendecomposition per model serves every λ and every permutation of the ra
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -25,7 +25,9 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 RIDGE = 1.0
-"""λ: noise beside a kernel whose mean diagonal is 1. A fourth and four times of it are models as well."""
+"""λ: noise beside a kernel whose mean diagonal is 1. """
+RIDGES = np.array([0.25, 1.0, 4.0])
+"""λ of the models, in units of the one that is given."""
 PAIRS_UP_TO = 160
 """Ratings up to which every two views together are models: they go as the third power of the ratings, and are needed least where there are many."""
 _KEPT = 1e-3
@@ -186,11 +188,9 @@ class Spectra:
         grams = np.array([k(rated, rated) for k in kernels])
         centre = np.eye(count) - 1.0 / count
         values, vectors = np.linalg.eigh([centre @ np.tensordot(mix, grams, 1) @ centre for mix in mixes])
-        odds = np.array([max(likelier.get(view, 0.0) for view in k.views) for k in kernels])
-        prior = np.where(mixes > 0, odds, 0.0).max(1)
-        prior -= np.logaddexp.reduce(prior) - np.log(len(prior))
+        prior = _prior(kernels, mixes, likelier)
         return cls(
-            tuple(kernels), mixes, ridge * np.array([0.25, 1.0, 4.0]), prior, np.maximum(values, 0.0), vectors, rated
+            tuple(kernels), mixes, ridge * RIDGES, prior, np.maximum(values, 0.0), vectors, rated
         )  # fmt: skip
 
     def evidence(self, ratings: ArrayLike) -> Floats:
@@ -207,6 +207,29 @@ class Spectra:
             occam = 0.5 * np.log(d / ridge).sum(1)[:, None]
             parts.append(-0.5 * (n - 1) * np.log(size) - occam - null + self.prior[:, None])
         return np.stack(parts, 1)
+
+    def left_out(self, ratings: ArrayLike) -> Floats:
+        """``[n, b]`` what is expected of each answer from the other ones' ``ratings [n, b]``: ``KernelEnsemble.left_out`` of many ratings at once."""
+        y = np.asarray(ratings, dtype=np.float64)
+        n, evidence = len(y), self.evidence(y).astype(np.float32)
+        centred = (y - y.mean(0)).astype(np.float32)
+        total, errors = np.zeros_like(centred), np.zeros_like(centred)
+        most = np.full_like(centred, -np.inf)
+        for model, i in np.ndindex(*evidence.shape[:2]):
+            u, d = self.vectors[model], self.values[model] + self.ridges[i]
+            alpha = ((u / d) @ u.T).astype(np.float32) @ centred
+            precision = np.maximum(np.square(u) @ (1 / d) - 1.0 / (self.ridges[i] * n), 1e-12)[:, None]
+            error = alpha / precision.astype(np.float32)
+            # Share of the sum of squares that rating i alone takes away.
+            squares = np.maximum((alpha * centred).sum(0), 1e-9)
+            less = np.clip(error * alpha / squares, 0.0, 1 - 1e-6)
+            log = evidence[model, i] + 0.5 * (np.log(squares) - (n - 2) * np.log1p(-less) - np.log(precision))
+            log = log.astype(np.float32)
+            larger = np.maximum(most, log)
+            shrink, weight = np.exp(most - larger), np.exp(log - larger)
+            total, errors = total * shrink + weight, errors * shrink + weight * error
+            most = larger
+        return np.asarray(y - errors / total, dtype=np.float64)
 
     def fit(self, ratings: ArrayLike) -> KernelEnsemble:
         """Fit the ensemble to ``ratings [n]`` in [-1, 1]."""
@@ -225,6 +248,54 @@ class Spectra:
         return KernelEnsemble(
             self.kernels, self.mixes, weights, alphas, inverses, scales, self.rated, float(y.mean()), log_bayes
         )  # fmt: skip
+
+
+def evidence_of_parts(
+    kernels: Sequence[Kernel],
+    rated: Mapping[str, Floats],
+    ratings: Floats,
+    ridge: float = RIDGE,
+    likelier: Mapping[str, float] = MappingProxyType({}),
+) -> Callable[[int, int], float]:
+    """(start, end) → log Bayes factor against noise of the ratings ``start`` to ``end - 1``, by each kernel alone and all together.
+
+    That of ``Spectra.evidence``, by one Cholesky factor for each λ in place of eigenvectors: with ``A = C K C + λ I``, the factor of ``[[A, y], [yᵀ, c]]``
+    ends on ``√(c − yᵀ A⁻¹ y)``.
+    """
+    grams = np.array([k(rated, rated) for k in kernels])
+    mixes = _mixes(len(kernels), pairs=False)
+    grams = np.array([np.tensordot(mix, grams, 1) for mix in mixes])
+    prior = _prior(kernels, mixes, likelier)
+    ridges = ridge * RIDGES
+
+    def of_part(start: int, end: int) -> float:
+        y = ratings[start:end] - ratings[start:end].mean()
+        n, own = end - start, float(y @ y)
+        some = grams[:, start:end, start:end]
+        some = some - some.mean(1, keepdims=True)
+        some = some - some.mean(2, keepdims=True)
+        logs = []
+        for each in ridges:
+            bordered = np.empty((len(some), n + 1, n + 1))
+            bordered[:, :n, :n] = some + each * np.eye(n)
+            bordered[:, n, :n] = bordered[:, :n, n] = y
+            bordered[:, n, n] = corner = own / each + 1.0  # A ≥ λ I, so that this is more than yᵀ A⁻¹ y
+            diagonal = np.linalg.cholesky(bordered)[:, np.arange(n + 1), np.arange(n + 1)]
+            explained = each * (corner - diagonal[:, n] ** 2)
+            occam = np.log(diagonal[:, :n]).sum(1) - 0.5 * n * np.log(each)
+            logs.append(
+                -0.5 * (n - 1) * np.log(np.maximum(explained, 1e-12) / max(own, 1e-12)) - occam + prior
+            )
+        return float(np.logaddexp.reduce(np.concatenate(logs)) - np.log(len(logs) * len(prior)))
+
+    return of_part
+
+
+def _prior(kernels: Sequence[Kernel], mixes: Floats, likelier: Mapping[str, float]) -> Floats:
+    """``[models]`` log-odds of each against the others, of mean 1."""
+    odds = np.array([max(likelier.get(view, 0.0) for view in k.views) for k in kernels])
+    prior = np.where(mixes > 0, odds, 0.0).max(1)
+    return np.asarray(prior - (np.logaddexp.reduce(prior) - np.log(len(prior))))
 
 
 def _mixes(count: int, pairs: bool) -> Floats:

@@ -9,6 +9,7 @@ learned from them at all (docs/studies/0004-reading-real-answers.md).
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,17 +17,19 @@ from statistics import NormalDist
 
 import numpy as np
 
-from clawback.rewards import rule_posterior
+from clawback.rewards import kernel_ensemble, rule_posterior
 from clawback.rewards.change_point import LogEvidence, last_change
 from clawback.rewards.features import Floats
+from clawback.rewards.judged import Judge
 from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.remarks import SAYS, Wish, wishes
 from clawback.rewards.resemblance import NEAR, near_to, resembling
-from clawback.rewards.reward_head import Trust, permutation_test
-from clawback.rewards.rule_posterior import WRONG_REMARK, Bools, RulePosterior, Space
+from clawback.rewards.reward_head import Trust, combined, correlation, permutation_test
+from clawback.rewards.rule_evidence import evidence, evidence_of_parts, explained
+from clawback.rewards.rule_posterior import WRONG_REMARK, RulePosterior, Space
 from clawback.rewards.views import NAMED, Answers, Viewed, Views
 
-__all__ = ["Answers", "Contrast", "RewardEnsemble", "fit", "learn"]
+__all__ = ["Answers", "Contrast", "RewardEnsemble", "evidence_over_time", "fit", "learn"]
 
 NORMAL = NormalDist()
 
@@ -38,9 +41,12 @@ RESEMBLES = 1e6
 """Odds by which a literal is likelier that a remark names word for word; a remark that is half as near has the root of them."""
 SAID_IN_WORDS = 20.0
 """Odds by which the rules are likelier than the kernels where remarks were understood: what has a name is what rules are about."""
+LIKELIER = {NAMED: math.log(SAID_IN_WORDS)}
 LEAST = 0.25
 """Share in a grade that each kind keeps, however well the other explains the ratings: neither is what the person really goes by, and of such models a mean predicts better
 than the likelier one alone (Yao et al. 2018, arXiv:1704.02030)."""
+MOST = 512
+"""Ratings that are read, the newest: the cost of the kernels goes as the third power, and what is read from some hundreds hardly changes with more."""
 PHRASES = 16
 """Quoted texts that are looked for, those most spoken of: with the hypotheses it goes as the third power of the signs."""
 
@@ -135,13 +141,16 @@ def learn(
     shares: tuple[float, float, float],
     seed: int = 0,
     order: Sequence[int] = (),
+    judge: Judge | None = None,
 ) -> RewardEnsemble:
     """From answers of the base, which show how answers vary, rated ones with their ``rewards [n]``, and what was said in words.
 
     Answers are looked at with their prompts and further states where ``base`` has them; then ``rated``, and whatever is graded, must have them too.
 
     Args:
-        order: ``[n]`` numbers that grow with the time of each rating. With them, ratings from before the last change of mind are left out.
+        order: ``[n]`` numbers that grow with the time of each rating; without them the last is the newest. With them, ratings from before the last change
+            of mind are left out.
+        judge: says how surely an answer keeps each of some believed or proposed rules. It is asked about every answer that is read or graded.
     """
     wished = [
         (tuple(ids), text, wish | near_to(said)) for ids, text, said in remarks for wish in wishes(said)
@@ -152,22 +161,23 @@ def learn(
         name for *_, said in remarks for name in near_to(said)
     }
     named = sorted(name for name in spoken if not name.startswith(SAYS))
-    views = Views.ground(base, phrases, shares, named)
+    base = base if judge is None else base.judged(judge)
+    views = Views.ground(base, phrases, shares, named, judge)
     odds, near = _resembled(views, remarks)
     space = Space.of(views.signs(base), views.layout).expecting(odds)
     seen = views.view(rated)
-    current, outdated = np.arange(len(rewards)), 0
+    newest = np.argsort(order, kind="stable")[-MOST:] if len(order) else np.arange(len(rewards))[-MOST:]
+    outdated = 0
     if len(order):
-        oldest_first = np.argsort(order, kind="stable")
         outdated = last_change(
-            _evidence(views, space, seen[oldest_first], rewards[oldest_first], ridge), len(rewards)
+            evidence_over_time(views, space, seen[newest], rewards[newest], ridge), len(newest)
         )
-        current = np.sort(oldest_first[outdated:])
+    current = np.sort(newest[outdated:])
     said, heard = _said(space, views, wished)
     ensemble = fit(
         views, space, seen[current], rewards[current], (said, heard + near), ridge=ridge, seed=seed
     )
-    return replace(ensemble, outdated=outdated)
+    return replace(ensemble, outdated=outdated + len(rewards) - len(newest) if outdated else 0)
 
 
 def fit(
@@ -183,44 +193,38 @@ def fit(
     """The same where it is known already how answers vary. ``remarks``: log-likelihoods ``[h]`` of the rules, and how many say something."""
     said, heard = remarks
     signs = rated.signs
-    spectra = _spectra(views, rated, ridge)
+    spectra = Spectra.of(views.kernels, rated.views, ridge, LIKELIER)
 
-    def explained(ratings: Floats) -> Floats:
-        return _explained(spectra, space, signs, ratings)
+    def generalises(dealt: Floats) -> Floats:
+        rules, by_rules = explained(space, signs, dealt)
+        kernels = np.logaddexp.reduce(spectra.evidence(dealt).reshape(-1, dealt.shape[1]))
+        by_kernels = spectra.left_out(dealt)
+        return combined([rules, kernels, *(correlation(by.T, dealt.T) for by in (by_rules, by_kernels))])
 
     return RewardEnsemble(
         views,
         spectra.fit(rewards),
         rule_posterior.fit(space, signs, rewards, said),
         heard,
-        rule_posterior.evidence(space, signs, rewards, said),
-        permutation_test(rewards, explained, seed),
+        evidence(space, signs, rewards, said),
+        permutation_test(rewards, generalises, seed),
     )
 
 
-def _spectra(views: Views, rated: Viewed, ridge: float) -> Spectra:
-    return Spectra.of(views.kernels, rated.views, ridge, {NAMED: np.log(SAID_IN_WORDS)})
-
-
-def _explained(spectra: Spectra, space: Space, signs: Bools, ratings: Floats) -> Floats:
-    """``[b]`` log Bayes factor of both kinds of models together against noise, of ``ratings [n, b]``."""
-    kernels = spectra.evidence(ratings)
-    mean = np.logaddexp.reduce(kernels.reshape(-1, ratings.shape[1])) - np.log(kernels[..., 0].size)
-    both: Floats = np.logaddexp(mean, rule_posterior.evidences(space, signs, ratings)) - np.log(2.0)
-    return both
-
-
-def _evidence(views: Views, space: Space, rated: Viewed, rewards: Floats, ridge: float) -> LogEvidence:
+def evidence_over_time(
+    views: Views, space: Space, rated: Viewed, rewards: Floats, ridge: float
+) -> LogEvidence:
     """Log Bayes factor of a part of the ratings against noise; −∞ where all of them are equal, which no taste is read from."""
+    of_kernels = kernel_ensemble.evidence_of_parts(views.kernels, rated.views, rewards, ridge, LIKELIER)
+    of_rules = evidence_of_parts(space, rated.signs, rewards)
 
     @functools.cache
-    def evidence(start: int, end: int) -> float:
-        part, ratings = rated[start:end], rewards[start:end]
-        if np.ptp(ratings) == 0:
+    def of_part(start: int, end: int) -> float:
+        if np.ptp(rewards[start:end]) == 0:
             return -np.inf
-        return float(_explained(_spectra(views, part, ridge), space, part.signs, ratings[:, None])[0])
+        return float(np.logaddexp(of_kernels(start, end), of_rules(start, end)) - np.log(2.0))
 
-    return evidence
+    return of_part
 
 
 def _resembled(views: Views, remarks: Sequence[Remark]) -> tuple[dict[tuple[int, bool], float], int]:

@@ -14,7 +14,8 @@ An ε that is fixed speaks against a true rule once more taps are wrong than it 
 hypotheses: one that names a sign of h which the answer lacks has probability 1 − δ, any other δ. The expected rating of an answer is
 then 2 Σ_h P(h | …) h(x) − 1: all of it sums over a table of at most some ten thousand rows, nothing is fitted.
 
-Where there are further signs than style and tokens (``Layout``), three more kinds of rule are hypotheses: a statistic between two of its cuts, that *not*
+A judge's verdict on a proposed attribute is a literal like others, of rules with a likelihood of their own (``rewards.rating_likelihood``). Where there are
+further signs than style and tokens (``Layout``), three more kinds of rule are hypotheses: a statistic between two of its cuts, that *not*
 both of two style signs hold (so: one thing *or* another), and that a style sign holds exactly where one of the question does (a list where
 steps are asked for). Each kind has prior odds of its own, so that the many rare rules do not crowd out the few common ones.
 
@@ -24,12 +25,13 @@ On tastes that are conjunctions this is worth about twice the ratings; other tas
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from clawback.rewards.rating_likelihood import MOST_WRONG, Likelihood
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -45,8 +47,6 @@ STATISTIC = 8.0
 """Further odds against a statistic."""
 OTHER = 10.0
 """Further odds against a rule that is no conjunction."""
-MOST_WRONG = 0.5
-"""Largest ε: beyond it the opposite rule would be the better one."""
 RARE = 0.02
 """A conjunction that holds for fewer of the base's answers than this, or misses fewer, is no hypothesis: nothing could be said of it."""
 VARIES = 0.08
@@ -55,14 +55,11 @@ MOST_TOKENS = 150
 """Tokens that are looked at, those nearest to being in half of the answers."""
 KEPT = 2000
 """Hypotheses that predictions are made with, the likeliest."""
-_ROWS = 20_000
-_NODES = 256
-"""Gauss-Legendre nodes of the integral over ε."""
-_STEPS = 8
-"""Entries of the table of that integral for each rating; agreements between them are interpolated."""
+ROWS = 20_000
+"""Rules that are looked at together: what bounds the memory."""
 
-MANNER, TOKEN_SIGN, STATISTIC_SIGN, ASKED_SIGN = range(4)
-"""What a sign is of: how an answer is put, a token that occurs, a statistic above a cut, the question."""
+MANNER, TOKEN_SIGN, STATISTIC_SIGN, ASKED_SIGN, JUDGED_SIGN = range(5)
+"""What a sign is of: how an answer is put, a token that occurs, a statistic above a cut, the question, what somebody judges."""
 _ALL, _NOT_ALL, _DIFFER = range(3)
 """A rule is met where all its literals hold, where not all do, where exactly one of its first two does."""
 
@@ -89,6 +86,7 @@ class Space:
     literals: Ints  # [h, 3]
     prior: Floats  # [h] log P(h), not normalised
     rules: Ints  # [h] how the literals make a rule
+    judged: Bools  # [h] whether a literal of it is somebody's verdict
 
     @classmethod
     def of(cls, signs: ArrayLike, layout: int | Layout) -> Space:
@@ -108,20 +106,26 @@ class Space:
         kinds, own = layout.kinds[columns], layout.own[columns]
         literals, rules = _rules(kinds, own)
         there, holds = _literals(seen[:, columns]), np.zeros(len(literals))
-        for start in range(0, len(literals), _ROWS):
-            part = slice(start, start + _ROWS)
-            holds[part] = _holds(there, literals[part], rules[part]).mean(axis=0)
+        for start in range(0, len(literals), ROWS):
+            part = slice(start, start + ROWS)
+            holds[part] = rules_met(there, literals[part], rules[part]).mean(axis=0)
         kept = (holds > RARE) & (holds < 1 - RARE)
         literals, rules = literals[kept], rules[kept]
         cost = np.full(2 * k + 1, np.log(LITERAL))
-        cost[: 2 * k] += np.log(np.array([1.0, TOKEN, STATISTIC, 1.0]))[np.tile(kinds, 2)]
+        cost[: 2 * k] += np.log(np.array([1.0, TOKEN, STATISTIC, 1.0, 1.0]))[np.tile(kinds, 2)]
+        of_judge = np.append(np.tile(kinds == JUDGED_SIGN, 2), False)
+        cost[of_judge] = np.log(max(of_judge.sum(), 1))
         cost[2 * k] = 0.0
         prior = -cost[literals].sum(axis=1) - np.where(rules == _ALL, 0.0, np.log(OTHER))
         # An interval of one number is one thing to want, not two.
         inner = np.append(np.tile(own, 2), -1)[literals]
         between = (inner[:, 0] >= 0) & (inner[:, 0] == inner[:, 1])
         prior[between] += np.log(LITERAL)
-        return cls(columns, literals, prior, rules)
+        # One of the judged attributes is wanted as likely as one of all other rules: who proposed them has read something.
+        judged = of_judge[literals].any(axis=1)
+        if judged.any() and not judged.all():
+            prior[judged] += np.logaddexp.reduce(prior[~judged])
+        return cls(columns, literals, prior, rules, judged)
 
     def literals_of(self, signs: ArrayLike) -> Bools:
         """``[n, 2 k + 1]`` of answers with ``signs [n, m]``."""
@@ -180,7 +184,7 @@ class RulePosterior:
 
     def met(self, signs: ArrayLike) -> Bools:
         """``[n, h]`` which of the hypotheses each answer meets."""
-        return _holds(self.space.literals_of(signs), self.literals, self.rules)
+        return rules_met(self.space.literals_of(signs), self.literals, self.rules)
 
     def predict(self, signs: ArrayLike) -> tuple[Floats, Floats]:
         """Mean ``[n]`` and standard deviation ``[n]`` of what the person thinks of answers with ``signs [n, m]``, in [-1, 1]."""
@@ -213,85 +217,18 @@ class RulePosterior:
 def fit(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> RulePosterior:
     """What ratings in [-1, 1] of answers with ``signs [n, m]``, and ``remarks [h]`` (log-likelihoods), say of each hypothesis."""
     values = np.asarray(ratings, dtype=np.float64)
-    agreements = _agreements(space, signs, values)
-    share = WrongTaps(len(values))
-    log = space.prior + share.likelihoods(agreements)
+    likelihood = Likelihood(len(values))
+    holds = rules_met(space.literals_of(signs), space.literals, space.rules)
+    counts = likelihood.counts(holds, (1 + values[:, None]) / 2)
+    log = space.prior + likelihood(counts, space.judged)[:, 0]
     if remarks is not None:
         log = log + remarks
     order = np.argsort(-log, kind="stable")[:KEPT]
     weights = np.exp(log[order] - log[order[:1]])
     weights /= weights.sum()
-    wrong = float(weights @ share.means(agreements[order])) if len(order) else MOST_WRONG / 2
+    agreements = counts.agreements[order, 0]
+    wrong = float(weights @ likelihood.taps.means(agreements)) if len(order) else MOST_WRONG / 2
     return RulePosterior(space, space.literals[order], weights, space.rules[order], wrong)
-
-
-def evidence(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> float:
-    """Natural logarithm of the Bayes factor of *some conjunction is wanted* against *each rating is a coin toss*, the coin's bias unknown.
-
-    That of the coin is ∫ p^k (1 - p)^(n - k) dp = B(k + 1, n - k + 1) for k good ones of n. It holds however it was chosen what was rated
-    (the likelihood principle). 0 where nothing varies. After ``remarks [h]`` it is that of the rules that they left likely.
-    """
-    return float(evidences(space, signs, np.asarray(ratings, dtype=np.float64)[:, None], remarks)[0])
-
-
-def evidences(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats | None = None) -> Floats:
-    """``[b]`` the same of ``ratings [n, b]``, each column a rating of all answers: permuted ratings cost one matrix product."""
-    dealt = np.asarray(ratings, dtype=np.float64)
-    if not len(space.literals):
-        return np.zeros(dealt.shape[1])
-    prior = space.prior if remarks is None else space.prior + remarks
-    prior = prior - np.logaddexp.reduce(prior)
-    there = space.literals_of(signs)
-    good = (1 + dealt) / 2  # [n, b]
-    apart = (2 * good - 1).astype(np.float32)
-    elsewhere = (1 - good).sum(axis=0).astype(np.float32)
-    share = WrongTaps(len(good))
-    wanted = np.full(dealt.shape[1], -np.inf)
-    for start in range(0, len(prior), _ROWS):
-        part = slice(start, start + _ROWS)
-        holds = _holds(there, space.literals[part], space.rules[part])
-        agreements = holds.T.astype(np.float32) @ apart + elsewhere  # [rows, b]
-        log = share.likelihoods(agreements) + prior[part, None]
-        most = log.max(axis=0)
-        wanted = np.logaddexp(wanted, most + np.log(np.exp(log - most).sum(axis=0)))
-    coin = [
-        math.lgamma(g + 1) + math.lgamma(len(good) - g + 1) - math.lgamma(len(good) + 2)
-        for g in good.sum(axis=0)
-    ]
-    return np.asarray(wanted - np.array(coin))
-
-
-class WrongTaps:
-    """The unknown share ε of wrong taps among ``count`` ratings: what an agreement with them is worth, ε integrated over."""
-
-    def __init__(self, count: int) -> None:
-        nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-        wrong = MOST_WRONG * (nodes + 1) / 2  # [nodes] in (0, MOST_WRONG)
-        self.agreements = np.linspace(0.0, count, _STEPS * count + 1)
-        table = (
-            self.agreements[:, None] * np.log1p(-wrong)
-            + (count - self.agreements[:, None]) * np.log(wrong)
-            + np.log(weights / 2)
-        )  # [_STEPS · count + 1, nodes]
-        self.logs = np.logaddexp.reduce(table, axis=1)
-        self.expected = np.exp(table - self.logs[:, None]) @ wrong
-
-    def likelihoods(self, agreements: ArrayLike) -> Floats:
-        """log P(ratings | h), of the same shape as the ``agreements`` in [0, count] of each h."""
-        logs: Floats = np.interp(np.asarray(agreements), self.agreements, self.logs)
-        return logs
-
-    def means(self, agreements: ArrayLike) -> Floats:
-        """Expected ε after these agreements."""
-        shares: Floats = np.interp(np.asarray(agreements), self.agreements, self.expected)
-        return shares
-
-
-def _agreements(space: Space, signs: ArrayLike, ratings: Floats) -> Floats:
-    """``[h]`` number of the ``ratings [n]`` in [-1, 1] that agree with each rule; one between −1 and 1 agrees in parts."""
-    holds = _holds(space.literals_of(signs), space.literals, space.rules)
-    agreements: Floats = holds.T @ ratings + (1 - ratings).sum() / 2
-    return agreements
 
 
 def _literals(signs: Bools) -> Bools:
@@ -299,12 +236,12 @@ def _literals(signs: Bools) -> Bools:
     return np.hstack([signs, ~signs, np.ones((len(signs), 1), dtype=bool)])
 
 
-def _holds(literals: Bools, hypotheses: Ints, rules: Ints) -> Bools:
-    """[n, 2 k + 1], [h, 3], [h] → [n, h]"""
+def rules_met(literals: Bools, hypotheses: Ints, rules: Ints) -> Bools:
+    """``[n, 2 k + 1]``, ``[h, 3]``, ``[h]`` → ``[n, h]`` which rules each answer meets."""
     parts = []
-    for start in range(0, max(len(hypotheses), 1), _ROWS):
-        a, b, c = hypotheses[start : start + _ROWS].T
-        kind = rules[start : start + _ROWS]
+    for start in range(0, max(len(hypotheses), 1), ROWS):
+        a, b, c = hypotheses[start : start + ROWS].T
+        kind = rules[start : start + ROWS]
         made = literals[:, a] & literals[:, b] & literals[:, c]
         if kind.any():
             differ = kind == _DIFFER
@@ -320,7 +257,8 @@ def _rules(kinds: Ints, own: Ints) -> tuple[Ints, Ints]:
     true = 2 * k
     of = np.tile(kinds, 2)
     cheap = np.flatnonzero(of == MANNER)
-    dear = np.flatnonzero((of == TOKEN_SIGN) | (of == STATISTIC_SIGN))
+    judged = np.flatnonzero(of == JUDGED_SIGN)
+    dear = np.flatnonzero((of == TOKEN_SIGN) | (of == STATISTIC_SIGN) | (of == JUDGED_SIGN))
     asked = np.flatnonzero(kinds == ASKED_SIGN)
     two = _combinations(cheap, 2)
     between = [(a, k + b) for a, b in itertools.permutations(np.flatnonzero(own >= 0), 2) if own[a] == own[b]]
@@ -330,6 +268,7 @@ def _rules(kinds: Ints, own: Ints) -> tuple[Ints, Ints]:
         (_ALL, np.flatnonzero(of != ASKED_SIGN)[:, None]),
         (_ALL, two),
         (_ALL, _product(cheap, dear)),
+        (_ALL, _combinations(judged, 2)),
         (_ALL, _combinations(cheap, 3)),
         (_ALL, np.array(between, dtype=np.int64).reshape(-1, 2)),
         (_NOT_ALL, two if wide else two[:0]),

@@ -9,8 +9,10 @@
 | relation | how the answer relates to its prompt: words in common, and ratio of lengths |
 | prompt | length and kind of the question, its everyday words |
 | hidden, further states | layers of the base on answer and prompt (``scoring.pooling``) |
+| judged | verdicts on believed or proposed rules, where somebody judges them (``judged``) |
 
-The same as binary features (signs) is the input of the rules (``rule_posterior``): style, tokens, statistics cut at quantiles, and signs of the prompt.
+The same as binary features (signs) is the input of the rules (``rule_posterior``): style, tokens, statistics cut at quantiles, signs of the prompt, and
+verdicts.
 """
 
 from __future__ import annotations
@@ -24,11 +26,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clawback.rewards import style_features
+from clawback.rewards import judged, style_features
 from clawback.rewards.features import SHARES, Features, Floats
+from clawback.rewards.judged import KEPT, Judge
 from clawback.rewards.kernel_ensemble import Kernel
 from clawback.rewards.remarks import SAYS
-from clawback.rewards.rule_posterior import ASKED_SIGN, MANNER, STATISTIC_SIGN, TOKEN_SIGN, Layout
+from clawback.rewards.rule_posterior import (
+    ASKED_SIGN,
+    JUDGED_SIGN,
+    MANNER,
+    STATISTIC_SIGN,
+    TOKEN_SIGN,
+    Layout,
+)
 from clawback.rewards.text_statistics import NAMES as STATISTICS
 from clawback.rewards.text_statistics import text_statistics
 
@@ -43,6 +53,7 @@ ASKED_WORDS = 0.06
 OPENING = 12
 """Words of an answer that may take up the question's."""
 NAMED = "named"
+JUDGED = "judged"
 _NUMBERED = {name: place for place, name in reversed([*enumerate([*style_features.NAMES, *STATISTICS])])}
 _WORD = re.compile(r"\w+")
 _ALIKE = 512
@@ -52,13 +63,21 @@ _ALIKE = 512
 @dataclass(frozen=True, slots=True)
 class Answers:
     """``n`` answers: token ids, what they say, the base's ``hidden [n, h]`` of them; where they are known, the text of each one's prompt,
-    and further states of the base by name, ``[n, …]`` each (``scoring.pooling.read``)."""
+    and further states of the base by name, ``[n, …]`` each (``scoring.pooling.read``); ``verdicts [n, k]`` where they were judged."""
 
     ids: Sequence[Sequence[int]]
     texts: Sequence[str]
     hidden: Floats
     prompts: Sequence[str] = ()
     states: Mapping[str, Floats] = field(default_factory=dict)
+    verdicts: Floats | None = None
+
+    def judged(self, judge: Judge) -> Answers:
+        """The same answers with verdicts; those that have been judged are not judged again."""
+        if self.verdicts is not None:
+            return self
+        questions = self.prompts or [""] * len(self.texts)
+        return replace(self, verdicts=judged.verdicts(judge, questions, self.texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +121,8 @@ class Views:
     kernels: tuple[Kernel, ...] = ()
     named: tuple[str, ...] = ()
     """Style features and statistics that somebody spoke of: a view of their own."""
+    judge: Judge | None = None
+    usual: Floats = field(default_factory=lambda: np.zeros(0))  # [k] mean verdict on the base's answers
 
     @classmethod
     def ground(
@@ -110,8 +131,10 @@ class Views:
         phrases: Sequence[str] = (),
         shares: tuple[float, float, float] = SHARES,
         named: Sequence[str] = (),
+        judge: Judge | None = None,
     ) -> Views:
-        """From answers of the base to many prompts. ``phrases``: texts that somebody spoke of, in lower case; ``named``: features that they did."""
+        """From answers of the base to many prompts. ``phrases``: texts that somebody spoke of, in lower case; ``named``: features that they did;
+        ``judge``: what says how surely an answer keeps each of some rules."""
         features = replace(
             Features.ground(base.ids, base.hidden, base.texts), phrases=tuple(phrases), shares=shares
         )
@@ -120,7 +143,12 @@ class Views:
         every = sorted(set().union(*held)) if held else []
         share = {word: sum(word in one for one in held) / len(held) for word in every}
         asked = tuple(w for w in every if ASKED_WORDS <= share[w] <= 1 - ASKED_WORDS)
-        bare = cls(features, asked, knows, {}, np.zeros(0), np.zeros(0, dtype=np.int64), named=tuple(named))
+        bare = cls(
+            features, asked, knows, {}, np.zeros(0), np.zeros(0, dtype=np.int64), (), tuple(named), judge
+        )
+        base = bare.judged(base)
+        if base.verdicts is not None:
+            bare = replace(bare, usual=judged.usual(base.verdicts))
         raw = bare._raw(base)
         standards = {name: Standard.of(values) for name, values in raw.items()}
         limits, own = _cuts(bare._numbers(base))
@@ -133,14 +161,21 @@ class Views:
 
     def view(self, answers: Answers) -> Viewed:
         """The views and the signs of answers."""
+        answers = self.judged(answers)
         return Viewed(self(answers), self.signs(answers))
 
+    def judged(self, answers: Answers) -> Answers:
+        """The answers with their verdicts: each is judged once."""
+        return answers if self.judge is None else answers.judged(self.judge)
+
     def signs(self, answers: Answers) -> Bools:
-        """``[n, m]``: those of ``Features``, statistics above their cuts, signs of the prompt."""
+        """``[n, m]``: those of ``Features``, statistics above their cuts, signs of the prompt, rules that are kept."""
         parts = [self.features.signs(answers.ids, answers.texts)]
         parts.append(self._numbers(answers)[:, self.cut_of] > self.cuts)
         if self.knows_prompts:
             parts.append(self._asked_signs(answers.prompts))
+        if self.judge is not None:
+            parts.append(self._verdicts(answers) > KEPT)
         return np.hstack(parts)
 
     def told(self, ids: Sequence[int], text: str) -> Bools:
@@ -165,6 +200,7 @@ class Views:
         manners, tokens = self.features.manners, len(self.features.tokens)
         kinds = [MANNER] * manners + [TOKEN_SIGN] * tokens + [STATISTIC_SIGN] * len(self.cuts)
         kinds += [ASKED_SIGN] * self._asked_signs([""]).shape[1] if self.knows_prompts else []
+        kinds += [JUDGED_SIGN] * len(self.usual)
         own = np.full(len(kinds), -1, dtype=np.int64)
         own[manners + tokens : manners + tokens + len(self.cuts)] = self.cut_of
         return Layout(np.array(kinds, dtype=np.int64), own)
@@ -192,7 +228,15 @@ class Views:
             made["prompt"] = np.hstack(
                 [style_features.manner(answers.prompts), text_statistics(answers.prompts), self._asks(answers.prompts)]
             )  # fmt: skip
+        if self.judge is not None:
+            made[JUDGED] = self._verdicts(answers)
         return made
+
+    def _verdicts(self, answers: Answers) -> Floats:
+        """``[n, k]``: what was not judged counts as the base's answers do in the mean."""
+        values = self.judged(answers).verdicts
+        assert values is not None
+        return np.where(np.isnan(values), self.usual, values)
 
     def _numbers(self, answers: Answers) -> Floats:
         """``[n, …]`` what is cut into signs."""

@@ -39,18 +39,25 @@ def start(
     preset: str | None = None,
     seed: int | None = None,
     resume: int | None = None,
+    anyway: bool = False,
     if_due: bool = False,
 ) -> subprocess.Popen[bytes] | None:
     """Start a detached process that trains once (niced, with its own log); None if another one is training.
 
-    Arguments override the settings for this run; ``resume`` names a stopped run to continue. ``if_due``: the
-    process does only what is due.
+    Arguments override the settings for this run; ``resume`` names a stopped run to continue. ``anyway``: also where there is little to gain.
+    ``if_due``: the process does only what is due.
     """
     if under_way(home):
         return None
     from clawback import config
 
-    overrides = {"algorithm": algorithm, "preset": preset, "seed": seed, "resume": resume}
+    overrides = {
+        "algorithm": algorithm,
+        "preset": preset,
+        "seed": seed,
+        "resume": resume,
+        "anyway": 1 if anyway else None,
+    }
     arguments = [str(home.root)] + [
         f"--{name}={value}" for name, value in overrides.items() if value is not None
     ]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import __version__, feedback, jobs, release, store
 from clawback.errors import Busy, UsageError
+from clawback.feedback.due import no_gain
 from clawback.jobs import inbox as waiting
-from clawback.records import GATE, Message, Version
+from clawback.records import Message, Version
 from clawback.serve import episodes_api, feedback_api, schema, shapes
 from clawback.serve.bodies import Pair, Wanted
 from clawback.serve.dialects import Asked
@@ -80,6 +81,7 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
             "warning": balance.warning,
             "fresh": db.count_fresh(),
             "threshold": server.settings.training.threshold,
+            "nothing_to_gain": (no_gain(db) or {}).get("why", ""),
             "run": shapes.run(active, len(active.train_ids)) if active else None,
         }
 
@@ -143,23 +145,27 @@ def inbox(server: Server, request: Request) -> Any:
     found = waiting.Inbox(server.home).next(limit)
     with store.connect(server.home.database) as db:
         shown = shapes.turns(server, db, [one.turn for one in found])
-    for data, one in zip(shown, found, strict=True):
-        if one.turn.agent == GATE:  # whose answer it is, the page learns with the rating
-            data["version"] = None
     more = [{"why": one.why, "gain": one.gain, "steps": [shapes.step(s) for s in one.steps]} for one in found]
     return [data | extra for data, extra in zip(shown, more, strict=True)]
 
 
 def inbox_pairs(server: Server, request: Request) -> Any:
-    """Two answers to the same prompt that nobody has rated, those first whose comparison tells most."""
+    """Two answers to the same prompt that nobody has rated: those that the gate asks about, then those whose comparison tells most."""
     limit = min(_number(request.query_params.get("limit"), 10), MOST_ROWS)
     found = waiting.Inbox(server.home).pairs(limit)
     return [
         {
             "prompt": pair.first.prompt,
             "bits": pair.bits,
+            "why": pair.why,
             "answers": [
-                {"turn": one.id, "version": one.version, "model": one.model, "response": one.response}
+                # Whose answer it is that the gate asks about is told by nobody before the choice.
+                {
+                    "turn": one.id,
+                    "version": None if pair.why else one.version,
+                    "model": one.model,
+                    "response": one.response,
+                }
                 for one in (pair.first, pair.second)
             ],
         }

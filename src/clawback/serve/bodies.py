@@ -45,6 +45,13 @@ class Used(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The new sentences that the person was shown (``unseen`` of ``GET /api/prompts``), to which this is a yes."""
 
 
+class NewRule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/rules``."""
+
+    text: str
+    """One sentence: what you want of every answer."""
+
+
 class Pair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of ``POST /api/pairs``: answer a turn's prompt by two versions."""
 

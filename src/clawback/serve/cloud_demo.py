@@ -25,13 +25,14 @@ from clawback import config, feedback, release, store
 from clawback.demo.cloud import MODEL, TASTES, Cloud, questions
 from clawback.errors import ClawbackError, UsageError
 from clawback.jobs import prompting
+from clawback.jobs.inbox import Inbox
 from clawback.jobs.prompt_search import Found
 from clawback.paths import Home, secret
 from clawback.progress import OnProgress
-from clawback.records import Version
+from clawback.records import Turn, Version
 
 AGENT = "You are a helpful assistant inside a terminal. Answer what is asked."
-RATINGS, MORE = 32, 16
+RATINGS = 32
 UNRATED = 0.5
 """Further answers for each that is rated: nobody rates all that their agent says."""
 HELD_OUT = 48
@@ -104,16 +105,29 @@ class CloudDemo:
         return good
 
     def learn(self, on_progress: OnProgress | None = None) -> tuple[Found, int]:
-        """A search and the gate, as ``clawback prompts optimize`` does them; where the gate asks for more ratings they are given, once. With how many."""
-        found, more = prompting.optimize(self.home, on_progress=on_progress), 0
-        while found.report is not None and found.report.again_at and more < 2 * MORE:
-            self.collect(MORE, on_progress)
-            more += MORE
+        """A search and the gate, as ``clawback prompts optimize`` does them; what the gate asks is answered. With how many questions it asked."""
+        found, asked = prompting.optimize(self.home, on_progress=on_progress), 0
+        while found.report is not None and found.report.again_at:
+            pair = next(iter(Inbox(self.home).questions()), None)
+            if pair is None:
+                break
+            asked += 1
+            with store.connect(self.home.database) as db:
+                feedback.prefer(db, *self.choose(pair.first, pair.second), source="demo")
             report = prompting.judge_waiting(self.home, on_progress=on_progress) or found.report
             with store.connect(self.home.database) as db:
                 version = db.version(report.version)
             found = Found(version, report, (), *_rest(found))
-        return found, more
+        return found, asked
+
+    def choose(self, first: Turn, second: Turn) -> tuple[int, int]:
+        """Numbers of the better turn and the worse one, as the simulated person sees it: sometimes wrong."""
+        likes = self.taste.fits(first.response), self.taste.fits(second.response)
+        if likes[0] == likes[1]:
+            right = self.person.random() < 0.5
+        else:
+            right = likes[0] != (self.person.random() < NOISE)
+        return (first.id, second.id) if right else (second.id, first.id)
 
     def look(self, on_progress: OnProgress | None = None) -> Look:
         """Ask what nobody rates, through a server of its own on a copy of the store: looking leaves no trace."""

@@ -13,6 +13,7 @@ from clawback.capture import adapter, hook, proof, script, status_line
 from clawback.capture.events import Prompt
 from clawback.errors import UsageError
 from clawback.jobs.remote_commands import order
+from clawback.rules.hook import respond
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -62,7 +63,7 @@ def answer(home: Home, agent: str, payload: bytes) -> tuple[str, str]:
     try:
         event = known.parse(hook.parse(payload))
         ordered = order(home, known.name, event.text) if isinstance(event, Prompt) else None
-        made = known.reply(ordered) if ordered is not None else hook.act(home, known, event)
+        made = known.reply(ordered) if ordered is not None else hook.act(home, known, event, respond)
     except Exception as error:  # whatever it is, it must not reach the agent
         hook.log(home, hook.why(error))
         made = None

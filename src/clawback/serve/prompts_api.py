@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import release, store
 from clawback.errors import UsageError
-from clawback.release import prompt_gate, prompted, screening
+from clawback.gate import prompts as prompt_gate
+from clawback.release import prompted, screening
 from clawback.serve.bodies import Used
 from clawback.serve.endpoints import endpoint, writing
 

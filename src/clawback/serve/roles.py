@@ -41,6 +41,8 @@ ALLOWED: dict[tuple[str, str], frozenset[Who]] = {
     ("GET", "/sessions/{name:path}"): READS,
     ("GET", "/versions"): READS,
     ("GET", "/prompts"): READS,
+    ("GET", "/rules"): READS,
+    ("GET", "/rules/{id:int}"): READS,
     ("GET", "/runs"): READS,
     ("GET", "/runs/{id:int}"): READS,
     ("GET", "/episodes"): READS,

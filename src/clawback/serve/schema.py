@@ -34,6 +34,7 @@ _QUERIES: dict[str, dict[str, Any]] = {
         "status": {"enum": ["completed", "truncated", "failed", "aborted"]},
         "split": {"enum": ["train", "test"]},
     },
+    "/rules/{id}": {"limit": _INT, "before": _INT},
     "/inbox": {"limit": _INT},
     "/inbox/pairs": {"limit": _INT},
 }
@@ -46,6 +47,8 @@ _READS = (
     "/sessions/{name}",
     "/versions",
     "/prompts",
+    "/rules",
+    "/rules/{id}",
     "/runs",
     "/runs/{id}",
     "/episodes",
@@ -67,6 +70,10 @@ _WRITES: dict[str, Any] = {
     "/rollback": bodies.Wanted,
     "/versions/{id}/promote": None,
     "/prompts/{id}/use": bodies.Used,
+    "/rules": bodies.NewRule,
+    "/rules/{id}/keep": None,
+    "/rules/{id}/drop": None,
+    "/rules/use": None,
     "/runs/{id}/stop": None,
 }
 """``/train`` and ``/runs/ID/resume`` start a process, so they are left to their own descriptions below."""

@@ -19,7 +19,7 @@ Tools = Sequence[Mapping[str, Any]]
 
 def find(text: str, tools: Tools = ()) -> tuple[str, tuple[Message, ...]]:
     """The text without its calls, and the calls. A call that cannot be read stays in the text."""
-    reply = reading.read_text(text)
+    reply = reading.read_text(text, tools=tools)
     known = {_name(tool) for tool in tools}
     if not reply.calls or (reply.bare and not {call.name for call in reply.calls} <= known):
         return text, ()
@@ -32,7 +32,13 @@ def certain(text: str, tools: Tools = ()) -> int:
     if found:
         return min(found)
     begins = text.lstrip()
-    if tools and any(begins.startswith(start) or start.startswith(begins) for start in reading.BARE_STARTS):
+    names = [_name(tool) for tool in tools]
+    starts = (
+        *reading.BARE_STARTS,
+        *(f"{name}{{" for name in names),
+        *(f"functions.{name}" for name in names),
+    )
+    if tools and any(begins.startswith(start) or start.startswith(begins) for start in starts):
         return 0
     longest = max(map(len, reading.MARKERS))
     for count in range(min(longest, len(text)), 0, -1):

@@ -10,7 +10,7 @@ from clawback.store.forgetting import Forgetting
 from clawback.store.posts import Posts
 from clawback.store.prompts import Prompts
 from clawback.store.raters import Raters
-from clawback.store.rules import Rules
+from clawback.store.receipts import Receipts
 from clawback.store.runs import Runs
 from clawback.store.schema import open_database
 from clawback.store.sessions import Sessions
@@ -22,7 +22,7 @@ __all__ = ["Store", "connect"]
 
 
 class Store(
-    Turns, Prompts, Sessions, Posts, Episodes, Raters, Rules, Runs, Versions, Usage, Forgetting, Base
+    Turns, Prompts, Sessions, Posts, Episodes, Raters, Receipts, Runs, Versions, Usage, Forgetting, Base
 ):
     """One connection to the database. A context manager; not for use by two threads at once.
 

@@ -192,7 +192,7 @@ class FeedbackTable(Base):
 
         Counting stops at ``most``. A critique alone is nothing to train on yet, and side turns never are. A judge's votes
         are trained on, but they start nothing: only what a person or the environment said does. ``prompts``: that no search for a
-        prompt has used.
+        prompt has used. Answers to the gate's questions are for the gate.
         """
         from clawback.records import UNLEARNED  # hooks that count nothing need not load it
 
@@ -201,7 +201,7 @@ class FeedbackTable(Base):
             SELECT count(*) FROM (
                 SELECT DISTINCT f.turn_id FROM feedback f INDEXED BY feedback_said CROSS JOIN turns t ON t.id = f.turn_id
                 WHERE f.id > {_LAST_PROMPTED if prompts else _LAST_TRAINED} AND {_OUTRIGHT} AND f.kind != 'critique' AND t.kind = 'main' AND t.consent != 'no'
-                  AND (t.ending NOT IN ({unlearned}) OR f.kind = 'edit')
+                  AND t.agent != 'gate' AND (t.ending NOT IN ({unlearned}) OR f.kind = 'edit')
                 LIMIT ?
             )
         """

@@ -4,12 +4,14 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clawback.errors import NotFound
-from clawback.records import Rule, RuleStatus
 from clawback.store.base import Base, now
 from clawback.store.driver import sqlite3
+
+if TYPE_CHECKING:
+    from clawback.records import Rule, RuleStatus
 
 
 class Checked(NamedTuple):
@@ -23,7 +25,7 @@ class Checked(NamedTuple):
 
 
 class Rules(Base):
-    def add_rule(self, rule: Rule) -> Rule:
+    def add_rule(self, rule: "Rule") -> "Rule":
         """The stored rule. One with the same text stands already: it is returned as it is."""
         with self._write() as db:
             db.execute(
@@ -39,14 +41,14 @@ class Rules(Base):
             )
         return _rule(self._read("SELECT * FROM rules WHERE text = ?", rule.text)[0])
 
-    def rule(self, number: int) -> Rule:
+    def rule(self, number: int) -> "Rule":
         """Raises ``NotFound``."""
         rows = self._read("SELECT * FROM rules WHERE id = ?", number)
         if not rows:
             raise NotFound(f"There is no rule {number}. `clawback rules` lists them.")
         return _rule(rows[0])
 
-    def rules(self, *statuses: RuleStatus) -> list[Rule]:
+    def rules(self, *statuses: "RuleStatus") -> list["Rule"]:
         """Rules of those statuses (of all, where none is given), oldest first."""
         rows = self._read(
             "SELECT * FROM rules WHERE ? = '[]' OR status IN (SELECT value FROM json_each(?)) ORDER BY id",
@@ -54,7 +56,9 @@ class Rules(Base):
         )
         return [_rule(row) for row in rows]
 
-    def update_rule(self, number: int, status: RuleStatus, evidence: Mapping[str, Any] | None = None) -> Rule:
+    def update_rule(
+        self, number: int, status: "RuleStatus", evidence: Mapping[str, Any] | None = None
+    ) -> "Rule":
         """Enter what a test, or the owner, made of it. ``evidence`` None: as it was. Raises ``NotFound``."""
         known = self.rule(number)
         with self._write() as db:
@@ -72,7 +76,8 @@ class Rules(Base):
         """Enter judgements; a newer one of the same judge takes the place of the older."""
         with self._write() as db:
             db.executemany(
-                "INSERT OR REPLACE INTO rule_checks (rule_id, turn_id, judge, kept) VALUES (?, ?, ?, ?)",
+                "INSERT INTO rule_checks (rule_id, turn_id, judge, kept) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET kept = excluded.kept",
                 [(one.rule_id, one.turn_id, one.judge, one.kept) for one in checks],
             )
 
@@ -89,7 +94,9 @@ class Rules(Base):
         return [Checked(*row) for row in rows]
 
 
-def _rule(row: sqlite3.Row) -> Rule:
+def _rule(row: sqlite3.Row) -> "Rule":
+    from clawback.records import Rule  # hooks that read none need not load it
+
     return Rule(
         text=row["text"],
         check=row["check_name"],

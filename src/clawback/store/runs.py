@@ -135,6 +135,14 @@ class Runs(Base):
         )
         return {row["turn"]: row["split"] for row in rows}  # "train" > "held_out" in the alphabet too
 
+    def learned_turns(self) -> set[int]:
+        """Turns whose feedback some run has learned from, whatever became of the run."""
+        rows = self._read(
+            "SELECT DISTINCT f.turn_id, f.other_turn_id FROM run_feedback rf CROSS JOIN feedback f ON f.id = rf.feedback_id"
+            " WHERE rf.split = 'train'"
+        )
+        return {int(turn) for row in rows for turn in row if turn is not None}
+
     @readable
     def _run(self, row: sqlite3.Row, ids: bool = True) -> Run:
         sql = "SELECT feedback_id, split FROM run_feedback WHERE run_id = ? ORDER BY feedback_id"

@@ -21,7 +21,7 @@ from clawback.store import connection, copies, keys
 from clawback.store.driver import sqlite3
 from clawback.store.schema import DAMAGED, newest, open_database
 
-DERIVED = {"counts", "rating_counts"}
+DERIVED = {"counts", "rating_counts", "rule_counts"}
 """Tables that triggers fill."""
 BATCH = 200
 FURTHEST = 1 << 40

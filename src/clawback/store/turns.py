@@ -88,10 +88,11 @@ class Turns(Pictures):
         them. And the pictures, which are stored apart."""
         from dataclasses import replace
 
-        from clawback.thinking import split_thinking
+        from clawback.thinking import split_thinking, without_end
 
         # Whoever brings a turn may hand on what its model thought as a part of what it said.
         inline, response = split_thinking(turn.response)
+        response = without_end(response) if inline else response
         thinking = "\n".join(part for part in (turn.thinking, inline) if part)
         said = {
             "response": self.clean(response),
@@ -131,6 +132,16 @@ class Turns(Pictures):
         listed = json.dumps(sorted(set(numbers)))
         rows = self._read(f"{_TURN} WHERE t.id IN (SELECT value FROM json_each(?)) ORDER BY t.id", listed)
         return {turn.id: turn for turn in self._whole(rows)}
+
+    def turns_of(self, sessions: str) -> list[Turn]:
+        """Those of all sessions whose names begin like this, oldest first."""
+        last = sessions[:-1] + chr(ord(sessions[-1]) + 1)
+        rows = self._read(
+            f"{_TURN} WHERE t.session_id IN (SELECT id FROM sessions WHERE name >= ? AND name < ?) ORDER BY t.id",
+            sessions,
+            last,
+        )
+        return self._whole(rows)
 
     def authors(self, numbers: Iterable[int]) -> dict[int, tuple[str, int | None]]:
         """Turn → its agent, and the version that answered if it was ours."""

@@ -69,14 +69,24 @@ class Versions(Base):
         return self._version(rows[0])
 
     def waiting(self, *, prompts: bool = False) -> tuple[int, int] | None:
-        """The newest version that the gate has not decided about, and how many fresh ratings it waits for; None where all is decided.
-        ``prompts``: of those that a search for a prompt made, or else of those that were trained."""
+        """The newest version that the gate has not decided about, and how many of its questions (``count_gate_answers``) have to be answered before
+        it is judged again; None where all is decided. ``prompts``: of those that a search for a prompt made, or else of those that were trained."""
         kind = "coalesce((SELECT r.algorithm FROM runs r WHERE r.id = versions.run_id), 'prompt')"
         rows = self._read(
             "SELECT number, json_extract(report, '$.again_at') AS wanted FROM versions"
             f" WHERE status = 'candidate' AND wanted > 0 AND {kind} {'=' if prompts else '!='} 'prompt' ORDER BY number DESC LIMIT 1"
         )
         return (int(rows[0]["number"]), int(rows[0]["wanted"])) if rows else None
+
+    def count_gate_answers(self, version: int) -> int:
+        """How often the gate's questions about a version were answered: comparisons, and answers that were rated by themselves."""
+        rows = self._read(
+            "SELECT count(DISTINCT f.turn_id) FROM sessions s CROSS JOIN turns t ON t.session_id = s.id CROSS JOIN feedback f ON f.turn_id = t.id"
+            " WHERE s.name >= ? AND s.name < ? AND f.undone_at IS NULL AND f.kind IN ('preference', 'rating')",
+            f"gate:{version}:",
+            f"gate:{version};",
+        )
+        return int(rows[0][0])
 
     def set_report(self, number: int, report: Mapping[str, Any]) -> None:
         """Keep what the gate found, whether it passed or not."""

@@ -207,6 +207,49 @@ def distilled_without_a_sentence(stage):
 
 
 @scenario
+def evidence_as_it_is(stage):
+    """Edits are learned: beside fresh answers, beside answers of another model, and by themselves where ratings say nothing; killed and resumed."""
+    policy = stage.policy()
+    edit = Part(99, "edit", 1.0, 1.0)
+    rejected = dataclasses.replace(make_samples(1)[0], reward=-0.5, parts=(Part(99, "edit", -0.5, 0.5),))
+    edits = [
+        rejected,
+        dataclasses.replace(rejected, response="Otters!", reward=1.0, parts=(edit,), edited=True),
+    ]
+    alone = dataclasses.replace(edits[1], turn_id=90, messages=({"role": "user", "content": "And herons?"},), parts=(dataclasses.replace(edit, feedback_id=98),))  # fmt: skip
+    settings = dataclasses.replace(recipe(policy, "rollouts", max_drift=1e9), extra=ROUNDS)
+    samples = [*make_samples(8), *edits]
+    engine.train(policy, samples, settings, seed=2, out=stage.out / "rounds", grader=LikesVowels())
+    policy.put(None)
+    captured = [dataclasses.replace(one, turn_id=50 + i, response="Aeiou, aeiou.", model="other") for i, one in enumerate(make_samples(4))]  # fmt: skip
+    settings = dataclasses.replace(
+        recipe(policy, "distil", learn_from=["other"]), extra={**DISTIL, "other_answers": 2}
+    )
+    more = {"grader": LikesVowels(), "captured": captured}
+    result = killed_and_resumed(policy, samples, settings, stage.out / "others", at=2, **more)
+    assert "answers of other models" in result.note
+    policy.put(None)
+    alike = [dataclasses.replace(one, reward=1.0) for one in [*make_samples(4), edits[1], alone]]
+    settings = dataclasses.replace(recipe(policy, "auto"), extra=DISTIL)
+    result = killed_and_resumed(policy, alike, settings, stage.out / "alone", at=2)
+    assert result.algorithm == "rpo"
+
+
+@scenario
+def by_rules(stage):
+    """The ratings say nothing, and a remark and a rule in words grade answers; killed and resumed."""
+    policy = stage.policy()
+    rules = {"sentences": ["Mention otters."], "features": [["Mention otters.", ""]], "judge": ""}
+    settings = dataclasses.replace(recipe(policy, "distil"), extra={**DISTIL, "rules": rules})
+    samples = [
+        dataclasses.replace(one, reward=1.0, hints=("Say what they weigh.",)) for one in make_samples(8)
+    ]
+    more = {"judge": lambda _, answers: np.array([[float("otter" in text)] for text in answers])}
+    result = killed_and_resumed(policy, samples, settings, stage.out, at=2, **more)
+    assert "graded by what was said in words" in result.note
+
+
+@scenario
 def folded(stage):
     """A learned prompt goes into the adapter."""
     policy = stage.policy()
@@ -256,7 +299,7 @@ def pictures(stage):
     """Learned from, drawn after, compared by the gate and served."""
     from clawback.engine.torch.models import vision
     from clawback.engine.torch.sampling.conversations import Conversations, Turn
-    from clawback.release.fresh import draw
+    from clawback.gate.fresh import draw
     from tests.engine.torch.test_vision import BLUE, RED, asked
 
     policy = stage.policy("llava")

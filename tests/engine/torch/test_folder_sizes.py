@@ -60,3 +60,42 @@ def test_weights_that_are_no_numbers_are_refused(value: float) -> None:
         model.weight[1, 1] = value
     with pytest.raises(ModelError, match="weight holds values that are no numbers"):
         loading._check_finite(model, "it")
+
+
+LAYERS = [f"model.layers.{layer}.{part}.weight" for layer in range(3) for part in ("up", "down")]
+VISION = [f"vision.blocks.{layer}.up.weight" for layer in range(2)]
+
+
+def named(path: Path, config: str, names: list[str], file: str = "model.safetensors") -> Path:
+    tensor = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({"__metadata__": {"format": "pt"}} | dict.fromkeys(names, tensor)).encode()
+    (path / file).write_bytes(len(header).to_bytes(8, "little") + header)
+    (path / "config.json").write_text(config)
+    return path
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_layer_without_weights_is_named(tmp_path: Path, gone: int) -> None:
+    names = [name for name in [*LAYERS, *VISION, "lm_head.weight"] if f"layers.{gone}." not in name]
+    made = named(tmp_path, '{"text_config": {"num_hidden_layers": 3}}', names)
+    with pytest.raises(ModelError, match=f"no weights of layer {gone}"):
+        local_models.check_folder(made)
+
+
+@pytest.mark.parametrize(
+    "names", [LAYERS, [*LAYERS, *VISION], [*LAYERS, "model.layers.3.next.weight"], ["a", "b", "c"]]
+)
+def test_all_layers_are_there(tmp_path: Path, names: list[str]) -> None:
+    local_models.check_folder(named(tmp_path, '{"num_hidden_layers": 3}', names))
+
+
+def test_a_tensor_that_the_index_names_and_no_file_holds_is_named(tmp_path: Path) -> None:
+    files = {name: f"model-{n % 2}.safetensors" for n, name in enumerate(LAYERS)}
+    for file in set(files.values()):
+        named(tmp_path, '{"num_hidden_layers": 3}', [n for n in LAYERS if files[n] == file], file)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    local_models.check_folder(tmp_path)
+    half = [name for name in LAYERS if files[name] == "model-1.safetensors"][:-1]
+    named(tmp_path, '{"num_hidden_layers": 3}', half, "model-1.safetensors")
+    with pytest.raises(ModelError, match=r"model\.layers\.2\.down\.weight is not in model-1"):
+        local_models.check_folder(tmp_path)

@@ -182,41 +182,52 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("after", [1, 2, 3])
-def test_a_killed_run_goes_on_to_the_same_bits(samples, tmp_path, monkeypatch, after):
-    def train(folder, on_progress=None):
-        fresh = engine.load("embedded")
-        settings = recipe_for(fresh, "rollouts")
-        result = engine.train(fresh, samples, settings, seed=5, out=folder, on_progress=on_progress)
-        return result, weights(fresh)
+def train(samples, folder, seed=5, on_progress=None):
+    fresh = engine.load("embedded")
+    settings = recipe_for(fresh, "rollouts")
+    result = engine.train(fresh, samples, settings, seed=seed, out=folder, on_progress=on_progress)
+    return result, (folder / "adapter" / "adapter_model.safetensors").read_bytes()
 
-    steps = []
 
-    def die(told):
-        if told["phase"] == "train" and told["step"] == after + 1:
-            raise Killed
+@pytest.fixture(scope="module")
+def whole(samples, tmp_path_factory):
+    """A run that nothing interrupted, and the bytes of its adapter."""
+    torch.manual_seed(0)
+    return train(samples, tmp_path_factory.mktemp("whole"))
 
-    whole, expected = train(tmp_path / "whole")
+
+def test_a_run_killed_after_every_step_goes_on_each_time_to_the_same_bits(
+    samples, whole, tmp_path, monkeypatch
+):
     real = trainer.Settings
     monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
-    with pytest.raises(Killed):
-        train(tmp_path / "killed", die)
-    result, got = train(tmp_path / "killed", lambda told: steps.append((told["phase"], told.get("step"))))
-    assert (
-        next(step for phase, step in steps if phase == "train") == after + 1
-    )  # it did go on, and not begin again
-    assert result.steps == whole.steps
-    assert same(expected, got)
+    begun = []
+
+    def follow(last):
+        steps = []
+
+        def told(progress):
+            if progress["phase"] == "train":
+                if not steps:
+                    begun.append(progress["step"])
+                steps.append(progress["step"])
+                if progress["step"] == last:
+                    raise Killed
+
+        return told
+
+    for after in (1, 2, 3):
+        with pytest.raises(Killed):
+            train(samples, tmp_path, on_progress=follow(after + 1))
+    result, got = train(samples, tmp_path, on_progress=follow(99))
+    assert begun[1:] == [2, 3, 4], "each time it did go on, and not begin again"
+    assert result.steps == whole[0].steps
+    assert got == whole[1]
 
 
-def test_same_seed_same_bits_and_another_seed_others(samples, tmp_path):
-    made = []
-    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
-        fresh = engine.load("embedded")
-        engine.train(fresh, samples, recipe_for(fresh, "rollouts"), seed=seed, out=tmp_path / name)
-        made.append((tmp_path / name / "adapter" / "adapter_model.safetensors").read_bytes())
-    assert made[0] == made[1]
-    assert made[0] != made[2]
+def test_same_seed_same_bits_and_another_seed_others(samples, whole, tmp_path):
+    assert train(samples, tmp_path / "b")[1] == whole[1]
+    assert train(samples, tmp_path / "c", seed=6)[1] != whole[1]
 
 
 def test_merged_weights_say_the_same_and_leave_nothing_behind(policy):

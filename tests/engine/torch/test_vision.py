@@ -19,9 +19,9 @@ from clawback.engine.torch.sources import plan
 from clawback.engine.torch.sources.examples import Example
 from clawback.engine.types import Sampling
 from clawback.errors import TrainingError
+from clawback.gate.fresh import draw
 from clawback.pictures import pictures
 from clawback.records import Part, Sample
-from clawback.release.fresh import draw
 from tests.engine.conftest import tokenizer
 
 TEMPLATE = (

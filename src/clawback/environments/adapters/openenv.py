@@ -93,7 +93,7 @@ class OpenEnv:
     async def step(self, message: Message) -> Step:
         self.turns += 1
         late = self.turns >= int(self.of.settings.get("turns", TURNS))
-        reply = reading.read(message)
+        reply = reading.read(message, tools=self.tools)
         if self.field:
             return await self._one({self.field: worlds.text(message)}, None, late)
         if not reply.calls:

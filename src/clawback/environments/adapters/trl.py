@@ -89,7 +89,7 @@ class Trl:
 
     async def step(self, message: Message) -> Step:
         self.turns += 1
-        reply = reading.read(message)
+        reply = reading.read(message, tools=self.tools)
         info: dict[str, Any] = {"unparsable": True} if reply.problems else {}
         self.unread = self.unread + 1 if reply.problems and not reply.calls else 0
         if self.unread >= PATIENCE or not (reply.calls or reply.problems):

@@ -194,7 +194,7 @@ class MiniWob:
                 await shown.context.close()
 
     def _read(self, message: Message) -> tuple[reading.Call | None, actions.Action]:
-        reply = reading.read(message)
+        reply = reading.read(message, tools=self.of.tools)
         if reply.calls:
             call = reply.calls[0]
             return call, actions.of_call(call.name, call.arguments, self.of.allowed)

@@ -70,7 +70,7 @@ _REQUIRED = {
 
 def read(message: Message) -> Reply:
     """The calls of a message; one of a tool that does not exist, or without what it needs, is a problem."""
-    reply = read_calls(message, FENCES)
+    reply = read_calls(message, FENCES, TOOLS)
     wrong = {index: problem for index, call in enumerate(reply.calls) if (problem := mismatch(call))}
     return Reply(
         reply.text,

@@ -1,9 +1,9 @@
 """Tool calls: parsed from a reply in any common format, and rendered as text for models whose template has none.
 
-A message with ``tool_calls`` has been parsed already (by a server). Otherwise its text may hold calls as
-Hermes and Qwen (``<tool_call>{…}</tool_call>``), Mistral (``[TOOL_CALLS] […]``), Llama (``{"name",
-"parameters"}``) or as Python (``[f(a=1), g()]``) write them. An environment may add code fences of its own
-(``bash`` with a command). Nothing of it is evaluated.
+A message with ``tool_calls`` has been parsed already (by a server). Otherwise its text may hold calls between the
+markers of any format in ``formats``, or be nothing but calls: JSON as Llama writes it (``{"name", "parameters"}``) or
+Python (``[f(a=1), g()]``). An environment may add code fences of its own (``bash`` with a command). Nothing of it is
+evaluated.
 
 This is the only parser: every environment reads replies with ``read``, and the server reads a local model's text
 with ``read_text``.
@@ -11,7 +11,6 @@ with ``read_text``.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,30 +19,28 @@ from types import MappingProxyType
 from typing import Any
 
 from clawback.environments.core import Tool
+from clawback.environments.tools import formats
+from clawback.environments.tools.formats import MARKERS, MOST_CALLS, Call, python_calls
 from clawback.environments.worlds import text as text_of_reply
 from clawback.records import Message
 
-MOST_CALLS = 64
-"""Calls of one reply that are read."""
-_HERMES_START, _MISTRAL = "<tool_call>", "[TOOL_CALLS]"
-MARKERS = (_HERMES_START, _MISTRAL)
-"""What begins a call wherever it stands in a text."""
-BARE_STARTS = ("{", "[", "<|python_tag|>", "```json", "```python", "```tool_code", "```tool_call")
+__all__ = ["MARKERS", "MOST_CALLS", "Call", "Reply", "python_calls", "read", "read_text"]
+BARE_STARTS = (
+    "{",
+    "[",
+    "<|python_tag|>",
+    "<|python_start|>",
+    "functools[",
+    "```json",
+    "```python",
+    "```tool_code",
+    "```tool_call",
+)
 """What a reply that is nothing but calls may begin with."""
-_HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"\A```(?:json|python|tool_code|tool_call)?\s*\n(.*?)\n?```\Z", re.DOTALL)
 _FENCE = re.compile(r"^```[ \t]*(\w+)[ \t]*([^\n`]*)\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 _FENCE_START = re.compile(r"^```[ \t]*(\w+)\b", re.MULTILINE)
 _FENCE_END = re.compile(r"^```[ \t]*$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of one tool."""
-
-    name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +61,33 @@ Fence = Callable[[str, str], Call | str]
 NO_FENCES: Mapping[str, Fence] = MappingProxyType({})
 
 
-def read(message: Message, fences: Mapping[str, Fence] = NO_FENCES) -> Reply:
+def read(
+    message: Message, fences: Mapping[str, Fence] = NO_FENCES, tools: Sequence[Mapping[str, Any]] = ()
+) -> Reply:
     """The calls of a message. A text that only mentions a tool is no call.
 
-    ``fences``: the words after three backticks that make a call, and how. The format that comes first in the text is the one that
-    is read: a marker within a fence is part of a command, a fence within a call's JSON is part of an argument.
+    ``fences``: the words after three backticks that make a call, and how. The format that comes first in the text is the
+    one that is read: a marker within a fence is part of a command, a fence within a call's JSON is part of an argument.
+    ``tools``: what may be called; formats without quotes take the types of values from it.
     """
     text = text_of_reply(message)
     if structured := message.get("tool_calls"):
         return _collected(text, (_structured(call) for call in structured))
-    return read_text(text, fences)
+    return read_text(text, fences, tools)
 
 
-def read_text(text: str, fences: Mapping[str, Fence] = NO_FENCES) -> Reply:
+def read_text(
+    text: str, fences: Mapping[str, Fence] = NO_FENCES, tools: Sequence[Mapping[str, Any]] = ()
+) -> Reply:
     """The calls of a text, without what a model thought."""
-    starts = {"hermes": text.find(_HERMES_START), "mistral": text.find(_MISTRAL)}
-    starts["fence"] = next((m.start() for m in _FENCE_START.finditer(text) if m[1] in fences), -1)
-    found = {kind: start for kind, start in starts.items() if start >= 0}
-    match min(found, key=lambda kind: found[kind], default=""):
-        case "hermes":
-            return _from_markers(text)
-        case "mistral":
-            preface, _, written = text.partition(_MISTRAL)
-            return _collected(preface.strip(), _from_json_list(written.strip()))
-        case "fence":
-            return _from_fences(text, fences)
-        case _:
-            return _bare(text)
+    found = {marker: start for marker in MARKERS if (start := text.find(marker)) >= 0}
+    first = min(found, key=lambda marker: found[marker], default="")
+    fence = next((m.start() for m in _FENCE_START.finditer(text) if m[1] in fences), -1)
+    if fence >= 0 and (not first or fence < found[first]):
+        return _from_fences(text, fences)
+    if first == formats.MISTRAL:
+        return _collected(text.partition(first)[0].strip(), formats.mistral(text))
+    return _from_markers(text, first, tools) if first else _bare(text, tools)
 
 
 def message(calls: Sequence[Call], text: str = "") -> Message:
@@ -142,20 +139,26 @@ def _structured(call: Any) -> Call | _Unread:
     if not isinstance(call, Mapping):
         return _Unread("a tool call that is no object")
     function = call.get("function") if isinstance(call.get("function"), Mapping) else call
-    parsed, id = _call(function), str(call.get("id") or "")
+    parsed, id = formats.call(function), str(call.get("id") or "")
     return _Unread(parsed, id) if isinstance(parsed, str) else Call(parsed.name, parsed.arguments, id)
 
 
-def _from_markers(text: str) -> Reply:
-    """Calls between ``<tool_call>`` and ``</tool_call>``. What stands there and cannot be read stays in the text."""
+def _from_markers(text: str, marker: str, tools: Sequence[Mapping[str, Any]]) -> Reply:
+    """Calls between a marker and its end. What stands there and cannot be read stays in the text."""
     parts: list[Call | str] = []
     rest: list[str] = []
     at = 0
-    for found in _HERMES.finditer(text):
-        parts.append(part := _from_json(found[1].strip()))
-        if isinstance(part, Call):
-            rest.append(text[at : found.start()])
-            at = found.end()
+    for body in formats.bodies(text, marker):
+        calls = formats.read(body, tools)
+        _, mentioned, written = body.text.rpartition(marker)
+        if mentioned and body.text.find(marker, 1) > 0 and not any(isinstance(part, Call) for part in calls):
+            calls = formats.read(replace(body, text=written.strip()), tools)  # it was only mentioned before
+        parts += calls
+        if all(isinstance(part, Call) for part in calls):
+            rest.append(text[at : body.start])
+            at = body.end
+        if len(parts) > MOST_CALLS:
+            break
     return _collected("".join([*rest, text[at:]]).strip(), parts)
 
 
@@ -176,74 +179,28 @@ def _from_fences(text: str, fences: Mapping[str, Fence]) -> Reply:
     return _collected("".join([*rest, text[at:]]).strip(), parts, numbered=False)
 
 
-def _call(value: Any) -> Call | str:
-    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
-        return "a tool call without a name"
-    arguments = value.get("arguments", value.get("parameters", {}))
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError) as error:
-            return f"the arguments of {value['name']} are no JSON: {error}"
-    if arguments is None:
-        arguments = {}
-    if not isinstance(arguments, Mapping):
-        return f"the arguments of {value['name']} are no object"
-    return Call(value["name"], dict(arguments))
-
-
-def _from_json(written: str) -> Call | str:
-    try:
-        return _call(json.loads(written))
-    except (ValueError, RecursionError) as error:
-        _, mentioned, rest = written.rpartition(_HERMES_START)
-        return _from_json(rest.strip()) if mentioned else f"a tool call that is no JSON: {error}"
-
-
-def _from_json_list(written: str) -> list[Call | str]:
-    try:
-        value, _ = json.JSONDecoder().raw_decode(written)
-    except (ValueError, RecursionError) as error:
-        return [f"a tool call that is no JSON: {error}"]
-    return [_call(part) for part in (value if isinstance(value, list) else [value])]
-
-
-def _bare(said: str) -> Reply:
-    """A reply that is nothing but calls: JSON or Python."""
-    whole = said.strip().removeprefix("<|python_tag|>").strip()
+def _bare(written: str, tools: Sequence[Mapping[str, Any]]) -> Reply:
+    """A reply that is nothing but calls: JSON, Python, or a tool's name and JSON where a tokenizer drops the markers."""
+    whole = written.strip().removeprefix("<|python_tag|>").strip()
+    whole = whole.removeprefix("<|python_start|>").removesuffix("<|python_end|>").strip()
+    whole = whole.removeprefix("functools") if whole.startswith("functools[") else whole
     fenced = _FENCED.match(whole)
     inner = fenced[1].strip() if fenced else whole
     if inner.startswith(("{", "[{")):
         try:
-            value = json.loads(inner)
+            found = formats.values(inner)
         except (ValueError, RecursionError):
-            return Reply(said)
-        parts = value if isinstance(value, list) else [value]
+            return Reply(written)
+        parts = [part for value in found for part in (value if isinstance(value, list) else [value])]
         if parts and all(
             isinstance(p, Mapping) and "name" in p and {"arguments", "parameters"} & set(p) for p in parts
         ):
-            return replace(_collected("", (_call(part) for part in parts)), bare=True)
-        return Reply(said)
+            return replace(_collected("", (formats.call(part) for part in parts)), bare=True)
+        return Reply(written)
+    if named := formats.bare(inner, tools):
+        return replace(_collected("", named), bare=True)
     calls = python_calls(inner) if inner.startswith("[") and inner.endswith(")]") else None
-    return Reply(said) if calls is None else replace(_collected("", calls), bare=True)
-
-
-def python_calls(written: str) -> list[Call] | None:
-    """``[f(a=1), g.h(b="x")]`` or ``f(a=1)`` as calls, read and not run; None where it is something else."""
-    try:
-        node = ast.parse(written.strip(), mode="eval").body
-        nodes = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
-        calls: list[Call] = []
-        for part in nodes:
-            if not isinstance(part, ast.Call) or part.args:
-                return None
-            arguments = {word.arg: ast.literal_eval(word.value) for word in part.keywords if word.arg}
-            if len(arguments) != len(part.keywords):
-                return None
-            calls.append(Call(ast.unparse(part.func), arguments))
-        return calls
-    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
-        return None
+    return Reply(written) if calls is None else replace(_collected("", calls), bare=True)
 
 
 FORM = (

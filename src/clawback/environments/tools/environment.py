@@ -112,7 +112,7 @@ class ToolEnvironment:
         now, rules = self._running(), self.of.rules
         now.turns += 1
         now.messages.append(message)
-        reply = reading.read(message)
+        reply = reading.read(message, tools=now.tools)
         if rules.one_reply or (not reply.calls and not reply.problems):
             now.calls += reply.calls
             idle = not now.calls and not reply.problems and bool(now.task.data.get("actions"))

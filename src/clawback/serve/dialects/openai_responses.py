@@ -144,6 +144,11 @@ def hear(raw: bytes) -> Said:
         elif kind == "response.output_item.done" and isinstance(data.get("item"), dict):
             _item(answer, data["item"], place)
             items += 1
+        elif kind == "response.output_item.added" and isinstance(data.get("item"), dict):
+            if data["item"].get("type") == "function_call":
+                _item(answer, data["item"], place)
+        elif kind == "response.function_call_arguments.delta":
+            answer.call("", data.get("delta"), None, place)
         elif kind == "response.output_text.delta":
             answer.text(data.get("delta"), (place, shapes.whole(data.get("content_index")) or 0))
         elif kind == "response.refusal.delta":

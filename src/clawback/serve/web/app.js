@@ -9,11 +9,12 @@ import { who } from "./names.js";
 import { prompts } from "./prompts.js";
 import { rate } from "./rate.js";
 import { raters } from "./raters.js";
+import { rules } from "./rules.js";
 import { api, person, token } from "./server.js";
 import { turns } from "./turns.js";
 import { versions } from "./versions.js";
 
-const all = { rate, chat, turns, learning, versions, prompts, raters, health, episodes };
+const all = { rate, chat, turns, learning, versions, rules, prompts, raters, health, episodes };
 let views = all;
 const EVERY = 10_000;
 
@@ -46,14 +47,14 @@ async function show(event) {
   try {
     await known();
     if (mine !== turn) return;
-    const asked = location.hash.slice(1), name = views[asked] ? asked : Object.keys(views)[0];
+    const [asked, argument] = location.hash.slice(1).split("/"), name = views[asked] ? asked : Object.keys(views)[0];
     for (const link of document.querySelectorAll("nav a")) {
       if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
     document.title = `${views[name].title} · Clawback`;
     const now = await refresh();
-    const made = await views[name].make({ now, redraw: show, refresh });
+    const made = await views[name].make({ now, redraw: show, refresh, argument });
     if (mine !== turn) { made.leave?.(); return; }
     current = { ...made, keys: views[name].keys };
     const main = document.getElementById("view");
@@ -71,8 +72,8 @@ async function known() {
   const before = person.role;
   Object.assign(person, await api("me"));
   if (views !== all && person.role === before) return;
-  const { turns, learning, versions, raters, episodes } = all;
-  views = { owner: { ...all, ...(person.assigned ? { assigned } : {}) }, rater: { rate: assigned }, viewer: { turns, learning, versions, raters, episodes } }[person.role];
+  const { turns, learning, versions, rules, raters, episodes } = all;
+  views = { owner: { ...all, ...(person.assigned ? { assigned } : {}) }, rater: { rate: assigned }, viewer: { turns, learning, versions, rules, raters, episodes } }[person.role];
   document.querySelector("nav").replaceChildren(...Object.entries(views).filter(([, view]) => !view.hidden).map(([name, view]) =>
     el("a", { href: `#${name}` }, icon(name), el("span", {}, name === "assigned" ? "Assigned to you" : view.title))));
 }
@@ -114,6 +115,7 @@ const ICONS = {
   turns: "M4 6h16M4 12h16M4 18h10",
   learning: "M4 19V5m0 14h16M7 15l4-5 3 3 5-7",
   versions: "M12 4l8 4-8 4-8-4zm-8 8l8 4 8-4M4 16l8 4 8-4",
+  rules: "M5 4h14v16H5zm3 5l1.500 1.500L12 8m2 1.500h3M8 15l1.500 1.500L12 14m2 1.500h3",
   prompts: "M5 5h14v10h-8l-4 4v-4H5zm3 3h8m-8 4h5",
   health: "M4 12h4l2-6 4 12 2-6h4",
   raters: "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6zm-5 8c0-3 2-5 5-5s5 2 5 5m3-8a2.5 2.5 0 1 0 0-5m5 13c0-3-1.500-5-4-5",

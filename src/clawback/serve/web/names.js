@@ -17,7 +17,7 @@ export function story(version, now = new Date()) {
     live: version.promoted_at ? `live since ${when(version.promoted_at, now)}` : "live",
     retired: version.promoted_at ? `live from ${when(version.promoted_at, now)} until a newer one` : "no longer live",
     rejected: "rejected by the gate",
-    candidate: version.report?.again_at ? "waits for more ratings (Rate asks for them first) before the gate decides" : "not live yet",
+    candidate: version.report?.again_at ? "waits until you have said which of two answers is better (A or B)" : "not live yet",
   }[version.status];
   return `${trained}, ${then}`;
 }

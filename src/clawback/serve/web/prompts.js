@@ -22,7 +22,7 @@ export const prompts = {
       el("div", { class: "row" }, el("h2", {}, capital(who(v.number))), el("span", { class: `badge ${v.status}` }, v.status),
         v.speaks && v.status !== "live" ? el("span", { class: "badge live" }, "its prompt is live") : null),
       el("p", {}, `${capital(AUTHORS[v.author] ?? "entered")} ${day(v.created_at)}${v.ratings ? `, from ${count(v.ratings, "rating")}` : ""}.`,
-        v.again_at ? " It waits for more ratings." : ""),
+        v.again_at ? " It waits until you have said which of two answers is better (A or B)." : ""),
       v.trained ? el("p", { class: "quiet" }, v.prompt ? "With its own adapter." : "The prompt is trained into its weights.") : null,
       el("h3", {}, `Against ${who(v.parent)}`),
       v.prompt || v.before ? changes(v.before, v.prompt) : null,

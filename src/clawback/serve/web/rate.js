@@ -96,12 +96,12 @@ async function pairs(now) {
     if (!pair) return;
     const [good, bad] = [pair.answers[better], pair.answers[1 - better]];
     const saved = await tap("preferences", { better: good.turn, worse: bad.turn });
-    if (saved) say(`Saved: ${author(good)} is better than ${author(bad)} here.`);
+    if (saved) say(good.version === null && !good.model ? "Saved, for the gate." : `Saved: ${author(good)} is better than ${author(bad)} here.`);
     step();
   });
   function draw() {
     host.replaceChildren(...[
-      el("p", { class: "quiet", role: "status" }, pair ? "After you choose, you see which version wrote which." : found.length + prompts.length ? "Asking both versions …" : "That was all."),
+      el("p", { class: "quiet", role: "status" }, pair ? (pair.why || "After you choose, you see which version wrote which.") : found.length + prompts.length ? "Asking both versions …" : "That was all."),
       pair ? el("section", { class: "card prompt", "aria-label": "You asked" }, el("p", { class: "said" }, pair.prompt)) : null,
       pair ? el("div", { class: "pair" }, pair.answers.map((one, i) => answerCard(one.response, { title: `Answer ${"AB"[i]}` }))) : null,
       el("div", { class: "bar" }, el("div", { class: "row taps" },

@@ -13,7 +13,7 @@ const calls = (turn) => `calls ${turn.calls.map((c) => c.name).join(", ")}`;
 export const turns = {
   title: "Turns",
   keys: [["Tab, Enter", "open a turn"], ["g / b, 1 – 9, u", "rate the one that is open"]],
-  async make() {
+  async make({ argument }) {
     const list = el("ul", { class: "rows", "aria-label": "Turns" }), detail = el("div", { class: "detail", tabindex: -1 });
     let timer = 0, oldest = 0, control = null;
     const search = el("input", { type: "search", placeholder: "Search", "aria-label": "Search", oninput: () => { clearTimeout(timer); timer = setTimeout(draw, 200); } });
@@ -56,6 +56,7 @@ export const turns = {
       if (!quiet) { detail.focus(); detail.scrollIntoView({ block: "start" }); }
     });
     await draw();
+    if (/^\d{1,11}$/.test(argument ?? "")) await inspect(Number(argument), true);
     return { parts: [el("h1", {}, "Turns"), el("div", { class: "row filters" }, search, rated, kind), el("div", { class: "two" }, el("div", {}, list, more), detail)],
       key: (event) => control?.key(event) ?? false, leave: () => clearTimeout(timer) };
   },

@@ -5,7 +5,7 @@ base's own are added. The best-graded one that is no stub is chosen if it ended,
 the base is expected to say, and is still about the question. The policy learns it after the prompt *without* the
 instruction, preferred to how the worst answer to that prompt begins (``rl.algorithms.rpo``), and then the best of its
 own answers (``rpo_rounds.py``). Base answers with zero reward, which only carry the KL penalty, are mixed in to keep
-the policy from moving elsewhere.
+the policy from moving elsewhere. Edits and comparisons (``targets.py``) are learned beside them, in the same steps.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources.examples import Example
 from clawback.engine.torch.sources.graded import Graded, Grading, Prompt, Seen
 from clawback.engine.torch.sources.instructed import Arm, Conversations, Tell, draw_under, picked, relevance
+from clawback.engine.torch.sources.targets import Target, opening
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
@@ -37,10 +38,17 @@ class Chosen:
     seen: Seen
     worst: Mapping[Prompt, Graded] = field(default_factory=dict)
     """The worst answer to each prompt, for the others to be preferred to."""
+    targets: Sequence[Target] = ()
+    """Feedback that is learned as it is, each with a worse answer."""
 
     def of(self, places: Sequence[int]) -> Chosen:
-        """A subset of them."""
-        return Chosen([self.answers[i] for i in places], self.seen.of(places), self.worst)
+        """A subset of the answers."""
+        return replace(self, answers=[self.answers[i] for i in places], seen=self.seen.of(places))
+
+
+def nothing(targets: Sequence[Target] = ()) -> Chosen:
+    """No answers, and targets alone."""
+    return Chosen([], Seen([], [], np.zeros((0, 0))), targets=targets)
 
 
 BASE = 32
@@ -89,6 +97,12 @@ class DistilSettings:
     """Standard deviations of the base's rewards by which an answer has to be better than its mean, and than one that it is preferred to."""
     worse_tokens: int = 64
     """So much of an answer is what another is preferred to: how it begins decides how it goes on. One that breaks down does so later, and is taken as a whole."""
+    target_passes: int = 3
+    """How often each edit and comparison is learned before the rounds, as long as they are few; in each round, once."""
+    other_answers: int = 64
+    """Answers of other models that are learned at most; with half as many nothing is drawn under a sentence."""
+    other_rounds: int = 1
+    """Rounds after such answers."""
     least_relevance: float = 0.05
     """Quantile of the base's own relevance below which an answer is not about its prompt."""
 
@@ -103,6 +117,7 @@ class DistilSettings:
             "distil_prompts": max(24, round(full.distil_prompts * size)),
             "refine_rounds": full.refine_rounds if size >= 0.5 else 0,
             "refine_prompts": max(16, round(full.refine_prompts * size)),
+            "other_answers": max(24, round(full.other_answers * size)),
             "distil_rate": full.distil_rate * (FULL_RATE if recipe.full else 1.0),
         }
         settings = recipe.part("distilled")
@@ -126,6 +141,10 @@ class DistilSettings:
         """Predicted rating above which an answer is worth learning."""
         return grading.typical + self.better * grading.spread
 
+    def repeats(self, targets: int) -> int:
+        """How often each of so many targets is learned before the rounds: less often where one pass of them makes the fewest steps by itself."""
+        return max(1, min(self.target_passes, self.least_steps * self.distil_batch // max(1, targets)))
+
     def opening(self, worse: Graded) -> Encoded:
         """What another answer is preferred to of one that is worse."""
         one = worse.encoded
@@ -143,12 +162,14 @@ def gathered(
     settings: DistilSettings,
     tell: Tell,
     told: bool = True,
+    others: Sequence[Graded] = (),
 ) -> Chosen:
     """Fresh answers to the person's prompts, beside all that was drawn before; the best for each prompt.
 
     Args:
         arms: sentences, with what was drawn under each; more is added.
         base: mean reward of the base's own answers, by prompt, as far as it has answered.
+        others: answers that somebody else gave, to choose from as well.
         told: all are drawn under the first sentence. Else each sentence is taken the more often, the more of its answers are worth learning.
     """
     each = settings.answers if told else 1
@@ -169,7 +190,13 @@ def gathered(
         for place, (_, arm) in enumerate(taken):
             arm.add(drawn[place * each : (place + 1) * each], usual)
     made = [*(one for arm in arms for one in arm.answers), *grading.base_graded]
-    return replace(chosen(grading, made, settings), worst=worst(grading, made))
+    return replace(chosen(grading, [*made, *others], settings), worst=worst(grading, made))
+
+
+def best_of(good: Chosen, count: int) -> Chosen:
+    """The answers with the highest grades, in their order."""
+    order = sorted(range(len(good.answers)), key=lambda i: (-good.answers[i].reward, i))
+    return good.of(sorted(order[:count]))
 
 
 def with_base_answers(grading: Grading, good: Chosen) -> Chosen:
@@ -209,7 +236,7 @@ def chosen(grading: Grading, answers: Sequence[Graded], settings: DistilSettings
             best[one.encoded.asked] = one
     good = long_enough(list(best.values()), grading.shortest)
     if not good:
-        return Chosen([], Seen([], [], np.zeros((0, 0))))
+        return nothing()
     found = Chosen(good, grading.look([one.encoded for one in good]))
     if len(good) < 2 or len(grading.base) < 2:
         return found
@@ -238,7 +265,7 @@ def long_enough(answers: Sequence[Graded], shortest: float) -> list[Graded]:
 def examples(
     grading: Grading, good: Chosen, settings: DistilSettings, number: int = 0
 ) -> list[tuple[Example, Example]]:
-    """The chosen answers in twos: each before the one that it is preferred to, if there is one that is clearly worse; the others by
+    """The chosen answers in twos: each before the one that it is preferred to, if there is one that is clearly worse; then the targets; the others by
     themselves, with base answers as anchors: other ones in each round ``number``."""
     least = settings.better * grading.spread
     worse = [good.worst.get(one.encoded.asked) for one in good.answers]
@@ -258,12 +285,34 @@ def examples(
     ]
     preferred = {i for i, _ in pairs}
     alone = [one for i, one in enumerate(learned) if i not in preferred]
-    count = round(settings.hold_share * len(learned))
+    if good.targets:
+        compared, demonstrated = _target_examples(grading, good.targets, settings)
+        repeats = 1 if number else settings.repeats(len(good.targets))
+        twos, alone = twos + repeats * compared, alone + repeats * demonstrated
+    count = round(settings.hold_share * (len(twos) + len(alone)))
     count += (count + len(alone)) % 2
     held, _ = anchors(grading)
     order = torch.randperm(len(held), generator=grading.generator(number, 7)).tolist()[:count]
     alone += [_example(grading, grading.base[held[i]], grading.base_seen, held[i], 0.0, 1.0) for i in order]
     return twos + list(zip(alone[::2], alone[1::2], strict=False))
+
+
+def _target_examples(
+    grading: Grading, targets: Sequence[Target], settings: DistilSettings
+) -> tuple[list[tuple[Example, Example]], list[Example]]:
+    """Targets as pairs of the better and the worse answer; and those by themselves whose worse answer is only the beginning of the better one."""
+    better = grading.look([one.better for one in targets])
+    learned = [_example(grading, one.better, better, i, one.likelihood, 0.0) for i, one in enumerate(targets)]
+    openings = [one.worse and opening(one.better, one.worse, settings.worse_tokens) for one in targets]
+    lower = [one for one in openings if one]
+    worse = grading.look(lower) if lower else better
+    rejected = iter([_example(grading, one, worse, i, 0.0, 0.0) for i, one in enumerate(lower)])
+    twos = [
+        (replace(one, paired=True), replace(next(rejected), paired=True))
+        for one, low in zip(learned, openings, strict=True)
+        if low
+    ]
+    return twos, [one for one, low in zip(learned, openings, strict=True) if not low and one.advantage]
 
 
 def anchors(grading: Grading) -> tuple[list[int], list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from clawback.engine.run import TrainingRun
 
 Prompt = tuple[int, ...]
+RuleGrades = Callable[[Sequence[Encoded], Sequence[tuple[str, str]]], Floats]
+"""(answers, their questions and texts) → grades ``[S]`` in [-1, 1] by rules (``obedience.Obedience``)."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,16 @@ class Grading:
         self.sampler = run.sampler
         self.room = room
         """Tokens that an answer may have."""
-        self.grader, self.terms = run.grader, run.terms
+        self.follows_base = False
+        """Another model wrote all rated answers, so that the base's own answers say how long a fresh one may be."""
+        self.grader, self.terms, self.judge = run.grader, run.terms, run.judge
+        self.obedience: RuleGrades | None = None
+        """Grades by rules, in place of the ensemble."""
         self.questions = questions or {}
         """Token ids of a prompt → what the person said in it, for a grader that reads text."""
         self.ensemble: RewardEnsemble | None = None
+        self.shape = (0, 0)
+        """Prompts that the base has answered, and answers to each."""
         self.base: list[Encoded] = []
         """Answers of the base to the person's prompts, with what they are worth ``base_rewards [S]``."""
         self.base_rewards: Floats = np.zeros(0)
@@ -145,7 +153,7 @@ class Grading:
 
         ``order`` ``[n]`` grows with the time of each rating: those from before a change of mind are left out.
         """
-        shape = self._draw_base(asked)
+        shape = self.draw_base(asked)
         liked = [len(one.response) for one, reward in zip(rated, rewards, strict=True) if reward > 0]
         usual = [len(one.response) for one in self.base]
         self.shortest = self.settings.shortest * min(float(np.mean(some)) for some in (liked, usual) if some)
@@ -158,20 +166,31 @@ class Grading:
             shares=self.settings.shares,
             seed=self.seed,
             order=order,
+            judge=self.judge,
         )
+        self.shape = shape
         self._measure(shape)
         return self.ensemble
 
+    def regrade(self, obedience: RuleGrades) -> None:
+        """Grade by rules from here on, the base's answers first."""
+        self.obedience = obedience
+        self._measure(self.shape)
+
     def ground(self, asked: Sequence[Prompt]) -> None:
         """See how the base answers and how the grader rates that: nothing has to be fitted."""
-        self._measure(self._draw_base(asked))
+        self._measure(self.draw_base(asked))
 
-    def _draw_base(self, asked: Sequence[Prompt]) -> tuple[int, int]:
+    def draw_base(self, asked: Sequence[Prompt]) -> tuple[int, int]:
+        """See how the base answers, without grading it: how many prompts, and answers to each."""
         each = max(2, self.settings.grounding // len(asked))
         prompts = asked[: max(1, self.settings.grounding // each)]
         with self.policy.base():
             drawn = self.draw(prompts, each, self.generator(-1, 3))
         self.base, self.base_ended = drawn.answers, drawn.ended
+        if self.follows_base:
+            ended = [one.response for one, whole in zip(self.base, self.base_ended, strict=True) if whole]
+            self.room = min(self.room, self.policy.room(ended)) if ended else self.room
         self.base_seen = self.look(self.base)
         return len(prompts), each
 
@@ -255,6 +274,8 @@ class Grading:
         asked = [(self.questions.get(one.asked, ""), text) for one, text in zip(answers, texts, strict=True)]
         if self.grader is not None:
             rewards = np.asarray(self.grader(asked), dtype=np.float64)
+        elif self.obedience is not None:
+            rewards = self.obedience(answers, asked)
         elif self.ensemble is None or hidden is None:
             raise TrainingError("The reward head was not fitted.")
         else:

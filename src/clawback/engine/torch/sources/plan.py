@@ -3,13 +3,16 @@
 A rating says that one answer was good, but not what was good about it. Pushing that answer up or down mostly changes what
 it happened to say. So:
 
+0. **Collect what needs no reading** (``targets.py``). Edits, comparisons and, where the person allows it, answers of other models are learned as
+   they are, beside all that follows.
 1. **Fit.** The base answers the person's prompts a few times over. That shows how its answers vary (``rewards.features``). A reward ensemble is
    fitted on the features and ratings of the rated answers, and on the remarks about them (``reward_ensemble.py``). If it
-   explains the ratings no better than the same ratings permuted, and no remark was understood, the run falls back to ``reinforce`` on
-   the ratings themselves, and says so.
+   explains the ratings no better than the same ratings permuted, and no remark was understood, the run learns edits and comparisons alone;
+   where there are none, it falls back to ``reinforce`` on the ratings themselves. It says which.
 2. **Instruct.** What the ensemble has learned is turned into candidate sentences, and answers drawn under each show which of them helps (``instructed.py``).
 3. **Distil.** Answers drawn under the best sentence and filtered by the ensemble are what the adapter learns, after the prompt without the
-   sentence (``distilled.py``): one pass, little drift. Then the best of its own answers, as long as those improve (``rpo_rounds.py``).
+   sentence (``distilled.py``): one pass, little drift. Where enough answers of other models may be learned and are graded well, they take the
+   place of drawn ones, and no sentence is looked for. Then the best of its own answers, as long as those improve (``rpo_rounds.py``).
    Where no sentence surely helps (a taste that is hard to put in words), the best of answers under several sentences and none are distilled.
 4. **Or draw fresh answers.** Models of a few million parameters follow few instructions, and fresh answers cost them little. In rounds: some prompts, several
    fresh answers of the policy to each, graded by the mean of the ensemble less its uncertainty, each against the others of its prompt (GRPO), some optimizer steps.
@@ -36,17 +39,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from clawback.engine.authorship import is_named, may_learn
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.sources.distilled import DistilSettings, gathered, with_base_answers
+from clawback.engine.torch.sources.distilled import (
+    Chosen,
+    DistilSettings,
+    best_of,
+    chosen,
+    gathered,
+    nothing,
+    with_base_answers,
+)
 from clawback.engine.torch.sources.examples import Plan
-from clawback.engine.torch.sources.graded import Grading, GradingSettings, Prompt
+from clawback.engine.torch.sources.graded import Graded, Grading, GradingSettings, Prompt
 from clawback.engine.torch.sources.instructed import Arm, Conversations, follows, search
+from clawback.engine.torch.sources.obedience import RULES, obedience
 from clawback.engine.torch.sources.ratings import from_ratings
 from clawback.engine.torch.sources.rollouts import Rollouts, RolloutSettings
 from clawback.engine.torch.sources.rpo_rounds import RpoRounds
+from clawback.engine.torch.sources.targets import Evidence, Target, evidence, room_for, with_worse
 from clawback.errors import TrainingError
 from clawback.pictures import pictures
 from clawback.records import BETTER, Turn
+from clawback.rewards.features import Floats
 from clawback.rewards.instructions import Instruction, candidates
 from clawback.rl import advantages
 from clawback.rl.algorithms.grpo import Grpo
@@ -81,39 +96,47 @@ def plan(run: TrainingRun) -> Plan:
         )
     samples = [one for one in every if not one.cut]  # what grades complete answers has seen complete ones
     if not samples:
-        fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
-        return _fall_back(run, every, fallback, "all rated answers were cut off")
+        return _fall_back(run, every, "all rated answers were cut off")
     rated = [policy.encode(one) for one in samples]
     rewards = np.array([one.said for one in samples], dtype=np.float64)
-    fallback = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
     remarks = [(policy.encode(one), hint) for one, hint in words]
+    spoken = [hint for one, hint in words if hint not in one.foreign_hints]
+    shown = evidence(run.samples, policy, recipe.learn_from)
     alike = ""
     if np.ptp(rewards) == 0 and grader is None:
         alike = f"all {len(rewards)} ratings are {'good' if rewards[0] > 0 else 'bad'}, so there is nothing to compare"
-    if alike and not remarks:
-        return _fall_back(run, every, fallback, alike)
+    wished = bool(remarks or (recipe.extra.get(RULES) or {}).get("sentences"))
+    if alike and not wished and not shown:
+        return _fall_back(run, every, alike)
 
     asked = _asked(run, samples, rated)
     if not asked:
-        return _fall_back(run, every, fallback, "fresh answers to pictures are not drawn yet")
-    grading = Grading(
-        run, GradingSettings.of(recipe), policy.room([one.response for one in rated]), _questions(asked)
-    )
+        return _fall_back(run, every, "fresh answers to pictures are not drawn yet")
+    grading = _grading(run, samples, rated, asked)
     run.tell({"phase": "draw", "step": 0, "steps": grading.settings.grounding})
+    if alike and not wished:
+        grading.draw_base(list(asked))
+        return learned_directly(grading, shown, run, every, alike)
     if grader is None:
         order = [sample.newest for sample in samples]
         ensemble = grading.learn(list(asked), rated, rewards, remarks, order)
         trust = ensemble.trust
-        if not ensemble.heard and (alike or (not trust.trusted and recipe.algorithm == "auto")):
-            return _fall_back(run, every, fallback, alike or trust.reason)
         note = f"graded by a reward ensemble: {trust.reason}"
         note += f"; remarks recognised: {ensemble.heard}" if ensemble.heard else ""
+        if not ensemble.heard and (alike or (not trust.trusted and recipe.algorithm == "auto")):
+            rules = obedience(grading, Conversations(asked), run, spoken)
+            if rules is None:
+                return learned_directly(grading, shown, run, every, alike or trust.reason)
+            grading.regrade(rules)
+            note = (
+                f"graded by what was said in words ({' '.join(rules.sentences)!r}): {alike or trust.reason}"
+            )
         if ensemble.outdated:
             note += f"; {ensemble.outdated} older ratings left out, which ask for something else than the newer ones"
     else:
         grading.ground(list(asked))
         note = f"graded by {grader.name}"
-    _, moved = advantages.ema(torch.tensor(rewards), run.baseline, recipe.ema_decay)
+    baseline = _moved(run, rewards)
     if recipe.algorithm == DISTIL or (recipe.algorithm == "auto" and policy.info.bucket != "micro"):
         # A model of a few million parameters follows few sentences, and full rounds cost it a minute: they go further (0.95 against 0.46).
         folded = str(recipe.extra.get(SYSTEM, ""))
@@ -123,58 +146,55 @@ def plan(run: TrainingRun) -> Plan:
             else distil(
                 grading,
                 Conversations(asked),
-                [hint for one, hint in words if hint not in one.foreign_hints],
+                spoken,
                 run,
+                shown,
             )
         )
         if made is not None:
-            return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=moved)
+            return dataclasses.replace(made, note=f"{made.note}; {note}", baseline=baseline)
         few = "too few of this model's answers are good enough by the ratings"
         if recipe.algorithm == DISTIL:
             raise TrainingError(f"Nothing can be distilled: {few}. Use `rollouts`, or rate some more.")
         # Rounds of fresh answers would take a model of this size hours, and the run was sized for a sentence.
-        return _fall_back(run, every, fallback, few)
+        return learned_directly(grading, shown, run, every, few)
     settings = RolloutSettings.of(recipe)
     algorithm = Grpo(
         kl=settings.exact_kl, clip_low=recipe.clip_low, clip_high=recipe.clip_high, scale_advantages=False
     )
-    rate = recipe.learning_rate * settings.rate
-    source = Rollouts(grading, list(asked), settings)
+    pairs = with_worse(grading, shown.targets)
     return Plan(
-        algorithm, source, NAME, f"fresh answers, {note}", moved, rate=rate, cover=settings.cover, decay=True
+        algorithm,
+        Rollouts(grading, list(asked), settings, pairs),
+        NAME,
+        f"fresh answers, {note}{_beside(shown)}",
+        baseline,
+        rate=recipe.learning_rate * settings.rate,
+        cover=settings.cover,
+        decay=True,
     )
 
 
 def distil(
-    grading: Grading, conversations: Conversations, remarks: Sequence[str], run: TrainingRun
+    grading: Grading,
+    conversations: Conversations,
+    remarks: Sequence[str],
+    run: TrainingRun,
+    shown: Evidence,
 ) -> Plan | None:
-    """The plan that distils answers drawn under the best sentence, or where none surely helps under several; None where too few are good."""
+    """The plan that distils good answers: of other models where enough may be learned, else drawn under the best sentence, or under several where none
+    surely helps. None: too few are good."""
     settings = DistilSettings.of(run.recipe)
-    whole = [one for one in grading.base_graded if one.whole] or grading.base_graded
-    answered: dict[Prompt, list[float]] = {one.asked: [] for one in grading.base}
-    for one in whole:
-        answered[one.encoded.asked].append(one.reward)
-    base = {prompt: float(np.mean(values or [grading.typical])) for prompt, values in answered.items()}
-    arms = search(
-        grading,
-        conversations,
-        base,
-        candidates(
-            grading.texts([one.encoded for one in whole]),
-            np.array([one.reward for one in whole]),
-            remarks,
-            settings.sentences,
-        ),
-        first=settings.first,
-        most=settings.most,
-        seed=grading.seed,
-        tell=run.tell,
-    )
-    sure = bool(arms) and follows(arms[0], grading.spread)
-    if not sure:
-        # The base without any sentence is one of them.
-        arms = [Arm(Instruction("", 0.0), list(grading.base_graded)), *arms]
-    good = gathered(grading, conversations, arms, base, settings, run.tell, told=sure)
+    others = of_other_models(grading, run, shown, conversations.messages)
+    targets = with_worse(grading, shown.targets)
+    good = best_of(chosen(grading, others, settings), settings.other_answers)
+    if 2 * len(good.answers) >= settings.other_answers:
+        rounds = dataclasses.replace(settings, refine_rounds=settings.other_rounds)
+        note = f"{len(good.answers)} answers of other models, chosen from {len(others)}{_beside(shown)}"
+        return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, run, note)
+    arms, sure = _arms(grading, conversations, remarks, settings, run)
+    base = _base_rewards(grading)
+    good = gathered(grading, conversations, arms, base, settings, run.tell, told=sure, others=others)
     if len(good.answers) < settings.distil_batch:
         return None
     best = arms[0] if sure else max(arms, key=lambda arm: arm.gain)
@@ -185,21 +205,103 @@ def distil(
             f"drawn under {'' if sure else 'several sentences, most of all '}{best.instruction.text!r} "
             f"(expected rating {best.gain:+.2f} ± {best.error:.2f} against the base)"
         )
+    note = f"{len(good.answers)} answers {why}{_beside(shown)}"
+    good = dataclasses.replace(good, targets=targets)
+    return _rpo(grading, good, settings, conversations, run, note, best.instruction.text if told else "")
+
+
+def _rpo(
+    grading: Grading,
+    good: Chosen,
+    settings: DistilSettings,
+    conversations: Conversations,
+    run: TrainingRun,
+    note: str,
+    sentence: str = "",
+) -> Plan:
+    """The plan that learns good answers and targets, then rounds of the policy's own answers."""
+    source = RpoRounds(
+        grading,
+        with_base_answers(grading, good),
+        settings,
+        list(conversations.messages),
+        run.tell,
+        under=partial(conversations.under, grading, sentence=sentence) if sentence else None,
+    )
+    rate = settings.rate(grading.policy.info.total_parameters)
+    return Plan(Rpo(kl=settings.hold_kl), source, DISTIL, note, rate=rate, decay=True, instruction=sentence)
+
+
+def _base_rewards(grading: Grading) -> dict[Prompt, float]:
+    """Mean reward of the base's own answers, by prompt."""
+    answered: dict[Prompt, list[float]] = {one.asked: [] for one in grading.base}
+    for one in [one for one in grading.base_graded if one.whole] or grading.base_graded:
+        answered[one.encoded.asked].append(one.reward)
+    return {prompt: float(np.mean(values or [grading.typical])) for prompt, values in answered.items()}
+
+
+def _arms(
+    grading: Grading,
+    conversations: Conversations,
+    remarks: Sequence[str],
+    settings: DistilSettings,
+    run: TrainingRun,
+) -> tuple[list[Arm], bool]:
+    """The sentences that were tried, the best first, and whether that one surely helps; else the base without any is the first."""
+    whole = [one for one in grading.base_graded if one.whole] or grading.base_graded
+    arms = search(
+        grading,
+        conversations,
+        _base_rewards(grading),
+        candidates(
+            grading.texts([one.encoded for one in whole]),
+            np.array([one.reward for one in whole]),
+            remarks,
+            settings.sentences,
+            (run.recipe.extra.get(RULES) or {}).get("sentences", ()),
+        ),
+        first=settings.first,
+        most=settings.most,
+        seed=grading.seed,
+        tell=run.tell,
+    )
+    if arms and follows(arms[0], grading.spread):
+        return arms, True
+    return [Arm(Instruction("", 0.0), list(grading.base_graded)), *arms], False
+
+
+def of_other_models(
+    grading: Grading, run: TrainingRun, shown: Evidence, asked: Mapping[Prompt, object]
+) -> list[Graded]:
+    """Answers of other models that may be learned, graded: liked ones, and captured ones that nobody rated. None longer than what the policy may write."""
+    rated = {sample.turn_id for sample in run.samples}
+    policy = grading.policy
+    found = [*shown.answers]
+    for sample in run.captured:
+        if sample.turn_id not in rated and is_named(sample.model, run.recipe.learn_from) and sample.ends:
+            found.append(policy.encode(sample))
+    fitting = [one for one in found if one.asked in asked and 0 < len(one.response) <= grading.room]
+    return grading.judged(fitting, [True] * len(fitting)) if fitting else []
+
+
+def learned_directly(
+    grading: Grading, shown: Evidence, run: TrainingRun, samples: Sequence[Sample], why: str
+) -> Plan:
+    """The plan that learns demonstrations and comparisons, where nothing can be read from the ratings; without any, ``reinforce``."""
+    if not shown or run.recipe.algorithm != "auto":
+        return _fall_back(run, samples, why)
+    settings = dataclasses.replace(DistilSettings.of(run.recipe), refine_rounds=0)
+    answers = [Target(one) for one in shown.answers if len(one.response) <= grading.room]
+    targets = with_worse(grading, [*shown.targets, *answers])
+    rewards = np.array([one.said for one in samples], dtype=np.float64)
     return Plan(
         Rpo(kl=settings.hold_kl),
-        RpoRounds(
-            grading,
-            with_base_answers(grading, good),
-            settings,
-            list(conversations.messages),
-            run.tell,
-            under=partial(conversations.under, grading, sentence=best.instruction.text) if told else None,
-        ),
-        DISTIL,
-        f"{len(good.answers)} answers {why}",
+        RpoRounds(grading, nothing(targets), settings, tell=run.tell),
+        Rpo.name,
+        f"what needs no reading alone ({shown}): {why}",
+        _moved(run, rewards),
         rate=settings.rate(grading.policy.info.total_parameters),
         decay=True,
-        instruction=best.instruction.text if told else "",
     )
 
 
@@ -228,13 +330,47 @@ def fold(grading: Grading, conversations: Conversations, prompt: str, run: Train
     )
 
 
-def _fall_back(run: TrainingRun, samples: Sequence[Sample], algorithm: Reinforce, why: str) -> Plan:
-    if run.recipe.algorithm in (NAME, DISTIL):
+def _fall_back(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:
+    recipe, base = run.recipe, run.policy.info.base
+    if recipe.algorithm in (NAME, DISTIL):
         raise TrainingError(
-            f"{run.recipe.algorithm} needs fresh answers that can be graded, and has none: {why}. Train with reinforce, or rate some more."
+            f"{recipe.algorithm} needs fresh answers that can be graded, and has none: {why}. Train with reinforce, or rate some more."
         )
-    made = from_ratings(dataclasses.replace(run, samples=samples), algorithm)
-    return dataclasses.replace(made, note=f"reinforce on the ratings themselves: {why}")
+    # To make a liked answer likelier is to learn it.
+    usable = [one for one in samples if one.reward <= 0 or may_learn(one, base, recipe.learn_from)]
+    if not usable:
+        raise TrainingError(
+            f"Nothing can be learned from these ratings: {why}. All liked answers are of other models. `clawback edit` shows what an answer "
+            "should have been, and [training] learn_from names models whose answers may be learned as they are."
+        )
+    algorithm = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
+    plan = from_ratings(dataclasses.replace(run, samples=usable), algorithm)
+    note = f"reinforce on the ratings themselves: {why}"
+    if len(usable) < len(samples):
+        note += f"; {len(samples) - len(usable)} liked answers of other models left out ([training] learn_from names none)"
+    return dataclasses.replace(plan, note=note)
+
+
+def _moved(run: TrainingRun, rewards: Floats) -> float:
+    """The moving average of ratings after this run."""
+    return advantages.ema(torch.tensor(rewards), run.baseline, run.recipe.ema_decay)[1]
+
+
+def _beside(shown: Evidence) -> str:
+    return f"; beside them {shown}" if shown.targets else ""
+
+
+def _grading(
+    run: TrainingRun,
+    samples: Sequence[Sample],
+    rated: Sequence[Encoded],
+    asked: Mapping[Prompt, Sequence[Message]],
+) -> Grading:
+    """What draws and grades. How long an answer may be follows from rated answers that are the policy's own; without any, from what the base draws."""
+    room, own = room_for(run.policy, samples, rated)
+    grading = Grading(run, GradingSettings.of(run.recipe), room, _questions(asked))
+    grading.follows_base = not own
+    return grading
 
 
 def _asked(

@@ -14,6 +14,7 @@ from torch import Tensor
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources.examples import Example
 from clawback.engine.torch.sources.graded import Grading, Prompt, Seen
+from clawback.engine.torch.sources.targets import Target, opening
 from clawback.rl import advantages
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+OPENING = 64
+"""Tokens beyond the first difference that a worse answer counts for."""
 _STRENGTH = {"careful": 2.0, "balanced": 1.0, "aggressive": 0.5}
 """Factor on the weight of the KL, by preset."""
 
@@ -44,6 +47,8 @@ class RolloutSettings:
     """Weight of KL(base ‖ policy) beside KL(policy ‖ base) in it."""
     max_kl: float = 0.14
     """Nats a token; above it the weight of the KL grows by half from round to round."""
+    targets: int = 4
+    """Edits and comparisons that are learned in a round, beside the fresh answers."""
     replay: float = 0.25
     """Answers of the base for each fresh one, to hold the policy where it no longer goes by itself."""
 
@@ -66,8 +71,16 @@ class Rollouts:
     fresh = True
     critic = None
 
-    def __init__(self, grading: Grading, asked: Sequence[Prompt], settings: RolloutSettings) -> None:
+    def __init__(
+        self,
+        grading: Grading,
+        asked: Sequence[Prompt],
+        settings: RolloutSettings,
+        targets: Sequence[Target] = (),
+    ) -> None:
         self.grading, self.asked, self.settings = grading, list(asked), settings
+        self.targets = list(targets)
+        """Edits and comparisons: some are learned in each round."""
         self.policy = grading.policy
         self.steps = settings.rounds * settings.round_steps
         self.hold = 1.0
@@ -107,7 +120,27 @@ class Rollouts:
             self._example(one, float(gain), o, float(reward), seen, i)
             for i, (one, gain, o, reward) in enumerate(zip(answers, gains, old, shown, strict=True))
         ]
-        return fresh + self._replay(number, round(self.settings.replay * len(fresh)), float(shown.mean()))
+        mean = float(shown.mean())
+        fresh += self._compared(number, mean)
+        return fresh + self._replay(number, round(self.settings.replay * len(fresh)), mean)
+
+    def _compared(self, number: int, reward: float) -> list[Example]:
+        """The two answers of some targets, as a group of two: one standard deviation for the better answer, and one against how the worse one goes on."""
+        pairs = [
+            (one.better, low)
+            for one in self._next(self.targets, self.settings.targets, number, 5)
+            if one.worse and (low := opening(one.better, one.worse, OPENING))
+        ]
+        if not pairs:
+            return []
+        both = [one for pair in pairs for one in pair]
+        seen = self.grading.look(both)
+        with torch.no_grad():
+            old = [values.cpu() for values in self.policy.scorer(both).split()]
+        return [
+            self._example(one, 1.0 if i % 2 == 0 else -1.0, old[i], reward, seen, i)
+            for i, one in enumerate(both)
+        ]
 
     def _replay(self, number: int, count: int, reward: float) -> list[Example]:
         """Answers of the base, with nothing to gain: all they have is their KL, at places where the policy's own answers do not come by any more.

@@ -35,6 +35,7 @@ from clawback.engine.torch.sources.distilled import (
     anchors,
     chosen,
     examples,
+    nothing,
     worst,
 )
 from clawback.engine.torch.sources.examples import Example, Ratings
@@ -67,11 +68,13 @@ class RpoRounds:
         new = [prompt for prompt in prompts if prompt not in self.known]
         self.prompts = [*self._shuffled(new), *self._shuffled(list(self.known))]
         """In the order in which they are asked."""
+        self.targets = first.targets
+        """Edits and comparisons: learned in each round."""
         self.number = 0
         self.round = first
         self.begun, self.dealt = 0, self._dealt()
         self.rounds = settings.rounds(len(self.prompts))
-        self.steps = self.dealt.steps + self.rounds * self._steps(settings.refine_prompts)
+        self.steps = self.dealt.steps + self.rounds * self._steps(settings.refine_prompts + len(self.targets))
 
     def examples(self, step: int) -> list[Example]:
         if step >= self.begun + self.dealt.steps:
@@ -104,7 +107,9 @@ class RpoRounds:
             [one.reward for one in ours if one.whole] or [grading.typical]
         )
         enough = len(best.answers) >= settings.distil_batch
-        return replace(best, worst=worst(grading, ours)) if enough and left > LEFT * grading.spread else None
+        if not enough or left <= LEFT * grading.spread:
+            return None
+        return replace(best, worst=worst(grading, ours), targets=self.targets)
 
     def settle(self) -> str:
         """Take the policy back towards the base where its own answers have become too unlikely; a sentence on it, "" where there was no need."""
@@ -129,9 +134,11 @@ class RpoRounds:
         return [prompts[i] for i in order]
 
     def _dealt(self) -> Ratings:
-        """The round's answers with some of the base's, each ``passes`` times, shuffled."""
+        """The round's answers and targets with some of the base's, each ``passes`` times, shuffled."""
         made = examples(self.grading, self.round, self.settings, self.number)
-        once = self._steps(len(self.round.answers))
+        count = len(self.targets)
+        repeats = 1 if self.number else self.settings.repeats(count)
+        once = self._steps(len(self.round.answers) + repeats * count)
         steps = once if self.number else max(self.settings.least_steps, once)
         seed = self.grading.seed * 1_009 + self.number
         each = max(1, round(len(made) * self.settings.passes / once))
@@ -157,7 +164,9 @@ class RpoRounds:
         self.number, self.begun = int(state["number"]), int(state["begun"])
         best = [_graded(one) for one in state["round"]]
         low = worst(self.grading, [_graded(one) for one in state.get("worst", ())])
-        self.round = Chosen(best, self.grading.look([one.encoded for one in best]), low)
+        self.round = nothing(self.targets)
+        if best:
+            self.round = Chosen(best, self.grading.look([one.encoded for one in best]), low, self.targets)
         self.known = {one.encoded.asked: one for one in map(_graded, state["known"])}
         self.dealt = self._dealt()
 

@@ -1,32 +1,31 @@
-"""The gate for a prompt: is the model better with it, by what the person's ratings say of its answers?
+"""The gate for a prompt: is the model better with it?
 
-The weights are elsewhere, so there are no log-probs and no drift to measure; everything else is as for an
-adapter (``release.gating``). Fresh answers are drawn with the candidate's prompt, with the live one's and
-with none, to prompts whose ratings neither has learned from; the reward model is fitted on all ratings; the
-rule (``release.rule``) decides, with the same guards of length, emptiness, repetition and sameness, and the
-same confidence.
+The weights are elsewhere, so there are no log-probs and no drift to measure; everything else is as for an adapter (``gate.adapters``): the same
+prompts, the same guards of length, emptiness, repetition and sameness, the same questions, the same rule and the same report.
 
-Before a call is paid for, the text is screened (``release.screening``): a prompt that games the ratings is
-rejected. And passing is not enough: if a candidate holds sentences that the person has neither said nor seen,
-it waits for their confirmation, however good it is.
+Before a call is paid for, the text is screened (``release.screening``): a prompt that games the ratings is rejected. And passing is not
+enough: if a candidate holds sentences that the person has neither said nor seen, it waits for their confirmation, however good it is.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback
 from clawback.errors import UsageError
+from clawback.gate import asking, obedience, questions
+from clawback.gate.evidence import alike, compare, graded, read
+from clawback.gate.evidence import asking as pairs_of
+from clawback.gate.fresh import question
+from clawback.gate.guards import Sampled
+from clawback.gate.questions import Question
+from clawback.gate.report import Opinion, Report, report_of
+from clawback.gate.rule import Evidence
 from clawback.paths import Home
-from clawback.records import GATE, Message, Sample, Turn, Version, text_of
-from clawback.release import human_eval, prompted, registry, screening, trial
-from clawback.release.evidence import compare, read
-from clawback.release.fresh import question
-from clawback.release.gating import Opinion, Report, looks_of, witness
-from clawback.release.rule import MOST_LOOKS, Compared, Evidence, Sampled, decide
+from clawback.records import Message, Sample, Version, text_of
+from clawback.release import prompted, registry, screening
 from clawback.release.text_reading import Vocabulary
 from clawback.release.text_reading import answers as viewed
 from clawback.system_prompt import SYSTEM, under
@@ -41,8 +40,6 @@ OnProgress = Callable[[Mapping[str, Any]], None]
 
 ANSWERS = 32
 """Fresh answers a side: calls cost money, and the same number for both keeps it fair."""
-LEAST_PROMPTS = 8
-"""With fewer prompts that nothing was learned from, those that were learned from are asked as well, last."""
 MOST_MESSAGES = 8
 """Of a conversation, newest first: a gate must not send an agent's whole day 64 times."""
 
@@ -78,93 +75,71 @@ def gate(
         return _kept(store, _report(version, live, False, 0.0, alarms, empty(samples)))
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
-    compared, _ = human_eval.compared(store, samples, version, live)
-    fresh = store.count_fresh(prompts=True)
-    if (previous := _unchanged(version, live, samples, compared, fresh)) is not None:
+    if (previous := _unchanged(store, version, live, samples)) is not None:
         return previous
-    asked = prompts(store, samples, version, live)[:answers]
+    found, kept = asking.prompts(store, settings.gate.held_out)
+    asked = [recent(messages) for messages in found[:answers]]
     if not asked:
         raise UsageError(
             "There are no captured prompts to answer. Use your agent through `clawback serve` first."
         )
     rounds = [asked[i % len(asked)] for i in range(answers)]
-    base = live.prompt == ""
-    sides = [live.prompt, version.prompt] if base else [live.prompt, "", version.prompt]
-    drawn, done, tell = [], 0, on_progress or (lambda _: None)
-    for side in sides:
-        made = []
-        for messages in rounds:
-            tell({"phase": "gate", "step": done, "steps": len(sides) * answers})
-            made.append(ask(under(messages, side)))
-            done += 1
-        drawn.append(made)
-    tell({"phase": "gate", "step": done, "steps": done})
-    before, neutral, ours = drawn[0], drawn[-2], drawn[-1]
-    evidence = replace(measure(samples, rounds, ours, before, neutral), compared=compared)
+    before, neutral, ours = drawn(ask, rounds, live.prompt, version.prompt, on_progress or (lambda _: None))
+    checks = obedience.checked(store)
+    rules = obedience.measure(checks, [question(m) for m in rounds], ours, before)
+    evidence, chosen = measure(samples, rounds, ours, before, neutral)
+    there = len(questions.pairs(store, version.number, live.number))
+    evidence = replace(
+        evidence,
+        rules=rules,
+        kept=min(kept, len(asked)),
+        questions=max(evidence.questions, there),
+        answers=questions.answers(store, version.number, live.number),
+    )
     opinions: list[Opinion] = []
-    if look := witness(home, opinions):
+    if look := asking.witness(home, opinions):
         look(rounds, completions(Vocabulary(), ours), completions(Vocabulary(), before))
-    looks = looks_of(version, fresh)
-    decision = decide(evidence, settings.gate, looks if version.status == "candidate" else MOST_LOOKS)
-    accepted, reasons = decision.accepted, decision.reasons
+    report, _ = report_of(store, version, live, evidence, settings.gate, opinions[0] if opinions else None)
     begs = sum(map(screening.solicits, ours)) / len(ours) - sum(map(screening.solicits, neutral)) / len(
         neutral
     )
     if begs > 0.05:
-        accepted, reasons = False, (f"{begs:.0%} more of its answers ask for praise or a rating", *reasons)
-    asks = 0 if accepted or begs > 0.05 else decision.asks
-    if asks:
-        human_eval.put(store, version, live, looks, asks, rounds, said(ours), said(before))
-    return _kept(
-        store,
-        Report(
-            number,
-            live.number,
-            accepted,
-            decision.probability,
-            reasons,
-            evidence,
-            opinions[0] if opinions else None,
-            looks,
-            fresh + asks if asks else 0,
-        ),
-    )
+        why = f"{begs:.0%} more of its answers ask for praise or a rating"
+        report = replace(report, accepted=False, again_at=0, reasons=(why, *report.reasons))
+    if report.again_at:
+        questions.put(store, version, live, chosen, rounds, said(ours), said(before))
+    return _kept(store, report)
 
 
-def _unchanged(
-    version: Version, live: Version, samples: Sequence[Sample], compared: Compared, fresh: int
-) -> Report | None:
-    """The last report on a version that still waits for ratings, where none has come since: answers drawn anew would be another throw of the same dice."""
+def drawn(
+    ask: Backend, rounds: Sequence[Sequence[Message]], live: str, candidate: str, tell: OnProgress
+) -> tuple[list[str], list[str], list[str]]:
+    """Answers with the live prompt, with none, and with the candidate's, by as many calls."""
+    sides = [live, candidate] if live == "" else [live, "", candidate]
+    made: list[list[str]] = []
+    for place, side in enumerate(sides):
+        made.append([])
+        for number, messages in enumerate(rounds):
+            tell({"phase": "gate", "step": place * len(rounds) + number, "steps": len(sides) * len(rounds)})
+            made[-1].append(ask(under(messages, side)))
+    tell({"phase": "gate", "step": len(sides) * len(rounds), "steps": len(sides) * len(rounds)})
+    return made[0], made[-2], made[-1]
+
+
+def _unchanged(store: Store, version: Version, live: Version, samples: Sequence[Sample]) -> Report | None:
+    """The last report on a version that still waits, where nothing has been said since: answers drawn anew would be another throw of the same dice."""
     if version.status != "candidate" or version.report is None or "evidence" not in version.report:
         return None
     previous, counts = Report.from_dict(version.report), empty(samples)
     same = (previous.evidence.good, previous.evidence.bad) == (counts.good, counts.bad)
-    waits = previous.again_at > fresh and previous.against == live.number
-    return previous if waits and same and previous.evidence.compared == compared else None
+    waits = previous.again_at > store.count_gate_answers(version.number) and previous.against == live.number
+    return previous if waits and same and questions.pairs(store, version.number, live.number) else None
 
 
 def calls(store: Store, number: int, answers: int = ANSWERS) -> int:
     """How often the model is asked by a gate."""
     live, version = store.live(), store.version(number)
     return 0 if version.prompt == live.prompt else answers * (2 if live.prompt == "" else 3)
-
-
-def settle(store: Store, home: Home, report: Report, tried: config.Trial | None = None) -> Version:
-    """Do as the report says: live, rejected, or still a candidate that waits for ratings or for the person's yes to its new sentences. ``tried``: with a
-    share above 0 what is accepted answers that share of the sessions first."""
-    version = store.version(report.version)
-    if version.status != "candidate":
-        return version
-    if report.accepted:
-        if prompted.unseen(store, version):
-            return version
-        if tried is not None and tried.share > 0 and trial.running(store) is None:
-            trial.begin(store, version.number, tried.share, tried.alpha, time.time())
-            return version
-        return registry.promote(store, home, version.number)
-    if not report.again_at:
-        store.reject(version.number)
-    return store.version(version.number)
 
 
 def by_hand(store: Store, home: Home, version: Version) -> Version:
@@ -181,27 +156,6 @@ def by_hand(store: Store, home: Home, version: Version) -> Version:
 
 
 # ------------------------------------------------------------------------------------------------- measuring
-
-
-def prompts(
-    store: Store, samples: Sequence[Sample], version: Version, live: Version
-) -> list[tuple[Message, ...]]:
-    """Conversations to answer, without what Clawback put in: of turns that were kept out first, then of turns that nobody rated, newest first."""
-    learned: set[int] = set()
-    for one in (version, live):
-        if one.run_id is not None:
-            learned |= set(store.run(one.run_id).train_ids)
-    trained = {t for f in store.feedback(active=False, ids=learned) for t in (f.turn_id, f.other_turn_id)}
-    kept = {s.turn_id for s in samples} - trained
-    every = store.turns(limit=256)
-    turns = [t for t in every if t.kind == "main" and t.messages and t.prompt and t.agent != GATE]
-    order = sorted(turns, key=lambda t: (t.id in trained, t.id not in kept))
-    different: dict[str, Turn] = {}
-    for turn in order:
-        different.setdefault(turn.prompt, turn)
-    chosen = list(different.values())
-    clean = [t for t in chosen if t.id not in trained]
-    return [recent(t.messages) for t in (clean if len(clean) >= LEAST_PROMPTS else chosen)]
 
 
 def recent(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -226,23 +180,25 @@ def measure(
     ours: Sequence[str],
     before: Sequence[str],
     base: Sequence[str],
-) -> Evidence:
-    """What the rule looks at, from texts: ``ours`` with the candidate's prompt, ``before`` with the live one's, ``base`` with none."""
+) -> tuple[Evidence, list[Question]]:
+    """What the rule looks at, from texts, and what can be asked: ``ours`` with the candidate's prompt, ``before`` with the live one's, ``base`` with none."""
     words = Vocabulary()
-    questions = [question(m) for m in asked]
+    put = [question(m) for m in asked]
     rated = completions(words, [s.response for s in samples])
     mine, theirs, plain = (completions(words, texts) for texts in (ours, before, base))
     # How answers vary: rated ones and those of the model alone. 32 of these would leave rare things out.
     rated_pairs = [(question(s.messages), s.response) for s in samples]
-    ground = [*zip(questions, base, strict=True), *rated_pairs]
+    ground = [*zip(put, base, strict=True), *rated_pairs]
     ensemble = read(viewed(words, ground), viewed(words, rated_pairs), samples)
     whole = [i for i in range(len(mine)) if mine[i].finished and theirs[i].finished]
     contrast = compare(
         ensemble,
-        *(viewed(words, [(questions[i], texts[i]) for i in whole]) for texts in (ours, before)),
+        *(viewed(words, [(put[i], texts[i]) for i in whole]) for texts in (ours, before)),
     )
+    grades = [graded(ensemble, viewed(words, list(zip(put, texts, strict=True)))) for texts in (ours, before)]
+    pairs, chosen = pairs_of(asked, mine, theirs, *grades)
     liked = [c for c, s in zip(rated, samples, strict=True) if s.reward > 0 and c.text.strip()][-48:]
-    return Evidence(
+    evidence = Evidence(
         good=sum(s.reward > 0 for s in samples),
         bad=sum(s.reward < 0 for s in samples),
         liked=(),
@@ -253,11 +209,15 @@ def measure(
         better=contrast.better,
         kl=0.0,
         perplexity_ratio=1.0,
-        candidate=sampled(questions, mine),
-        live=sampled(questions, theirs),
-        base=sampled(questions, plain),
+        candidate=sampled(put, mine),
+        live=sampled(put, theirs),
+        base=sampled(put, plain),
         enjoyed=sampled([""] * len(liked), liked) if len(liked) >= 4 else None,
+        questions=len(chosen),
+        alike=alike(pairs, mine, theirs),
+        prompts=len(set(put)),
     )
+    return evidence, chosen
 
 
 def completions(words: Vocabulary, texts: Sequence[str]) -> list[Completion]:

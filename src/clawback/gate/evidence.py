@@ -8,15 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clawback.gate.fresh import Conversation, Fresh, OnProgress, draw, elsewhere, question, totals
+from clawback.gate.guards import Sampled
+from clawback.gate.obedience import Obedience
+from clawback.gate.questions import MOST, Question, informative, matched, same
+from clawback.gate.rule import Evidence
 from clawback.records import BETTER, Sample
-from clawback.release.fresh import Conversation, Fresh, OnProgress, draw, elsewhere, question, totals
-from clawback.release.rule import Evidence, Sampled
 
 if TYPE_CHECKING:
     # Rolling back and asking what is wrong must work without what training needs: nothing heavy is imported here.
     from clawback.engine.torch.models.policy import Policy
     from clawback.engine.types import Completion
-    from clawback.release.fresh import Answers
+    from clawback.gate.fresh import Answers
     from clawback.rewards import views
     from clawback.rewards.reward_ensemble import Contrast, RewardEnsemble
 
@@ -29,8 +32,12 @@ MOST_LIKED = 48
 FEWEST_LIKED = 4
 """and none where there are fewer: some ratings are wrong."""
 
-Witness = Callable[[Sequence[Conversation], "Sequence[Completion]", "Sequence[Completion]"], None]
-"""(prompts, the candidate's answers, the live version's): of those that can be judged."""
+Witness = Callable[
+    [Sequence[Conversation], "Sequence[Completion]", "Sequence[Completion]", Sequence[Question]], None
+]
+"""(prompts, the candidate's answers, the live version's, pairs of these that can be asked about)."""
+Rules = Callable[[Sequence[str], Sequence[str], Sequence[str]], tuple[Obedience, ...]]
+"""(questions, the candidate's answers, the live version's) → how often they keep the rules."""
 
 
 def measure(
@@ -46,13 +53,14 @@ def measure(
     count: int = ANSWERS,
     tell: OnProgress = lambda _: None,
     witness: Witness | None = None,
+    rules: Rules | None = None,
     systems: tuple[str, str] = ("", ""),
     folded: bool = False,
 ) -> Evidence:
     """Compare two versions.
 
-    The reward model that grades fresh answers is fitted on *all* ratings, those held out of training included: it has more data than
-    the candidate was trained on, but shares most of it. Only the shift on the held-out turns is wholly independent of training.
+    The reader that grades fresh answers is fitted on *all* ratings, those held out of training included: it has more data than the candidate was
+    trained on, but shares most of it. So its grades choose what the person is asked about, and do not decide.
 
     Args:
         policy: the base model, or a policy on it; it is left with the candidate's adapter.
@@ -62,7 +70,8 @@ def measure(
         held: those kept out of training.
         prompts: conversations to answer; they are repeated up to ``count``.
         max_tokens: longest answer that is drawn; None goes by the rated ones (``Policy.room``).
-        witness: shown the prompts and both versions' answers, but those that were cut off too early to be judged. Its opinion is no evidence.
+        witness: shown the prompts, both versions' answers and the pairs to ask about.
+        rules: measures how often answers keep the rules.
         systems: the learned prompts that the candidate and the live version answer under. The base answers under the candidate's, and so does
             whatever compares: a prompt that was folded into the weights is to be needed no more.
         folded: the candidate is to do without a prompt what the live version does with it. It is compared with the middle between the live version's
@@ -73,13 +82,17 @@ def measure(
     limits = {"max_tokens": max_tokens or policy.room(ids), "seed": seed}
 
     fresh = draw(policy, candidate, live, held, asked, limits, systems=systems, folded=folded, tell=tell)
-    if witness is not None:
-        theirs = fresh.before.completions
-        places = comparable(max(map(len, ids), default=0), fresh.ours.completions, theirs)
-        chosen = places if len(places) >= LEAST_KNOWN else range(count)
-        ours = [fresh.ours.completions[i] for i in chosen]
-        witness([asked[i] for i in chosen], ours, [theirs[i] for i in chosen])
-    return weigh(fresh, samples, held, looked(policy, samples, ids), enjoyed(policy, samples), seed, folded)
+    return weigh(
+        fresh,
+        samples,
+        held,
+        looked(policy, samples, ids),
+        enjoyed(policy, samples),
+        seed,
+        folded,
+        witness,
+        rules,
+    )
 
 
 def weigh(
@@ -90,6 +103,8 @@ def weigh(
     liked: Sampled | None,
     seed: int = 0,
     folded: bool = False,
+    witness: Witness | None = None,
+    rules: Rules | None = None,
 ) -> Evidence:
     """Weigh the sampled answers by what the ratings say; no language model takes part.
 
@@ -108,6 +123,14 @@ def weigh(
     if folded:
         theirs = halfway(theirs, seen(asked, base, ground[: len(both)]))
     contrast = compare(ensemble, seen(asked, ours, both), theirs, paired=not folded)
+    shown = both if len(both) >= LEAST_KNOWN else list(range(len(asked)))
+    grades = [graded(ensemble, seen(asked, made, shown)) for made in (ours, before)]
+    answered = [made.completions[i] for made in (ours, before) for i in shown]
+    prompts = [asked[i] for i in shown]
+    mine, others = answered[: len(shown)], answered[len(shown) :]
+    pairs, questions = asking(prompts, mine, others, *grades)
+    if witness is not None:
+        witness(prompts, mine, others, questions)
     current = {s.turn_id for s in sorted(samples, key=lambda s: s.newest)[ensemble.outdated :]}
     shifts = [(d, s.reward) for d, s in zip(fresh.shifts, held, strict=True) if s.turn_id in current]
     tokens = sum(len(c.ids) for c in base.completions)
@@ -128,7 +151,40 @@ def weigh(
         enjoyed=liked,
         folded=folded,
         prompt_kl=before.kl if folded else 0.0,
+        questions=len(questions),
+        alike=alike(pairs, mine, others),
+        rules=rules([question(m) for m in prompts], texts(mine), texts(others)) if rules else (),
+        prompts=len({question(m) for m in asked}),
     )
+
+
+def texts(made: Sequence[Completion]) -> list[str]:
+    return [one.text for one in made]
+
+
+def graded(ensemble: RewardEnsemble, answers: views.Answers) -> list[float]:
+    """The reader's grades, by which questions are chosen."""
+    from clawback.rewards.reward_ensemble import RULES
+
+    return [float(grade) for grade in ensemble.reward(answers, RULES, 0.0)] if answers.texts else []
+
+
+def asking(
+    prompts: Sequence[Conversation],
+    ours: Sequence[Completion],
+    theirs: Sequence[Completion],
+    grades: Sequence[float],
+    their_grades: Sequence[float],
+) -> tuple[list[Question], list[Question]]:
+    """All pairs of answers, and those to ask about, in their order."""
+    asked = [question(messages) for messages in prompts]
+    pairs = matched(asked, grades, their_grades)
+    return pairs, informative(pairs, asked, texts(ours), texts(theirs))[:MOST]
+
+
+def alike(pairs: Sequence[Question], ours: Sequence[Completion], theirs: Sequence[Completion]) -> float:
+    """The share of the pairs in which both answers read the same."""
+    return sum(same(pair, texts(ours), texts(theirs)) for pair in pairs) / max(len(pairs), 1)
 
 
 def halfway(live: views.Answers, base: views.Answers) -> views.Answers:

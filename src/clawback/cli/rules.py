@@ -1,0 +1,349 @@
+"""``rules``: what you want of every answer, a sentence each, and how often each was kept (docs/rules.md)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from clawback.cli.common import (
+    COLUMNS,
+    current_home,
+    emit,
+    fold,
+    json_option,
+    open_store,
+    shorten,
+    width,
+)
+from clawback.cli.inspect import when
+from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.records import Rule
+    from clawback.rules.receipts import Breach, Ratings, Receipt, Share
+    from clawback.store import Store
+
+NONE = 'There are no rules yet. `clawback rules add "Never apologise."` adds one in your words, `clawback rules learn` reads some out of your ratings.'
+WEEKS = 8
+"""Newest weeks that a receipt lists."""
+TURNS = 6
+"""Turns that a line of ratings names."""
+
+
+@click.group(invoke_without_command=True)
+@click.option("--all", "everything", is_flag=True, help="Also rules that were withdrawn.")
+@json_option
+@click.pass_context
+def rules(ctx: click.Context, everything: bool, as_json: bool) -> None:
+    """List your rules, and how often each was kept, by model.
+
+    A rule is a sentence that says what you want of every answer. Code, or a judge where code cannot tell, checks each recorded answer.
+
+    \b
+    clawback rules
+    clawback rules add "Never apologise."
+    clawback rules show 1
+    """
+    if ctx.invoked_subcommand is None:
+        list_rules(everything, as_json)
+
+
+def list_rules(everything: bool, as_json: bool) -> None:
+    """The table."""
+    from clawback.rules import receipts
+
+    with open_store() as store:
+        _bring_up_to_date(store, as_json)
+        chosen = [rule for rule in store.rules() if everything or rule.status != "withdrawn"]
+        found = receipts.receipts(store, chosen)
+    emit([receipts.as_json(one) for one in found], table(found) if found else fold(NONE), as_json)
+
+
+def _bring_up_to_date(store: Store, as_json: bool) -> None:
+    """Check what no check has seen. The first time, with many answers, that takes a while, and says so."""
+    from clawback.rules import receipts
+
+    most = receipts.FEW
+    while receipts.update(store, most) >= most:
+        if not as_json and sys.stderr.isatty():
+            low = min((first for first, _ in store.checked_ranges().values()), default=0)
+            click.echo(f"\rChecking older answers, down to turn {low:,} …", err=True, nl=False)
+    if not as_json and sys.stderr.isatty():
+        click.echo("\r\033[K", err=True, nl=False)
+    refresh(store)
+
+
+def refresh(store: Store) -> None:
+    """Write what agents' hooks read of the rules."""
+    from clawback.rules import reminders
+
+    reminders.write(current_home(), store)
+
+
+def table(found: Sequence[Receipt]) -> str:
+    """Two lines a rule: the shares with its words, then the models."""
+    lines = [f"{'#':>3}  {'kept':<14} {'last week':<14} {'whose':<10} {'status':<9} rule"]
+    for one in found:
+        head = f"{one.rule.id:>3}  {_brief(one.overall):<14} {_brief(one.last_week):<14} {shorten(whose(one.rule), 10):<10} {one.rule.status:<9} "
+        lines.append(head + shorten(one.rule.text, max(width() - len(head), 20)))
+        models = " · ".join(f"{name} {_brief(share)}" for name, share in one.models.items())
+        if models:
+            lines.append(f"     {shorten(models, width() - 5)}")
+        elif one.judged:
+            lines.append("     code cannot check it, and no judge has: `clawback rules learn`")
+    return "\n".join(lines)
+
+
+def _brief(share: Share) -> str:
+    """``83 % of 1,204``."""
+    return f"{100 * share.kept / share.checked:.0f} % of {share.checked:,}" if share.checked else "–"
+
+
+def whose(rule: Rule) -> str:
+    """Whose words a rule is, in a word."""
+    return {"owner": "you", "list": "the list"}.get(rule.author, rule.author)
+
+
+# ------------------------------------------------------------------------------------------------------------ one rule
+
+
+@rules.command()
+@click.argument("number", type=int)
+@click.option(
+    "--limit", default=20, show_default=True, type=click.IntRange(1, 1_000), help="Breaches, how many."
+)
+@click.option("--before", type=int, metavar="ID", help="Only breaches in turns older than this one.")
+@json_option
+def show(number: int, limit: int, before: int | None, as_json: bool) -> None:
+    """Show the receipts of a rule: by model and week, the ratings for and against it, and each breach.
+
+    \b
+    clawback rules show 1
+    clawback rules show 1 --limit 100 --json
+    """
+    from clawback import feedback
+    from clawback.rules import receipts
+
+    with open_store() as store:
+        rule = store.rule(number)
+        _bring_up_to_date(store, as_json)
+        [receipt] = receipts.receipts(store, [rule])
+        by_model = receipts.table(store, rule)
+        rated = receipts.ratings(store, rule, feedback.samples(store))
+        broken = receipts.breaches(store, rule, limit, before)
+    data = receipts.as_json(receipt) | {
+        "by_model_and_week": {m: {w: asdict(s) for w, s in weeks.items()} for m, weeks in by_model.items()},
+        "ratings": asdict(rated),
+        "breaches": [asdict(one) for one in broken],
+    }
+    parts = [
+        _head(receipt),
+        _by_week(receipt, by_model),
+        _ratings(rated),
+        _breaches(broken, receipt.overall.checked - receipt.overall.kept),
+    ]
+    emit(data, "\n\n".join(filter(None, parts)), as_json)
+
+
+def _head(receipt: Receipt) -> str:
+    rule = receipt.rule
+    checked = "a judge checks it" if receipt.judged else f"code checks it: {rule.check}"
+    lines = [
+        rule.text,
+        f"Rule {rule.id} · {rule.status} · {whose(rule)} · since {when(rule.created_at)} · {checked}",
+    ]
+    if rule.status == "proposed":
+        lines.append(
+            f"It waits for your yes: `clawback rules keep {rule.id}`, or `clawback rules drop {rule.id}`."
+        )
+    elif rule.status == "believed" and rule.author != "owner" and not rule.evidence.get("accepted"):
+        lines.append(f"Your ratings speak for it. No model is told of it before you say yes: `clawback rules keep {rule.id}`.")  # fmt: skip
+    return "\n".join([*map(fold, lines), "", f"Kept {receipt.overall.text()}"])
+
+
+def _by_week(receipt: Receipt, by_model: dict[str, dict[str, Share]]) -> str:
+    """A line a week, a column a model; only as many models as fit."""
+    if not by_model:
+        return ""
+    names = list(receipt.models)[: max((width() - 12) // 18, 1)]
+    lines = [f"{'week of':<12}" + "".join(f"{shorten(name, 16):<18}" for name in names).rstrip()]
+    for week in list(receipt.weeks)[-WEEKS:][::-1]:
+        cells = [by_model[name].get(week) for name in names]
+        lines.append(
+            f"{week:<12}" + "".join(f"{_brief(cell) if cell else '–':<18}" for cell in cells).rstrip()
+        )
+    lines.append(f"{'all':<12}" + "".join(f"{_brief(receipt.models[name]):<18}" for name in names).rstrip())
+    if more := len(receipt.models) - len(names):
+        lines.append(f"{more} more models: --json lists them.")
+    return "\n".join(lines)
+
+
+def _ratings(rated: Ratings) -> str:
+    """What speaks for the rule, what against it."""
+    rows = [
+        ("for", "liked, kept it", rated.liked_kept),
+        ("for", "disliked, broke it", rated.disliked_broken),
+        ("against", "liked, broke it", rated.liked_broken),
+        ("against", "disliked, kept it", rated.disliked_kept),
+    ]
+    if not any(turns for _, _, turns in rows):
+        return "No rated answer says anything about it yet."
+    lines = ["Your ratings"]
+    for side, what, turns in rows:
+        named = ", ".join(map(str, turns[-TURNS:])) + (", …" if len(turns) > TURNS else "")
+        lines.append(f"  {side:<8} {what:<19} {len(turns):>4}" + (f"  turns {named}" if turns else ""))
+    return "\n".join(lines)
+
+
+def _breaches(broken: Sequence[Breach], count: int) -> str:
+    """Each with the command that shows it."""
+    if not broken:
+        return "No recorded answer breaks it." if count == 0 else ""
+    lines = [f"Breaches ({len(broken)} of {count:,}, newest first)"]
+    for one in broken:
+        lines.append(f"  {when(one.created_at)}  {shorten(one.model, 24):<24}  `clawback show {one.turn}`")
+        if one.place:
+            lines.append(f"    line {one.line}: {shorten(one.place, (width() or COLUMNS) - 14)}")
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------------------------- changes
+
+
+@rules.command()
+@click.argument("text")
+@json_option
+def add(text: str, as_json: bool) -> None:
+    """Add a rule in your own words, and say at once how often it was kept.
+
+    \b
+    clawback rules add "Never apologise."
+    clawback rules add "Answer in at most 80 words."
+    """
+    from clawback.jobs import rule_proposals
+    from clawback.rules import receipts
+
+    with open_store() as store:
+        if _typed_by() != "cli":
+            proposed = rule_proposals.propose(store, [text], "shell")
+            if proposed.refused:
+                raise UsageError(f"The rule was not taken: {proposed.refused[0][1]}.")
+            [rule] = proposed.rules
+        else:
+            rule = rule_proposals.add(store, text)
+        _bring_up_to_date(store, as_json)
+        [receipt] = receipts.receipts(store, [rule])
+    lines = [f"Rule {rule.id}: {rule.text}"]
+    if rule.status == "proposed":
+        lines.append(
+            f"An agent runs this command, so the rule waits for your yes: `clawback rules keep {rule.id}`."
+        )
+    if receipt.judged:
+        lines.append("Code cannot check it; `clawback rules learn` asks a judge, where there is one.")
+    else:
+        lines.append(f"Code checks it ({rule.check}). Kept so far: {receipt.overall.text()}.")
+    lines += _next_steps(rule)
+    emit(receipts.as_json(receipt), fold("\n".join(lines), "  "), as_json)
+
+
+def _next_steps(rule: Rule) -> list[str]:
+    from clawback.rules.reminders import is_spoken
+
+    return (
+        ["`clawback rules use` puts it into the prompt that your agent's model reads."]
+        if is_spoken(rule)
+        else []
+    )
+
+
+def _typed_by() -> str:
+    """``cli``, or ``agent`` where an agent runs this command."""
+    from clawback.feedback.authors import of_terminal
+
+    return of_terminal(os.environ)
+
+
+def _for_the_owner(what: str) -> None:
+    """Raises ``UsageError`` where an agent runs the command: a yes is the person's."""
+    if _typed_by() != "cli":
+        raise UsageError(
+            f"An agent runs this command, and {what} is for the person: do it in a terminal of your own."
+        )
+
+
+@rules.command()
+@click.argument("number", type=int)
+@json_option
+def keep(number: int, as_json: bool) -> None:
+    """Say yes to a rule that somebody else proposed: it counts, and models may be told of it.
+
+    \b
+    clawback rules keep 3
+    """
+    from clawback.jobs import rule_proposals
+
+    _for_the_owner("saying yes to a rule")
+    with open_store() as store:
+        rule = rule_proposals.accept(store, number)
+        refresh(store)
+    text = [f"Rule {rule.id} is yours now: {rule.text}", *_next_steps(rule)]
+    emit(asdict(rule), fold("\n".join(text), "  "), as_json)
+
+
+@rules.command()
+@click.argument("number", type=int)
+@json_option
+def drop(number: int, as_json: bool) -> None:
+    """Withdraw a rule. Its receipts stay, and `clawback rules keep` brings it back.
+
+    \b
+    clawback rules drop 3
+    """
+    from clawback.jobs import rule_prompt, rule_proposals
+
+    _for_the_owner("withdrawing a rule")
+    with open_store() as store:
+        rule = rule_proposals.withdraw(store, number)
+        refresh(store)
+        there = rule.text in store.live().prompt and rule_prompt.pending(store) is not None
+    text = f"Rule {rule.id} is withdrawn: {rule.text}"
+    if there:
+        text += "\nThe live prompt still says it: `clawback rules use` takes it out."
+    emit(asdict(rule) | {"in_prompt": there}, fold(text, "  "), as_json)
+
+
+@rules.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def use(yes: bool, as_json: bool) -> None:
+    """Put your rules into the live prompt, and take withdrawn ones out: for a model whose weights you do not have.
+
+    The result is a version like any other: `clawback prompts show` shows it, `clawback rollback` goes back.
+
+    \b
+    clawback rules use
+    clawback rules use --yes
+    """
+    import difflib
+
+    from clawback.jobs import rule_prompt
+    from clawback.release import prompted
+
+    _for_the_owner("changing the live prompt")
+    here = current_home()
+    with open_store() as store:
+        text = rule_prompt.pending(store)
+        if text and not yes:
+            lines = difflib.unified_diff(
+                prompted.source(store.live()).splitlines(), text.splitlines(), "the live prompt", "with your rules", lineterm="", n=1,
+            )  # fmt: skip
+            click.echo("\n".join(lines) + "\n", err=True)
+            click.confirm("Put it live?", abort=True, err=True)
+        version = rule_prompt.use(store, here)
+    said = f"Version {version.number} is live, with your rules in its prompt. `clawback rollback` goes back."
+    emit(asdict(version), said, as_json)

@@ -1,0 +1,99 @@
+"""Grades by rules: how far an answer keeps what the person has said in words, where nothing can be read from the ratings.
+
+Each rule that code or a believed judge can check counts by its verdict. The others count by how much likelier the answer is, a token, to the base
+that is told the rule: r = (1/T) Σ_t [ log π(a_t | prompt, rule) − log π(a_t | prompt) ] (an attribute's reward in Drift: arXiv:2502.14289, eq. 4),
+in standard deviations of the base's own answers. The answers of which that is highest are those that the rule speaks of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from clawback.engine.torch.models.chat import Encoded
+from clawback.rewards.features import Floats
+
+if TYPE_CHECKING:
+    from clawback.engine.run import TrainingRun
+    from clawback.engine.torch.sources.graded import Grading
+    from clawback.engine.torch.sources.instructed import Conversations
+    from clawback.rewards.judged import Judge
+
+RULES = "rules"
+"""Name in a recipe's ``extra``: ``{"sentences": [text], "features": [[text, check]], "judge": name}``."""
+MOST = 4
+"""Rules that are graded together: a model that is told more at once follows few of them."""
+UNIT = 0.5
+"""Of a rating, for a standard deviation."""
+
+
+@dataclass
+class Obedience:
+    """Grades ``[S]`` in [-1, 1] of answers by rules. ``base``: mean and standard deviation of r among the base's answers."""
+
+    grading: Grading
+    conversations: Conversations
+    sentences: Sequence[str]
+    judge: Judge | None
+    columns: Sequence[int]
+    """Columns of the judge's verdicts that are of these rules."""
+    untold: Sequence[str]
+    """Rules that no verdict is about."""
+    base: tuple[float, float] = field(default=(0.0, 1.0))
+
+    def ground(self) -> None:
+        """See how much likelier the rules make the base's own answers."""
+        if self.untold:
+            ratios = self._ratios(self.grading.base)
+            self.base = float(ratios.mean()), max(float(ratios.std()), 1e-6)
+
+    def __call__(self, answers: Sequence[Encoded], pairs: Sequence[tuple[str, str]]) -> Floats:
+        grades = []
+        if self.columns and self.judge is not None:
+            questions, texts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+            verdicts = self.judge(questions, texts)[:, list(self.columns)]
+            grades += [2 * np.where(np.isnan(column), 0.5, column) - 1 for column in verdicts.T]
+        if self.untold:
+            mean, deviation = self.base
+            scaled = np.clip(UNIT * (self._ratios(answers) - mean) / deviation, -1.0, 1.0)
+            grades += [scaled] * len(self.untold)
+        return np.mean(grades, axis=0)
+
+    @torch.no_grad()
+    def _ratios(self, answers: Sequence[Encoded]) -> Floats:
+        """``[S]`` r of each answer, all rules without a verdict told at once."""
+        grading, sentence = self.grading, " ".join(self.untold)
+        told = [
+            Encoded(self.conversations.under(grading, one.asked, sentence), one.response) for one in answers
+        ]
+        with grading.policy.base():
+            scorer = grading.policy.scorer
+            plain, informed = (
+                [part.cpu().double() for part in scorer(group).split()] for group in (list(answers), told)
+            )
+        return np.array(
+            [float((b - a).mean()) if len(a) else 0.0 for a, b in zip(plain, informed, strict=True)]
+        )
+
+
+def obedience(
+    grading: Grading, conversations: Conversations, run: TrainingRun, remarks: Sequence[str]
+) -> Obedience | None:
+    """What grades by the rules of the run and by the owner's newest remarks; None where there are none, or the model is too small to be told any."""
+    entered = run.recipe.extra.get(RULES) or {}
+    sentences = list(dict.fromkeys([*entered.get("sentences", ()), *reversed(remarks)]))[:MOST]
+    features = [text for text, _ in entered.get("features", ())] if run.judge is not None else []
+    columns = [features.index(text) for text in sentences if text in features]
+    untold = [text for text in sentences if text not in features]
+    if grading.policy.info.bucket == "micro" and run.recipe.algorithm != "distil":
+        untold = []
+    if not columns and not untold:
+        return None
+    known = [text for text in sentences if text in features or text in untold]
+    made = Obedience(grading, conversations, known, run.judge, columns, untold)
+    made.ground()
+    return made

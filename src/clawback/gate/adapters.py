@@ -1,0 +1,132 @@
+"""The gate for weights: measures whether a version is better than the live one, decides by the rule, and keeps the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback import config, feedback
+from clawback.errors import UsageError
+from clawback.gate import asking, obedience, questions
+from clawback.gate.evidence import ANSWERS, measure
+from clawback.gate.fresh import OnProgress
+from clawback.gate.report import Opinion, Report, report_of
+from clawback.paths import Home
+from clawback.release import prompted
+from clawback.release.loading import revision_of
+from clawback.release.registry import check
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.records import Run, Sample, Version
+    from clawback.store import Store
+
+
+def gate(
+    store: Store,
+    home: Home,
+    number: int,
+    *,
+    settings: config.Config | None = None,
+    policy: Policy | None = None,
+    on_progress: OnProgress | None = None,
+) -> Report:
+    """Judge a version against the live one, and keep the report with it. It neither promotes nor rejects.
+
+    ``policy`` saves loading the base model again where it is at hand.
+
+    Raises ``UsageError`` for the base model and the live version itself, ``ModelError`` for damaged files.
+    """
+    version, live = store.version(number), store.live()
+    if version.number in (0, live.number) or version.run_id is None:
+        raise UsageError(
+            f"Version {number} is {'the base model' if number == 0 else 'live'}: there is nothing to compare."
+        )
+    for one in (version, live):
+        check(one)
+    settings = settings or config.load(home.config)
+    run = store.run(version.run_id)
+    samples = feedback.samples(store, raters=settings.training.raters)
+    samples = feedback.evidence(samples)  # what a judge model says is none
+    if not samples:
+        raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
+    kept_out = telling(store, unseen(store, samples, run, live), run)
+    asked, kept = asking.prompts(store, settings.gate.held_out)
+    if not asked:
+        raise UsageError(
+            "There are no captured prompts to answer. Use your agent through `clawback serve` first."
+        )
+    from clawback.engine.budget import gate_answers
+    from clawback.engine.recipe import recipe_from
+
+    opinions: list[Opinion] = []
+    look, drawn = asking.witness(home, opinions), []
+
+    def witnessed(*both: Any) -> None:
+        drawn.append(both)
+        if look is not None:
+            look(*both[:3])
+
+    checks = obedience.checked(store)
+    evidence = measure(
+        policy or base_of(run, settings, version.prompt),
+        Path(version.path) if version.path else None,
+        Path(live.path) if live.path else None,
+        samples,
+        [s for s in samples if s.turn_id in kept_out],
+        asked,
+        max_tokens=settings.generation.max_tokens,
+        seed=run.seed,
+        count=gate_answers(recipe_from(run.recipe)) if run.recipe else ANSWERS,
+        tell=on_progress or (lambda _: None),
+        witness=witnessed,
+        rules=lambda *answers: obedience.measure(checks, *answers),
+        systems=(version.prompt, live.prompt),
+        folded=not version.prompt and bool(live.prompt) and prompted.folds(run.recipe) == live.prompt,
+    )
+    there = len(questions.pairs(store, version.number, live.number))
+    said = questions.answers(store, version.number, live.number)
+    evidence = replace(evidence, kept=kept, questions=max(evidence.questions, there), answers=said)
+    report, decision = report_of(
+        store, version, live, evidence, settings.gate, opinions[0] if opinions else None
+    )
+    if decision.asks:
+        for prompts, ours, theirs, chosen in drawn:
+            questions.put(store, version, live, chosen, prompts, ours, theirs)
+    store.set_report(number, report.to_dict())
+    return report
+
+
+def unseen(store: Store, samples: Sequence[Sample], run: Run, live: Version) -> set[int]:
+    """Turns whose ratings neither the candidate nor the live version has learned from: kept for the gate, or rated since."""
+    learned = set(run.train_ids)
+    if live.run_id is not None:
+        learned |= set(store.run(live.run_id).train_ids)
+    said = store.feedback(active=False, ids=learned)
+    return {s.turn_id for s in samples} - {turn for f in said for turn in (f.turn_id, f.other_turn_id)}
+
+
+def telling(store: Store, turns: set[int], run: Run) -> set[int]:
+    """Those of the turns whose log-prob says something of a version: answers of the same base's, by whichever version. What another model wrote
+    becomes likelier and less likely by length and habit, whether it was liked or not."""
+    found = store.turns_by_id(turns).values()
+    return {t.id for t in found if t.version is not None or not t.model or t.model == run.base}
+
+
+def base_of(run: Run, settings: config.Config, system: str = "") -> Policy:
+    from clawback import engine
+
+    model = settings.model
+    policy = engine.load(
+        run.base,
+        revision=revision_of(settings, run.base, run.base_revision),
+        dtype=model.dtype,
+        load_in_4bit=model.load_in_4bit,
+        device=model.load_device,
+    )
+    policy.configure(
+        settings.generation, settings.model.chat_template_args, settings.training.thinking, system
+    )
+    return policy

@@ -1,0 +1,142 @@
+"""Guards: whether a candidate's answers are still useful, whatever they score.
+
+A candidate that drifted too far, repeats itself, falls silent, breaks off, rambles, says the same to everybody or no longer answers the question
+is rejected: a collapsed model can score well on anything, and empty answers do not satisfy a taste. The guards compare with the base model's
+answers *and* with the answers that were liked: whoever likes short ones gets short ones, but no stubs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from clawback.config import Gate
+
+EMPTY_MORE = 0.05
+MORE = 0.10
+"""By how much the share of answers that do not end, break off, repeat themselves or the question, or are canned may exceed the base's."""
+SHORTER_THAN = 0.35
+"""Of the length of liked answers or of the base's, whichever are shorter."""
+SHORTER_THAN_BASE = 0.15
+"""The same where too few answers were liked to know how long they are."""
+LONGER_THAN, LONGER_BY = 2.0, 40.0
+"""Times the length of liked answers or of the base's, whichever are longer; and tokens on top, which count where answers have a line or two."""
+LESS_RELEVANT = 0.5
+"""Of what the question adds to the log-prob of the base's answers (or of liked ones, if that is less)."""
+LESS_LIKELY = 1.0
+"""Nats a token under the base model that answers may be less likely than its own, or than liked ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """How some answers are: shares in [0, 1], lengths in tokens, log-probs in nats a token under the base model."""
+
+    finished: float
+    empty: float
+    repeating: float
+    length: float
+    whole: float = 1.0
+    """Share that ends where a sentence, an item, code or the like ends."""
+    copied: float = 0.0
+    """Share that says little but what was asked."""
+    canned: float = 0.0
+    """Share that was said to another prompt word for word, too."""
+    logprob: float | None = None
+    """Under the base, given the prompt. None: not measured, as in reports from before it was."""
+    relevance: float | None = None
+    """By how much the log-prob is higher than given another one of the prompts. 0: whatever was asked, the same is said."""
+
+
+class Measured(Protocol):
+    """What the guards look at (``rule.Evidence``)."""
+
+    @property
+    def candidate(self) -> Sampled: ...
+    @property
+    def base(self) -> Sampled: ...
+    @property
+    def enjoyed(self) -> Sampled | None: ...
+    @property
+    def kl(self) -> float: ...
+    @property
+    def perplexity_ratio(self) -> float: ...
+    @property
+    def prompt_kl(self) -> float: ...
+
+
+def alarms(evidence: Measured, settings: Gate) -> tuple[str, ...]:
+    """What is wrong with the candidate's answers, whatever their score."""
+    ours, base, liked = evidence.candidate, evidence.base, evidence.enjoyed or evidence.base
+    # Longer answers have more room to repeat themselves and run into the limit more often: what is allowed grows with them.
+    longer = max(1.0, ours.length / max(base.length, 1.0))
+    # A prompt that is live has taken its answers this far from the base's already: whoever does the same without it may go as far.
+    by_length = settings.max_kl_per_token * max(ours.length, base.length)
+    most_kl = max(settings.max_kl, by_length, evidence.prompt_kl)
+    least = (
+        SHORTER_THAN * min(base.length, liked.length) if evidence.enjoyed else SHORTER_THAN_BASE * base.length
+    )
+    most = LONGER_THAN * max(base.length, liked.length) + LONGER_BY
+    beside = f"the base model's {base.length:.0f}" + (
+        f", liked ones {liked.length:.0f}" if evidence.enjoyed else ""
+    )
+    checks = (
+        (
+            not math.isfinite(evidence.kl) or evidence.kl > most_kl,
+            f"it drifted {evidence.kl:.1f} nats per answer from the base model (at most {most_kl:g})",
+        ),
+        (
+            not math.isfinite(evidence.perplexity_ratio)
+            or evidence.perplexity_ratio > settings.max_perplexity_ratio,
+            f"the perplexity of the base model's text rose by {evidence.perplexity_ratio - 1:.0%} "
+            f"(at most {settings.max_perplexity_ratio - 1:.0%})",
+        ),
+        (
+            1 - ours.finished > (1 - base.finished) * longer + MORE,
+            f"{1 - ours.finished:.0%} of its answers do not end ({1 - base.finished:.0%} of the base model's)",
+        ),
+        (ours.empty > base.empty + EMPTY_MORE, f"{ours.empty:.0%} of its answers are empty"),
+        (
+            ours.repeating > base.repeating * longer + MORE,
+            f"{ours.repeating:.0%} of its answers repeat themselves ({base.repeating:.0%} of the base model's)",
+        ),
+        (
+            not least <= ours.length <= most,
+            f"its answers are {ours.length:.0f} tokens long, {beside} ({least:.0f} to {most:.0f} are allowed)",
+        ),
+        (
+            ours.whole < min(base.whole, liked.whole) - MORE,
+            f"{1 - ours.whole:.0%} of its answers break off ({1 - base.whole:.0%} of the base model's)",
+        ),
+        (
+            ours.copied > max(base.copied, liked.copied) + MORE,
+            f"{ours.copied:.0%} of its answers repeat the question ({base.copied:.0%} of the base model's)",
+        ),
+        (
+            ours.canned > max(base.canned, liked.canned) + MORE,
+            f"{ours.canned:.0%} of its answers are the same for different questions ({base.canned:.0%} of the base model's)",
+        ),
+        *_under_the_base(ours, base, liked),
+    )
+    return tuple(sentence for wrong, sentence in checks if wrong)
+
+
+def _under_the_base(ours: Sampled, base: Sampled, liked: Sampled) -> tuple[tuple[bool, str], ...]:
+    """What the base model makes of the answers: are they still about what was asked, and still language?"""
+    if ours.relevance is None or base.relevance is None or ours.logprob is None or base.logprob is None:
+        return ()
+    needed = LESS_RELEVANT * min(
+        base.relevance, base.relevance if liked.relevance is None else liked.relevance
+    )
+    least = min(base.logprob, base.logprob if liked.logprob is None else liked.logprob) - LESS_LIKELY
+    return (
+        (
+            not math.isfinite(ours.relevance) or ours.relevance < needed,
+            f"its answers have little to do with the question: relevance {ours.relevance:.2f} nats per token, "
+            f"the base model's {base.relevance:.2f}",
+        ),
+        (
+            not math.isfinite(ours.logprob) or ours.logprob < least,
+            f"its answers are unlikely text to the base model: {ours.logprob:.2f} nats per token, its own {base.logprob:.2f}",
+        ),
+    )

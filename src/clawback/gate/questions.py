@@ -1,0 +1,163 @@
+"""A or B: answers of an undecided candidate and of the live version to the same prompt, for the person to compare without knowing whose they are.
+
+Both versions have answered each prompt several times. Within a prompt the answers are matched by rank: the candidate's best by the reader beside
+the live version's best, and so on down. Each answer is in one pair, so the mean difference over all pairs is that between the versions, and
+pairs differ only as far as the versions do. The pairs that the reader sees the largest difference in are asked about first, in whichever
+direction; never two answers that read the same, and a prompt at most ``OF_A_PROMPT`` times unless there are too few prompts. (To take each
+prompt once first would ask about pairs that hardly differ: of versions that are better by 25 points two thirds would be accepted, not nine tenths.)
+
+The reader decides what is asked about. It has no say in which answer is better.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clawback.feedback.hold_out import text_key
+from clawback.records import GATE, Feedback, Message, Turn, Version
+
+if TYPE_CHECKING:
+    from clawback.engine.types import Completion
+    from clawback.store import Store
+
+MOST = 16
+"""Questions about a version at most."""
+OF_A_PROMPT = 3
+"""Times that a prompt is asked about, if there are enough others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The places of two answers to the same prompt, and how far the reader grades them apart (the candidate's less the live version's)."""
+
+    candidate: int
+    live: int
+    apart: float
+
+
+def matched(prompts: Sequence[str], ours: Sequence[float], theirs: Sequence[float]) -> list[Question]:
+    """All answers in pairs, by rank within their prompt. ``ours``, ``theirs``: the reader's grades of the answers, place by place to the same prompts."""
+    places: dict[str, list[int]] = {}
+    for place, prompt in enumerate(prompts):
+        places.setdefault(prompt, []).append(place)
+    pairs = []
+    for group in places.values():
+        mine, others = (sorted(group, key=lambda i, of=of: of[i]) for of in (ours, theirs))
+        pairs += [Question(i, j, ours[i] - theirs[j]) for i, j in zip(mine, others, strict=True)]
+    return pairs
+
+
+def same(pair: Question, ours: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Whether both answers read the same."""
+    return text_key(ours[pair.candidate]) == text_key(theirs[pair.live])
+
+
+def informative(
+    pairs: Sequence[Question], prompts: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
+) -> list[Question]:
+    """The pairs that can be asked about, in the order in which they are."""
+    different = [pair for pair in pairs if not same(pair, ours, theirs)]
+    count = len({prompts[pair.candidate] for pair in different})
+    most = max(OF_A_PROMPT, math.ceil(MOST / max(count, 1)))
+    times: Counter[str] = Counter()
+    chosen = []
+    for pair in sorted(different, key=lambda pair: -abs(pair.apart)):
+        prompt = prompts[pair.candidate]
+        times[prompt] += 1
+        if times[prompt] <= most:
+            chosen.append(pair)
+    return chosen
+
+
+# ------------------------------------------------------------------------------------------------- in the store
+
+
+def sessions(candidate: int, live: int = -1) -> str:
+    """How the sessions of the gate's answers begin that are about these two versions (about the candidate, where no other is named)."""
+    return f"{GATE}:{candidate}:" + (f"against:{live}:" if live >= 0 else "")
+
+
+def put(
+    store: Store,
+    candidate: Version,
+    live: Version,
+    chosen: Sequence[Question],
+    asked: Sequence[Sequence[Message]],
+    ours: Sequence[Completion],
+    theirs: Sequence[Completion],
+) -> None:
+    """Store both answers of each pair, in random order; pairs that are there already stay as they are. Each answer is a conversation of its own."""
+    order = random.Random(f"{candidate.number}:{live.number}")
+    with store.together():
+        for place, pair in enumerate(chosen):
+            sides = [(candidate, ours[pair.candidate]), (live, theirs[pair.live])]
+            order.shuffle(sides)
+            for side, (version, answer) in enumerate(sides):
+                name = f"{sessions(candidate.number, live.number)}{place}:{side}"
+                turn = Turn(
+                    session=name,
+                    messages=tuple(asked[pair.candidate]),
+                    response=answer.text,
+                    agent=GATE,
+                    version=version.number,
+                    event_id=name,
+                    response_ids=answer.ids or None,
+                    response_logprobs=answer.logprobs or None,
+                    thinking=answer.thinking,
+                    ending=answer.ending,
+                )
+                # Nobody has seen it yet: what is said of "the last answer" is not about it.
+                store.add_turn(turn, seen_at=0.0)
+
+
+def pairs(store: Store, candidate: int, live: int) -> list[tuple[Turn, Turn]]:
+    """The pairs that were put there about two versions, in the order of asking."""
+    there = {turn.session: turn for turn in store.turns_of(sessions(candidate, live))}
+    places = sorted({int(name.split(":")[-2]) for name in there})
+    both = [[there.get(f"{sessions(candidate, live)}{place}:{side}") for side in (0, 1)] for place in places]
+    return [(first, second) for first, second in both if first and second]
+
+
+def preferred(first: Turn, second: Turn, said: Sequence[Feedback]) -> Turn | None:
+    """The turn of a pair that people prefer by what they said of both: comparisons, or a better rating of one than of the other. None: nothing decides."""
+    newest: dict[tuple[str, int], float] = {}
+    ids = {first.id, second.id}
+    for one in sorted(said, key=lambda f: f.moment):
+        if one.kind == "preference" and {one.turn_id, one.other_turn_id} == ids:
+            newest[one.author, 0] = 1.0 if one.turn_id == first.id else -1.0
+        elif one.kind == "rating" and one.turn_id in ids:
+            newest[one.author, one.turn_id] = one.value if one.turn_id == first.id else -one.value
+    rated = {author for author, turn in newest if turn}
+    votes = [value for (_, turn), value in newest.items() if not turn]
+    votes += [newest[a, first.id] + newest[a, second.id] for a in rated if {(a, first.id), (a, second.id)} <= newest.keys()]  # fmt: skip
+    total = sum((vote > 0) - (vote < 0) for vote in votes)
+    return None if total == 0 else first if total > 0 else second
+
+
+def _said(store: Store, first: Turn, second: Turn) -> list[Feedback]:
+    found = {
+        f.id: f for turn in (first, second) for f in store.feedback(turn_id=turn.id) if f.kind != "judge"
+    }
+    return list(found.values())
+
+
+def spoken_of(store: Store, first: Turn, second: Turn) -> bool:
+    """Whether a pair need not be asked about: it is decided, or both answers were rated alike."""
+    said = _said(store, first, second)
+    return preferred(first, second, said) is not None or {first.id, second.id} <= {f.turn_id for f in said}
+
+
+def answers(store: Store, candidate: int, live: int) -> tuple[bool, ...]:
+    """Whether the candidate's answer was preferred, for each pair that was decided, in the order of the decisions."""
+    found = []
+    for first, second in pairs(store, candidate, live):
+        said = _said(store, first, second)
+        better = preferred(first, second, said)
+        if better is not None:
+            found.append((max(f.id for f in said), better.version == candidate))
+    return tuple(won for _, won in sorted(found))

@@ -1,0 +1,180 @@
+"""What the gate found about a version, for adapters and prompts alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from clawback.gate import questions, sequential
+from clawback.gate.guards import Sampled
+from clawback.gate.obedience import Obedience
+from clawback.gate.rule import Decision, Evidence, decide, left, most_questions
+
+if TYPE_CHECKING:
+    from clawback.config import Gate
+    from clawback.records import Turn, Version
+    from clawback.store import Store
+
+EARLIER = {"read_p": 1.0, "better": 0.5}
+"""What reports from before this was measured have in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """Mean score of fresh answers by the reward model, in [0, 1]: to be looked at, never a reason. A model must not put a version live."""
+
+    name: str
+    candidate: float
+    live: float
+
+    def __str__(self) -> str:
+        return f"for information, {self.name}: candidate {self.candidate:.3f}, live {self.live:.3f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the gate found about a version, and what it made of it. Stored with the version, passed or not."""
+
+    version: int
+    against: int
+    accepted: bool
+    probability: float
+    reasons: tuple[str, ...]
+    evidence: Evidence
+    reward_model: Opinion | None = None
+    looks: int = 1
+    """How often it has been judged."""
+    again_at: int = 0
+    """Answers to the gate's questions at which it is judged again (``Store.count_gate_answers``); 0: it is decided."""
+    by_hand: bool = False
+    """Somebody put it live whatever was measured."""
+
+    @property
+    def verdict(self) -> str:
+        return "accepted" if self.accepted else "waits" if self.again_at else "rejected"
+
+    def summary(self) -> str:
+        """One sentence."""
+        return f"version {self.version} {self.verdict}: {self.reasons[0]}"
+
+    def text(self) -> str:
+        """The whole report, for a person."""
+        e = self.evidence
+        shown = {"candidate": e.candidate, "live": e.live, "base": e.base, "liked": e.enjoyed}
+        columns = {name: of for name, of in shown.items() if of is not None}
+        table = 28 * " " + "".join(f"{name:>10}" for name in columns)
+        for label, name, form in (
+            ("answers that end", "finished", "{:.0%}"),
+            ("… with a whole ending", "whole", "{:.0%}"),
+            ("empty answers", "empty", "{:.0%}"),
+            ("answers that repeat", "repeating", "{:.0%}"),
+            ("… the question", "copied", "{:.0%}"),
+            ("… other answers", "canned", "{:.0%}"),
+            ("tokens per answer", "length", "{:.0f}"),
+            ("log-prob under the base", "logprob", "{:.2f}"),
+            ("relevance, nats per token", "relevance", "{:.2f}"),
+        ):
+            cells = (getattr(of, name) for of in columns.values())
+            row = "".join(f"{'–' if cell is None else form.format(cell):>10}" for cell in cells)
+            table += f"\n  {label:<26}{row}"
+        lines = [
+            f"{self.verdict.capitalize()}: {self.reasons[0]}.",
+            *(f"- {reason}" for reason in self.reasons[1:]),
+            table,
+        ]
+        lines.append(
+            f"  drift from the base {e.kl:.1f} nats per answer, perplexity of the base's text × {e.perplexity_ratio:.2f}"
+        )
+        if self.reward_model:
+            lines.append(f"  {self.reward_model}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Report:
+        known = {one.name for one in fields(Evidence)}
+        evidence = EARLIER | {name: value for name, value in data["evidence"].items() if name in known}
+        for name in ("candidate", "live", "base"):
+            evidence[name] = Sampled(**evidence[name])
+        if evidence.get("enjoyed"):
+            evidence["enjoyed"] = Sampled(**evidence["enjoyed"])
+        for name in ("liked", "disliked"):
+            evidence[name] = tuple(evidence[name])
+        evidence["answers"] = tuple(evidence.get("answers", ()))
+        evidence["rules"] = tuple(Obedience(**one) for one in evidence.get("rules", ()))
+        opinion = data.get("reward_model")
+        return cls(
+            **(
+                dict(data)
+                | {
+                    "evidence": Evidence(**evidence),
+                    "reasons": tuple(data["reasons"]),
+                    "reward_model": Opinion(**opinion) if opinion else None,
+                }
+            )
+        )
+
+
+def report_of(
+    store: Store,
+    version: Version,
+    live: Version,
+    evidence: Evidence,
+    settings: Gate,
+    opinion: Opinion | None = None,
+) -> tuple[Report, Decision]:
+    """The rule's decision about a version, as a report that is not kept yet. Only a candidate can wait: what was decided about stays decided."""
+    decision = decide(evidence, settings, may_ask=version.status == "candidate")
+    looks = version.report.get("looks", 1) if version.report and "evidence" in version.report else 0
+    again_at = store.count_gate_answers(version.number) + decision.asks if decision.asks else 0
+    made = Report(
+        version.number,
+        live.number,
+        decision.accepted,
+        decision.probability,
+        decision.reasons,
+        evidence,
+        opinion,
+        looks + 1,
+        again_at,
+    )
+    return made, decision
+
+
+def answered(store: Store, version: Version, settings: Gate) -> Report | None:
+    """The report anew, from the answers to the questions that were put; the measurements stand as they are, and no model is loaded.
+
+    None where nothing was put, or another version is live than the one it was compared with: then it has to be measured.
+    """
+    if version.report is None or "evidence" not in version.report:
+        return None
+    before, live = Report.from_dict(version.report), store.live()
+    if before.against != live.number or not questions.pairs(store, version.number, live.number):
+        return None
+    evidence = replace(before.evidence, answers=questions.answers(store, version.number, live.number))
+    made, _ = report_of(store, version, live, evidence, settings, before.reward_model)
+    store.set_report(version.number, made.to_dict())
+    return made
+
+
+def open_questions(store: Store, settings: Gate) -> list[tuple[Turn, Turn]]:
+    """The pairs of answers that still have to be compared for the gate to decide, in the order of asking. None is left where the answers decide already."""
+    found: list[tuple[Turn, Turn]] = []
+    for waiting in (store.waiting(), store.waiting(prompts=True)):
+        if waiting is None:
+            continue
+        version, live = store.version(waiting[0]), store.live()
+        if version.report is None or "evidence" not in version.report:
+            continue
+        evidence = Report.from_dict(version.report).evidence
+        pairs = questions.pairs(store, version.number, live.number)
+        answers = questions.answers(store, version.number, live.number)
+        most = most_questions(evidence, settings)
+        if sequential.verdict(left(evidence, 1 - settings.confidence), most, answers):
+            continue
+        unanswered = [pair for pair in pairs if not questions.spoken_of(store, *pair)]
+        found += unanswered[: most - len(answers)]
+    return found

@@ -1,0 +1,69 @@
+"""Believed rules as lines of the learned prompt, for models whose weights are elsewhere.
+
+There is no second mechanism: the rules become a version with a prompt, of which the history, the gate, the rollback and the proxy are those
+of every learned prompt (``release.prompted``). A rule that was withdrawn goes out of the prompt in the same way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clawback.errors import UsageError
+from clawback.prompts import sections
+from clawback.release import prompt_gate, prompted, screening
+from clawback.rules.reminders import is_spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clawback.paths import Home
+    from clawback.records import Rule, Version
+    from clawback.store import Store
+
+SECTION = "constraints"
+AUTHOR = "rules"
+
+
+def compose(text: str, rules: Iterable[Rule]) -> str:
+    """A prompt with every rule that a model may be told of, and without those that it may not; the rest of it stays.
+
+    A locked section stays as it is.
+    """
+    listed = list(rules)
+    wanted = {screening.literal(rule.text): rule.text for rule in listed if is_spoken(rule)}
+    unwanted = {screening.literal(rule.text) for rule in listed} - wanted.keys()
+    parts = sections.parse(text)
+    for part in parts:
+        for line in part.rules:
+            if screening.literal(line) in unwanted:
+                parts = sections.without_rule(parts, part.name, line)
+    there = {screening.literal(line) for part in parts for line in part.rules}
+    for key, rule in wanted.items():
+        if key not in there:
+            parts = sections.with_rule(parts, SECTION, rule)
+    return sections.render(parts)
+
+
+def pending(store: Store) -> str | None:
+    """The live prompt as the rules would have it; None where it says them already."""
+    source = prompted.source(store.live())
+    text = compose(source, store.rules())
+    return None if text.strip() == sections.render(sections.parse(source)).strip() else text
+
+
+def use(store: Store, home: Home) -> Version:
+    """Put the rules into the live prompt, because the owner says so: each of these sentences is the owner's or was accepted.
+
+    Raises ``UsageError`` where there is nothing to put in or to take out.
+    """
+    text = pending(store)
+    if text is None:
+        raise UsageError(
+            "The live prompt holds all rules that a model may be told of, and no others of yours."
+        )
+    if not text.strip():
+        raise UsageError(
+            "Without that rule the prompt is empty: `clawback rollback` goes back to a version without one."
+        )
+    version = prompted.propose(store, text, spoken=sections.spoken(text), origin={"author": AUTHOR})
+    return prompt_gate.by_hand(store, home, version)

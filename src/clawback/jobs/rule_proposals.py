@@ -1,0 +1,108 @@
+"""Rules come in: the owner's are believed at once, everybody else's are screened and wait for the owner's yes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clawback.errors import UsageError
+from clawback.records import OWNER, Rule
+from clawback.release import screening
+from clawback.rules.checks import parse
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+LONGEST = 200
+"""Characters of a rule: it is one sentence."""
+AT_ONCE, WAITING = 8, 24
+"""Rules that are taken from one call, and that may wait for a yes at a time."""
+_NAME = re.compile(r"[^a-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """What became of proposed sentences."""
+
+    rules: tuple[Rule, ...]
+    refused: tuple[tuple[str, str], ...]
+    """(sentence, why)"""
+
+
+def add(store: Store, text: str) -> Rule:
+    """A rule in the owner's own words: believed, and one that models may be told. Raises ``UsageError``."""
+    sentence = " ".join(str(store.clean(text)).split())
+    if not sentence:
+        raise UsageError('Say the rule in a sentence: `clawback rules add "Never apologise."`.')
+    if len(sentence) > LONGEST:
+        raise UsageError(
+            f"The rule has {len(sentence)} characters (at most {LONGEST}). Say one thing a rule."
+        )
+    return accept(store, store.add_rule(Rule(sentence, parse(sentence), OWNER, status="believed")).id)
+
+
+def accept(store: Store, number: int) -> Rule:
+    """The owner has seen it and says yes: it is believed, and its sentence may go into a live prompt."""
+    rule = store.rule(number)
+    with store.together():
+        kept = store.update_rule(number, "believed", dict(rule.evidence) | {"accepted": time.time()})
+        store.accept_sentences([rule.text], store.live().number)
+    return kept
+
+
+def withdraw(store: Store, number: int) -> Rule:
+    """The owner takes it back. Its receipts stay."""
+    rule = store.rule(number)
+    evidence = {key: value for key, value in rule.evidence.items() if key != "accepted"}
+    return store.update_rule(number, "withdrawn", evidence)
+
+
+def propose(store: Store, sentences: Iterable[str], name: str) -> Proposed:
+    """Sentences of an agent: screened like a learned prompt, bounded in number and length, ``proposed`` until the owner says yes."""
+    taken: list[Rule] = []
+    refused: list[tuple[str, str]] = []
+    author = agent_author(name)
+    known = {screening.literal(rule.text): rule for rule in store.rules()}
+    waiting = sum(rule.status == "proposed" for rule in known.values())
+    for number, text in enumerate(sentences):
+        sentence = " ".join(str(store.clean(text)).split())
+        rule = known.get(screening.literal(sentence))
+        why = objection(sentence)
+        if number >= AT_ONCE:
+            why = f"more than {AT_ONCE} at a time"
+        elif not why and rule is not None:
+            why = f"it is rule {rule.id} already ({rule.status})"
+        elif not why and waiting + len(taken) >= WAITING:
+            why = f"{WAITING} rules wait for a yes already"
+        if why:
+            refused.append((_shown(sentence), why))
+        else:
+            made = store.add_rule(Rule(sentence, parse(sentence), author))
+            known[screening.literal(sentence)] = made
+            taken.append(made)
+    return Proposed(tuple(taken), tuple(refused))
+
+
+def objection(sentence: str) -> str:
+    """Why a sentence is no rule that anybody else may propose; "" for none."""
+    if not sentence:
+        return "it is empty"
+    if len(sentence) > LONGEST:
+        return f"it has {len(sentence)} characters (at most {LONGEST})"
+    if len(screening.sentences(sentence)) > 1:
+        return "it is more than one sentence"
+    return next(iter(screening.tricks(sentence)), "")
+
+
+def _shown(sentence: str) -> str:
+    """A sentence that may hold anything, as it can be printed."""
+    plain = "".join(char if char.isprintable() else "\ufffd" for char in sentence)
+    return plain if len(plain) <= 80 else f"{plain[:79]}…"
+
+
+def agent_author(name: str) -> str:
+    """``agent:claude-code`` from whatever a client calls itself."""
+    return f"agent:{_NAME.sub('-', name.casefold()).strip('-')[:40] or 'unknown'}"

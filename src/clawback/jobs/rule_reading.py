@@ -1,0 +1,178 @@
+"""The rules in a run: sentences that answers are drawn under, and verdicts on answers as features of the reader.
+
+Before a run the rules are tested on the ratings (``rules.learning``). What a model may be told of becomes a candidate sentence of the run. Each rule
+that stands, believed or not, is a feature of the reader: the ratings weigh it. Code judges what code can see; what it cannot see is judged by
+the model of ``[judge]``, where that is a server's and has passed its exam (``rules.exam``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clawback import config
+from clawback.errors import JudgeError
+from clawback.feedback.endpoint import NoAnswer
+from clawback.files import append_line
+from clawback.jobs import judging
+from clawback.progress import OnProgress
+from clawback.records import OWNER, Rule
+from clawback.rules import exam, learning
+from clawback.rules.checks import check_of
+from clawback.rules.judge import ANSWERS, EndpointJudge, Pair, RuleJudge, Verdicts
+
+if TYPE_CHECKING:
+    from clawback.engine.recipe import Recipe
+    from clawback.paths import Home
+    from clawback.store import Store
+
+MOST_CHECKED, MOST_JUDGED = 16, 8
+"""Rules that are features of the reader: by code, and by a judge, who is asked about all of these in one call."""
+RULES = "rules"
+"""Name in a recipe's ``extra``."""
+CACHE = "verdicts.jsonl"
+
+Floats = NDArray[np.float64]
+
+
+def learn(home: Home, settings: config.Config, db: Store, *, asks: bool = True) -> learning.LearnOutcome:
+    """Test the rules on the ratings. ``asks``: also a judge on a server, where there is one, and a model that proposes rules."""
+    judge = judge_of(home, settings.judge, db) if asks else None
+    return learning.learn(db, judge=judge, held_out=settings.gate.held_out)
+
+
+def judge_of(home: Home, settings: config.Judge, db: Store) -> EndpointJudge | None:
+    """The judge on a server, where one is set; the local model has to be asked for (``clawback rules learn``)."""
+    if settings.api == judging.LOCAL:
+        return None
+    budget = judging.Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
+    with suppress(JudgeError):  # no name, or no key: a run goes on without
+        return EndpointJudge(judging.asker(home, db, settings, budget), judging.name_of(settings))
+    return None
+
+
+def entry(db: Store, judge: RuleJudge | None) -> dict[str, Any]:
+    """What of the rules goes into a run, as JSON in its recipe: a run that is taken up again sees the rules of its beginning."""
+    rules = [
+        rule
+        for rule in db.rules("believed", "proposed")
+        if rule.status == "believed" or not rule.author.startswith("rater:")
+    ]
+    believed_first = sorted(
+        rules, key=lambda rule: (rule.status != "believed", rule.author != OWNER, -rule.id)
+    )
+    checked = [rule for rule in believed_first if check_of(rule)][:MOST_CHECKED]
+    judged: list[Rule] = []
+    if judge is not None and (result := exam.stored_result(db, judge.name)) is not None and result.believed:
+        judged = [rule for rule in believed_first if not check_of(rule)][:MOST_JUDGED]
+    return {
+        "sentences": [rule.text for rule in learning.spoken(db)],
+        "features": [[rule.text, rule.check] for rule in [*checked, *judged]],
+        "judge": judge.name if judge is not None and judged else "",
+    }
+
+
+def entered(home: Home, settings: config.Config, db: Store, recipe: Recipe, tell: OnProgress) -> Recipe:
+    """The recipe with the rules as they are now, after a test of them on the ratings."""
+    tell({"phase": "rules"})
+    outcome = learn(home, settings, db)
+    for note in outcome.notes:
+        tell({"phase": "reward", "note": note})
+    judge = judge_of(home, settings.judge, db)
+    found = entry(db, judge)
+    return replace(recipe, extra={**recipe.extra, RULES: found}) if any(found.values()) else recipe
+
+
+@dataclass
+class RunJudge:
+    """Verdicts ``[S, k]`` on answers, for the reader: by code, else by a judge, whose verdicts are kept in the folder of the run.
+
+    What the judge does not say, or no longer can, is nan.
+    """
+
+    rules: Sequence[Rule]
+    judge: RuleJudge | None = None
+    file: Path | None = None
+    tell: OnProgress = lambda _: None
+    _known: dict[str, list[float | None]] = field(default_factory=dict)
+    _stopped: bool = False
+
+    def __post_init__(self) -> None:
+        if self.file is not None and self.file.is_file():
+            for line in self.file.read_text("utf-8").splitlines():
+                with suppress(ValueError):  # a crash leaves a piece of the last line
+                    self._known |= json.loads(line)
+
+    def __call__(self, questions: Sequence[str], answers: Sequence[str]) -> Floats:
+        verdicts = np.full((len(answers), len(self.rules)), np.nan)
+        for column, rule in enumerate(self.rules):
+            if check := check_of(rule):
+                values = [
+                    check(question, answer) for question, answer in zip(questions, answers, strict=True)
+                ]
+                verdicts[:, column] = [np.nan if value is None else value for value in values]
+        unseen = [column for column, rule in enumerate(self.rules) if check_of(rule) is None]
+        if unseen and self.judge is not None:
+            pairs = [Pair(*pair) for pair in zip(questions, answers, strict=True)]
+            rows = self._judged(pairs, [self.rules[column].text for column in unseen])
+            for row, values in enumerate(rows):
+                verdicts[row, unseen] = [np.nan if value is None else value for value in values]
+        return verdicts
+
+    def _judged(self, pairs: Sequence[Pair], texts: Sequence[str]) -> Verdicts:
+        """The verdicts of the judge on answers, what it said before included."""
+        keys = [_key(pair, texts) for pair in pairs]
+        new = [i for i, key in enumerate(keys) if key not in self._known]
+        for batch in _batches(new):
+            if self._stopped or self.judge is None:
+                break
+            self.tell({"phase": "judge", "step": batch[0], "steps": len(pairs)})
+            try:
+                rows = self.judge([pairs[i] for i in batch], texts)
+            except JudgeError as error:
+                # The run goes on with what it has: a server that is gone must not cost what was drawn.
+                self._stopped = not isinstance(error, NoAnswer)
+                self.tell({"phase": "reward", "note": f"verdicts are missing from here on: {error}"})
+                continue
+            for i, row in zip(batch, rows, strict=True):
+                self._known[keys[i]] = row
+                if self.file is not None:
+                    append_line(self.file, json.dumps({keys[i]: row}))
+        nothing: list[float | None] = [None] * len(texts)
+        return [self._known.get(key, nothing) for key in keys]
+
+
+def _key(pair: Pair, texts: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps([*pair, *texts], ensure_ascii=False).encode()).hexdigest()
+
+
+def _batches(places: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(places), ANSWERS):
+        yield places[start : start + ANSWERS]
+
+
+def of_run(
+    home: Home,
+    settings: config.Config,
+    db: Store,
+    recipe: Recipe,
+    folder: Path,
+    tell: OnProgress,
+) -> RunJudge | None:
+    """What judges answers in a run, from what was entered at its beginning; None without rules."""
+    entered = recipe.extra.get(RULES) or {}
+    rules = [Rule(text, check) for text, check in entered.get("features", ())]
+    if not rules:
+        return None
+    judge = judge_of(home, settings.judge, db) if entered.get("judge") else None
+    if judge is not None and judge.name != entered["judge"]:
+        judge = None  # the settings name another one by now
+    return RunJudge(rules, judge, folder / CACHE, tell)

@@ -1,0 +1,159 @@
+"""How likely ratings are where a rule is what is wanted: two models of the taps that do not follow it.
+
+* ``WrongTaps``, of a rule about what stands in the text: the rule is the taste, and a share ε of the taps is wrong, the same share on both sides.
+* ``TwoShares``, of a rule that somebody judges: the judge errs as well, and not on both sides alike. Of ten answers to which a rare thing is ascribed
+  half may lack it, while hardly any of the others have it. So answers that keep the rule are liked with a share p₁, the others with p₀ < p₁.
+
+Both shares are integrated over, uniform beforehand.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Bools = NDArray[np.bool_]
+
+MOST_WRONG = 0.5
+"""Largest ε: beyond it the opposite rule would be the better one."""
+_NODES = 256
+"""Gauss-Legendre nodes of the integral over ε."""
+_STEPS = 8
+"""Entries of a table for each rating; numbers of ratings between them are interpolated."""
+_LOGISTIC = 1.702
+"""A logistic function of 1.702 z is the normal distribution's to within 0.01 (Haley 1952)."""
+
+
+@functools.lru_cache(maxsize=1)
+def _quadrature() -> tuple[Floats, Floats]:
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    return nodes, weights
+
+
+class WrongTaps:
+    """The unknown share ε of wrong taps among ``count`` ratings: what an agreement with them is worth, ε integrated over."""
+
+    def __init__(self, count: int) -> None:
+        nodes, weights = _quadrature()
+        wrong = MOST_WRONG * (nodes + 1) / 2  # [nodes] in (0, MOST_WRONG)
+        self.agreements = np.linspace(0.0, count, _STEPS * count + 1)
+        table = (
+            self.agreements[:, None] * np.log1p(-wrong)
+            + (count - self.agreements[:, None]) * np.log(wrong)
+            + np.log(weights / 2)
+        )  # [_STEPS · count + 1, nodes]
+        self.logs = np.logaddexp.reduce(table, axis=1)
+        self.expected = np.exp(table - self.logs[:, None]) @ wrong
+
+    @classmethod
+    @functools.lru_cache(maxsize=256)
+    def of(cls, count: int) -> WrongTaps:
+        """The same, kept: parts of the ratings are looked at again and again."""
+        return cls(count)
+
+    def likelihoods(self, agreements: ArrayLike) -> Floats:
+        """log P(ratings | h), of the same shape as the ``agreements`` in [0, count] of each h."""
+        logs: Floats = np.interp(np.asarray(agreements), self.agreements, self.logs)
+        return logs
+
+    def nearest(self, agreements: Singles) -> Singles:
+        """The same of many, by the nearest entry of the table: exact where ratings are −1 or 1, and several times as fast."""
+        places = np.rint(agreements * np.float32(_STEPS)).astype(np.int32)
+        return self.logs.astype(np.float32).take(places, mode="clip")
+
+    def means(self, agreements: ArrayLike) -> Floats:
+        """Expected ε after these agreements."""
+        shares: Floats = np.interp(np.asarray(agreements), self.agreements, self.expected)
+        return shares
+
+
+@dataclass(frozen=True, slots=True)
+class TwoShares:
+    """Unknown shares p₁ > p₀ of liked answers, of those that keep a rule and of the others, among ``count`` ratings.
+
+    Integrated over all p₁ and p₀, the likelihood is that of two Beta functions; of that, twice the part where p₁ > p₀ counts, by the normal approximation.
+    """
+
+    count: int
+    steps: Floats
+    log_gamma: Floats
+
+    @classmethod
+    @functools.lru_cache(maxsize=256)
+    def of(cls, count: int) -> TwoShares:
+        steps = np.linspace(1.0, count + 2.0, _STEPS * (count + 1) + 1)
+        return cls(count, steps, np.array([math.lgamma(x) for x in steps]))
+
+    def likelihoods(self, liked: ArrayLike, kept: ArrayLike, total: ArrayLike) -> Floats:
+        """log P(ratings | rule) where of ``kept`` answers that keep it ``liked`` are liked, and of all answers ``total``. Shapes broadcast."""
+        a, n = np.asarray(liked, dtype=np.float64), np.asarray(kept, dtype=np.float64)
+        c, m = np.maximum(np.asarray(total) - a, 0.0), self.count - n
+        first, second = (a + 1) / (n + 2), (c + 1) / (m + 2)
+        spread = first * (1 - first) / (n + 3) + second * (1 - second) / (m + 3)
+        apart = _LOGISTIC * (first - second) / np.sqrt(np.maximum(spread, 1e-12))
+        both = self._log_beta(a, n - a) + self._log_beta(c, m - c)
+        made: Floats = both + math.log(2.0) - np.logaddexp(0.0, -apart)
+        return made
+
+    def _log_beta(self, good: Floats, bad: Floats) -> Floats:
+        """log B(good + 1, bad + 1)"""
+        parts = (np.interp(x, self.steps, self.log_gamma) for x in (good + 1, bad + 1, good + bad + 2))
+        a, b, c = parts
+        return np.asarray(a + b - c)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of ``count`` ratings: how many answers meet each rule, how many of those are liked, and how many of all are."""
+
+    count: int
+    met: Floats  # [h, 1]
+    liked: Floats  # [h, b]
+    total: Floats  # [b]
+
+    @property
+    def agreements(self) -> Floats:
+        """``[h, b]`` liked answers that meet the rule, and others that do not."""
+        return 2 * self.liked + (self.count - self.total - self.met)
+
+    def of(self, some: Bools) -> Counts:
+        """Those of some of the rules."""
+        return Counts(self.count, self.met[some], self.liked[some], self.total)
+
+
+class Likelihood:
+    """log P(ratings | rule) of rules about the text (``WrongTaps``) and of judged ones (``TwoShares``), for ``count`` ratings.
+
+    Counts in single precision, of which there are many, give likelihoods in single precision.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count, self.taps, self.shares = count, WrongTaps.of(count), TwoShares.of(count)
+
+    def counts(self, holds: Bools, good: Floats) -> Counts:
+        """Of rules that the answers meet, ``[n, h]``, and of shares ``good [n, b]`` in [0, 1] to which each is liked."""
+        met = holds.sum(axis=0, dtype=good.dtype)[:, None]
+        return Counts(self.count, met, holds.T.astype(good.dtype) @ good, good.sum(axis=0))
+
+    def __call__(self, counts: Counts, judged: Bools) -> Floats:
+        """``[h, b]``; ``judged [h]``: which rules are of the second kind."""
+        agreements = counts.agreements
+        single = agreements.dtype == np.float32
+        logs = self.taps.nearest(agreements) if single else self.taps.likelihoods(agreements)
+        if judged.any():
+            logs[judged] = self.shares.likelihoods(counts.liked[judged], counts.met[judged], counts.total)
+        return logs
+
+    def without(self, counts: Counts, judged: Bools, met: bool, liked: bool) -> Floats:
+        """``[h, b]`` that of all ratings but one: of an answer that meets the rule or does not, and is liked or is not. ``self`` is for one rating fewer.
+
+        Where there is no such answer, the number means nothing.
+        """
+        rest = Counts(self.count, counts.met - met, counts.liked - (met and liked), counts.total - liked)
+        return self(rest, judged)

@@ -1,0 +1,190 @@
+"""The words that ``phrases`` knows, by what they do in a sentence.
+
+Kinds: ``no`` ``not`` ``stop`` deny; ``verb`` ``say`` ``start`` ``end`` ``limit`` ask; ``wish`` and ``liking`` are the person's; ``I`` ``you``
+``subject`` ``modal`` tell a wish from a statement; ``bound`` compares; ``feature`` and ``unit`` are what is counted; ``filler`` changes nothing;
+``unread`` stops the reading.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+Kind = tuple[str, ...]
+"""A class, and the values that it carries."""
+
+
+class Feature(NamedTuple):
+    """What is asked for where it is wanted, and where it is not; "" where that cannot be checked."""
+
+    present: str
+    absent: str
+    unit: str = ""
+    """The measure that counts it, for "at most three commas"."""
+    names: tuple[str, ...] = ()
+
+
+def _counted(measure: str, *names: str) -> Feature:
+    return Feature(f"{measure} = yes", f"{measure} = no", measure, names)
+
+
+def _there(measure: str, *names: str) -> Feature:
+    return Feature(f"{measure} = yes", f"{measure} = no", "", names)
+
+
+FEATURES: dict[str, Feature] = {
+    "list": _there("list", "list", "lists", "lists of any kind", "any kind of list"),
+    "bullets": Feature(
+        "bullets = yes", "bullets = no", "list items",
+        ("bullets", "bullet points", "bullet point", "bullet-points", "bullet list", "bullet lists", "bulleted list", "bulleted lists",
+         "bullet point list", "bullet point lists", "bullet-point lists"),
+    ),
+    "numbered list": _there("numbered list", "numbered list", "numbered lists", "ordered list", "ordered lists"),
+    "items": Feature("", "", "list items", ("list items", "items")),
+    "headings": _counted("headings", "headings", "heading", "headers", "header", "section headings", "subheadings"),
+    "table": _there("table", "table", "tables"),
+    "bold": _counted("bold", "bold text", "bold words", "bold type", "bold formatting", "boldface", "in bold"),
+    "code block": _counted("code block", "code block", "code blocks"),
+    "links": _counted("links", "links", "link", "urls", "url"),
+    "emoji": _counted("emoji", "emoji", "emojis"),
+    "numbers": Feature("numbers = yes", "digits = no", "numbers", ("numbers", "a number", "any number", "one number", "at least one number")),
+    "digits": _counted("digits", "digits"),
+    "capitals": _counted("capitals", "capital letters", "uppercase letters", "upper-case letters", "capitals"),
+    "lower case": Feature("capitals = no", "", "", ("lowercase", "all lowercase", "lower case", "all lower case", "lowercase letters only")),
+    "first person": _there("first person", "first person", "the first person", "first-person"),
+    "second person": _there("second person", "second person", "the second person"),
+    "apology": _there("apology", "apologies", "an apology", "apologise", "apologize", "apologising", "apologizing"),
+    "contractions": _counted("contractions", "contractions"),
+    "exclamation marks": _counted("exclamation marks", "exclamation marks", "exclamation mark", "exclamation points", "exclamation point"),
+    "question": _counted("questions", "questions", "question", "question marks"),
+    "commas": _counted("commas", "commas", "comma"),
+    "semicolons": _counted("semicolons", "semicolons", "semicolon", "semi-colons"),
+    "colons": _counted("colons", "colons"),
+    "em dashes": _counted("em dashes", "em dashes", "em dash", "em-dashes"),
+    "brackets": _counted("brackets", "brackets"),
+    "parentheses": _counted("parentheses", "parentheses"),
+    "quotation marks": _counted("quotation marks", "quotation marks"),
+    "ellipses": _counted("ellipses", "ellipses", "ellipsis"),
+}  # fmt: skip
+
+UNITS = {name: feature.unit for name, feature in FEATURES.items()}
+
+_ONES = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+NUMBERS = {name: number for number, name in enumerate(_ONES)} | {name: 10 * number for number, name in enumerate(_TENS, 2)}  # fmt: skip
+
+_ANSWERS = ("answer", "response", "reply")
+_MANY = ("answers", "responses", "replies")
+
+_WORDS: dict[Kind, str] = {
+    ("comma",): ",",
+    ("and",): "and|as well as",
+    ("or",): "or|nor",
+    ("but",): "but",
+    ("no",): "no|without|without any|zero|neither|no more",
+    ("not",): "never|not|don't|do not|dont|please don't|never ever",
+    ("stop",): "stop|avoid|skip|drop|omit|ban|ditch|get rid of|refrain from|steer clear of|stay away from|do away with|do without|leave out|cut out"
+    "|avoiding|hate|dislike|detest|can't stand|cannot stand|quit",
+    ("verb",): "use|using|write|writing|give|giving|include|including|add|adding|have|contain|make|create|produce|provide|insert|ask|asking|be|putting"
+    "|to use|to read|to see|to write|to include|to contain|to have|to give|to be|to ask|answer using|reply using|respond using|writing in|containing",
+    ("say",): "say|saying|mention|mentioning|to say",
+    ("start",): "start|starting|begin|beginning|open|opening|to start|to begin|to open",
+    ("end",): "end|ending|finish|finishing|close|closing|conclude|to end|to finish|to close",
+    ("at the end",): "at the end|at the end of your answers|at the end of your answer|at the end of an answer",
+    ("limit",): "limit|restrict|cap|keep|keep it|keep them|stay|to keep|to limit|to stay",
+    ("wish",): "want|want you|would like|would like you|would love|want to|would prefer",
+    ("liking",): "like|love|prefer",
+    ("I",): "I",
+    ("you",): "you",
+    ("modal",): "should|must|shall|should always|must always|ought to",
+    ("in",): "in",
+    ("to",): "to",
+    ("the",): "the",
+    ("between",): "between",
+    ("exactly",): "exactly|precisely",
+    ("bound", "<="): "at most|at the most|no more than|not more than|max|max.|maximum|a maximum of|maximum of|up to|within|no longer than|not longer than"
+    "|or less|or fewer|or under|or shorter|tops|at maximum",
+    ("bound", ">="): "at least|no less than|no fewer than|not less than|a minimum of|minimum of|minimum|min|min.|or more|or longer|no shorter than",
+    ("bound", "<"): "fewer than|less than|under|below|shorter than",
+    ("bound", ">"): "more than|over|above|exceed|exceeding|longer than|beyond",
+    ("number", "1"): "a single|only one|just one|only a single|single",
+    ("unit", "words"): "words|words long|words in length",
+    ("unit", "sentences"): "sentence|sentences|sentences long",
+    ("unit", "short sentences"): "short sentences",
+    ("unit", "paragraphs"): "paragraph|paragraphs|paragraphs long",
+    ("unit", "characters"): "characters|characters long",
+    ("unit", "letters"): "letters|letters long",
+    ("unit", "lines"): "lines|lines long",
+    ("word noun",): "the word|the words|the phrase|the term|the expression|word",
+    ("filler",): "please|thanks|thank you|always|ever|a|an|any|all|every|my|your|as|of|with|me|to me|for me|at all|again|from now on|in future|in the future"
+    "|you to|it|per answer|in total|can you|could you|would you|will you|text|in your writing|anymore|any more|every time|each time|kindly|simply",
+    ("unread",): "question me|question my|question your|be bold|don't have to|do not have to|not have to|never have to|the list|the number|the question|the table"
+    "|the heading|the link|the code block|my answers|my answer|any more than",
+}  # fmt: skip
+
+
+def _phrases() -> dict[str, tuple[Kind, ...]]:
+    """Phrase → what it stands for, in order."""
+    phrases: dict[str, tuple[Kind, ...]] = {}
+    for kind, words in _WORDS.items():
+        phrases |= dict.fromkeys(words.split("|"), (kind,))
+    for name, feature in FEATURES.items():
+        phrases |= dict.fromkeys(feature.names, (("feature", name),))
+    for answer, many in zip(_ANSWERS, _MANY, strict=True):
+        singular = (
+            f"{determiner} {answer}" for determiner in ("your", "every", "each", "any", "the", "an", "a")
+        )
+        plural = (f"{determiner}{many}" for determiner in ("", "your ", "all ", "all your ", "all of your "))
+        for phrase in (*singular, *plural):
+            phrases[phrase] = (("subject",),)
+            phrases[f"in {phrase}"] = (("filler",),)
+        phrases |= {
+            f"{verb} {where}": (("verb",), ("in",))
+            for verb in (answer, "respond")
+            for where in ("in", "only in")
+        }
+        phrases |= {
+            f"{verb} {where}": (("verb",),)
+            for verb in (answer, "respond")
+            for where in ("with", "as", "without")
+        }
+        phrases |= {f"{verb} without": (("verb",), ("no",)) for verb in (answer, "respond")}
+    for short, phrase in (
+        ("i'd like", "would like"),
+        ("i'd like you", "would like you"),
+        ("i'd prefer", "would prefer"),
+        ("i'd love", "would love"),
+    ):
+        phrases[short] = (("I",), *phrases[phrase])
+    for short in ("shouldn't", "mustn't", "should not", "must not", "should never", "must never"):
+        phrases[short] = (("modal",), ("not",))
+    phrases["can't be"] = phrases["cannot be"] = (("unread",),)
+    for verb in ("use", "using", "write in", "writing in", "write"):
+        phrases[f"{verb} bold"] = (("verb",), ("feature", "bold"))
+    phrases["say sorry"] = phrases["saying sorry"] = (("say",), ("quote", "sorry"))
+    phrases["stick to"] = (("limit",), ("to",))
+    return phrases
+
+
+PHRASES = _phrases()
+LONGEST_PHRASE = max(len(phrase.split()) for phrase in PHRASES)

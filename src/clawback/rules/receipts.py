@@ -1,0 +1,306 @@
+"""Receipts of rules: how often each was kept, by model and week, and which ratings speak for it.
+
+Checks by code run here, on demand, over the recorded answers; each result is stored, so that a later call reads only what is new.
+What a judge said is read from the store and never asked for here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clawback.records import Rule, Turn
+from clawback.rules.checks import check_of
+from clawback.store.rules import Checked
+
+if TYPE_CHECKING:
+    from clawback.records import Sample
+    from clawback.store import Store
+    from clawback.store.receipts import Answer, Obedience, Verdict
+
+Check = Callable[[str, str], float | None]
+
+BATCH = 1_000
+"""Answers that are read and checked in one transaction."""
+FEW = 5_000
+"""Answers that a page or an agent's command checks at most, newest first; a terminal command checks all."""
+BREACHES = 20
+"""Breaches that are listed."""
+_PIECES = re.compile(r"[^\n.!?]+[.!?]*[\"')\]*_`]*|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Of ``checked`` answers ``kept`` keep the rule."""
+
+    kept: int = 0
+    checked: int = 0
+
+    def __add__(self, other: Share) -> Share:
+        return Share(self.kept + other.kept, self.checked + other.checked)
+
+    def text(self) -> str:
+        """``83 % (10 of 12)``; "–" where nothing was checked."""
+        return (
+            f"{100 * self.kept / self.checked:.0f} % ({self.kept:,} of {self.checked:,})"
+            if self.checked
+            else "–"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ratings:
+    """The rated turns that speak for a rule (liked answers that keep it, disliked ones that break it) and against it."""
+
+    liked_kept: tuple[int, ...] = ()
+    liked_broken: tuple[int, ...] = ()
+    disliked_kept: tuple[int, ...] = ()
+    disliked_broken: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """An answer that breaks a rule. ``place`` is the piece of it that does, "" where no single piece does; ``line`` counts from 1."""
+
+    turn: int
+    created_at: float
+    agent: str
+    model: str
+    place: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """How one rule was kept."""
+
+    rule: Rule
+    overall: Share
+    last_week: Share
+    """Of the newest week in which anything was checked for any rule."""
+    models: Mapping[str, Share]
+    weeks: Mapping[str, Share]
+    """By the date of each week's Monday, oldest first."""
+    judged: bool
+    """Whether a judge checks it, because code cannot."""
+
+
+# --------------------------------------------------------------------------------------------------- bringing up to date
+
+
+def update(db: Store, most: int | None = None) -> int:
+    """Check the answers that no check by code has seen yet: new ones first, then older ones from the newest back. Returns how many were read.
+
+    Args:
+        most: answers that are read at most, per direction; None: all.
+    """
+    checks = _checks(db.rules())
+    if not checks:
+        return 0
+    newest = db.newest_main()
+    stored = db.checked_ranges()
+    ranges = {number: stored.get(number, (newest + 1, newest)) for number in checks}
+    read = _recheck(db, checks)
+    read += _forward(db, checks, ranges, newest, most)
+    return read + _backward(db, checks, ranges, most)
+
+
+def _checks(rules: Iterable[Rule]) -> dict[int, Check]:
+    found = {rule.id: check_of(rule) for rule in rules if rule.check and rule.status != "withdrawn"}
+    return {number: check for number, check in found.items() if check is not None}
+
+
+def _forward(db: Store, checks: Mapping[int, Check], ranges: dict[int, tuple[int, int]], newest: int, most: int | None) -> int:  # fmt: skip
+    """Answers that came since the last call, oldest first."""
+    after, read = min(high for _, high in ranges.values()), 0
+    while after < newest and (most is None or read < most):
+        answers = db.answers(after, newest + 1, _size(most, read))
+        due = [(one, number) for one in answers for number in checks if one.id > ranges[number][1]]
+        read += len(answers)
+        after = answers[-1].id if answers else newest
+        ranges.update({number: (low, max(high, after)) for number, (low, high) in ranges.items()})
+        _store(db, checks, due, ranges)
+    return read
+
+
+def _backward(db: Store, checks: Mapping[int, Check], ranges: dict[int, tuple[int, int]], most: int | None) -> int:  # fmt: skip
+    """Answers from before a rule was there, newest first."""
+    before, read = max(low for low, _ in ranges.values()), 0
+    while before > 1 and (most is None or read < most):
+        answers = db.answers(0, before, _size(most, read), newest_first=True)
+        due = [(one, number) for one in answers for number in checks if one.id < ranges[number][0]]
+        read += len(answers)
+        before = answers[-1].id if answers else 1
+        ranges.update({number: (min(low, before), high) for number, (low, high) in ranges.items()})
+        _store(db, checks, due, ranges)
+    return read
+
+
+def _size(most: int | None, read: int) -> int:
+    return BATCH if most is None else min(BATCH, most - read)
+
+
+def _recheck(db: Store, checks: Mapping[int, Check]) -> int:
+    """Answers that changed since they were checked."""
+    turns = db.rechecks(BATCH)
+    if turns:
+        answers = db.answers_by_id(turns)
+        with db.together():
+            _store(db, checks, [(one, number) for one in answers for number in checks])
+            db.drop_rechecks(turns)
+    return len(turns)
+
+
+def _store(
+    db: Store,
+    checks: Mapping[int, Check],
+    due: Sequence[tuple[Answer, int]],
+    ranges: Mapping[int, tuple[int, int]] | None = None,
+) -> None:
+    """Check, and store the results with how far the checks have come."""
+    results = [
+        (number, one.id, checks[number](one.question, one.response))
+        for one, number in due
+        if one.response.strip()
+    ]
+    with db.together():
+        db.add_rule_checks(
+            [Checked(number, turn, kept) for number, turn, kept in results if kept is not None]
+        )
+        if ranges is not None:
+            db.set_checked_ranges(ranges)
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+
+
+def receipts(db: Store, rules: Sequence[Rule] | None = None) -> list[Receipt]:
+    """What is known of these rules (of all but those that were withdrawn), as far as answers were checked: call ``update`` before."""
+    rules = [rule for rule in db.rules() if rule.status != "withdrawn"] if rules is None else rules
+    counts = db.obedience(rules[0].id if len(rules) == 1 else None)
+    newest = max((one.week for one in counts), default="")
+    by_rule: dict[int, list[Obedience]] = {}
+    for one in counts:
+        by_rule.setdefault(one.rule_id, []).append(one)
+    return [_receipt(rule, by_rule.get(rule.id, []), newest) for rule in rules]
+
+
+def _receipt(rule: Rule, counts: Sequence[Obedience], newest: str) -> Receipt:
+    models: dict[str, Share] = {}
+    weeks: dict[str, Share] = {}
+    for one in counts:
+        share = Share(one.kept, one.checked)
+        models[one.model] = models.get(one.model, Share()) + share
+        weeks[one.week] = weeks.get(one.week, Share()) + share
+    overall = sum(weeks.values(), Share())
+    busiest = dict(sorted(models.items(), key=lambda item: -item[1].checked))
+    return Receipt(rule, overall, weeks.get(newest, Share()), busiest, weeks, not rule.check)
+
+
+def table(db: Store, rule: Rule) -> dict[str, dict[str, Share]]:
+    """Model → week → how often the rule was kept."""
+    found: dict[str, dict[str, Share]] = {}
+    for one in db.obedience(rule.id):
+        found.setdefault(one.model, {})[one.week] = Share(one.kept, one.checked)
+    return found
+
+
+def ratings(db: Store, rule: Rule, samples: Sequence[Sample]) -> Ratings:
+    """Which of the rated answers keep and break a rule. ``samples``: of ``feedback.samples``.
+
+    The correction of an answer is a liked answer of the same turn.
+    """
+    verdicts = _rated_by_code(rule, samples) if rule.check else _rated_by_judge(db, rule, samples)
+    groups: dict[tuple[bool, bool], list[int]] = {}
+    for turn, reward, kept in verdicts:
+        groups.setdefault((reward > 0, kept >= 0.5), []).append(turn)
+    order = ((True, True), (True, False), (False, True), (False, False))
+    return Ratings(*(tuple(groups.get(key, ())) for key in order))
+
+
+def _rated_by_code(rule: Rule, samples: Sequence[Sample]) -> list[tuple[int, float, float]]:
+    """(turn, reward, kept)"""
+    if (check := check_of(rule)) is None:
+        return []
+    results = [
+        (one, check(Turn("", one.messages, one.response).prompt, one.response))
+        for one in samples
+        if one.reward
+    ]
+    return [(one.turn_id, one.reward, kept) for one, kept in results if kept is not None]
+
+
+def _rated_by_judge(db: Store, rule: Rule, samples: Sequence[Sample]) -> list[tuple[int, float, float]]:
+    """The same from what judges said of the answers themselves; of their corrections nothing is known."""
+    rewards: dict[int, float] = {}
+    for one in samples:
+        rewards[one.turn_id] = min(one.reward, rewards.get(one.turn_id, 1.0))
+    verdicts = db.verdicts_of(rule, rewards)
+    return [(turn, rewards[turn], kept) for turn, kept in sorted(verdicts.items()) if rewards[turn]]
+
+
+def breaches(db: Store, rule: Rule, limit: int = BREACHES, before: int | None = None) -> list[Breach]:
+    """Answers that break the rule, newest first, with the place where code can say it."""
+    verdicts = db.breaches(rule, limit, before)
+    check = check_of(rule) if rule.check else None
+    answers = {one.id: one for one in db.answers_by_id(one.turn_id for one in verdicts)} if check else {}
+    return [_breach(one, answers.get(one.turn_id), check) for one in verdicts]
+
+
+def _breach(verdict: Verdict, answer: Answer | None, check: Check | None) -> Breach:
+    place, line = locate(check, answer.question, answer.response) if check and answer else ("", 0)
+    return Breach(verdict.turn_id, verdict.created_at, verdict.agent, verdict.model, place, line)
+
+
+def locate(check: Check, question: str, response: str) -> tuple[str, int]:
+    """The first piece of an answer without which (and without others like it) the answer would keep the rule, and its line.
+
+    ("", 0) where there is no such piece: the answer is too long as a whole, say, or lacks something.
+    """
+    pieces = [(found[0], found.start()) for found in _PIECES.finditer(response) if found[0].strip()][:400]
+    broken = [(text, at) for text, at in pieces if _breaks(check(question, text))]
+    if not broken or len(broken) == len(pieces) > 1:
+        return "", 0
+    places = {at for _, at in broken}
+    rest = "".join(found[0] for found in _PIECES.finditer(response) if found.start() not in places)
+    if rest.strip() and _breaks(check(question, rest)):
+        return "", 0
+    text, at = broken[0]
+    start = at + len(text) - len(text.lstrip())
+    return " ".join(text.split()), response.count("\n", 0, start) + 1
+
+
+def _breaks(kept: float | None) -> bool:
+    return kept is not None and kept < 0.5
+
+
+# ------------------------------------------------------------------------------------------------ as a regression test
+
+
+def obedience(db: Store, questions: Sequence[str], answers: Sequence[str]) -> list[tuple[Rule, int, int]]:
+    """(rule, kept, n) for every believed rule with a check by code: of the ``n`` answers that it applies to, ``kept`` keep it.
+
+    For the gate: the same questions answered by two versions give two lists that can be compared line by line.
+    """
+    made = []
+    for rule in db.rules("believed"):
+        if (check := check_of(rule) if rule.check else None) is None:
+            continue
+        results = [check(question, answer) for question, answer in zip(questions, answers, strict=True)]
+        applied = [kept for kept in results if kept is not None]
+        made.append((rule, sum(kept >= 0.5 for kept in applied), len(applied)))
+    return made
+
+
+def as_json(receipt: Receipt) -> dict[str, Any]:
+    """For the API and ``--json``."""
+    rule = receipt.rule
+    return {
+        "id": rule.id, "text": rule.text, "author": rule.author, "status": rule.status, "created_at": rule.created_at,
+        "check": rule.check, "judged": receipt.judged, "evidence": dict(rule.evidence),
+        "kept": receipt.overall.kept, "checked": receipt.overall.checked,
+        "last_week": {"kept": receipt.last_week.kept, "checked": receipt.last_week.checked},
+        "models": [{"model": name, "kept": one.kept, "checked": one.checked} for name, one in receipt.models.items()],
+    }  # fmt: skip

@@ -1,0 +1,119 @@
+"""Grades by rules: what answers are worth to somebody whose ratings say nothing that can be read."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+pytest.importorskip("peft")
+
+from clawback import engine
+from clawback.engine.run import TrainingRun
+from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.sources import plan
+from clawback.engine.torch.sources.graded import Grading, GradingSettings
+from clawback.engine.torch.sources.instructed import Conversations
+from clawback.engine.torch.sources.obedience import MOST, RULES, UNIT, Obedience, obedience
+from tests.engine.torch.test_rollouts import recipe_for
+from tests.engine.torch.test_targets import tapped, unreadable, user
+
+TWELVE = "Answer in twelve words or more."
+NUMBERS = "Give a number."
+
+
+def is_kept(text):
+    return len(text.split()) >= 12
+
+
+def judge(_, answers):
+    """[S, 1]: whether an answer has twelve words; nan for an empty one."""
+    return np.array([[np.nan if not text else float(is_kept(text))] for text in answers])
+
+
+@pytest.fixture
+def policy():
+    fresh = engine.load("embedded")
+    fresh.attach(rank=8, alpha=8, seed=0)
+    return fresh
+
+
+def with_rules(policy, sentences=(TWELVE,), features=((TWELVE, ""),)):
+    rules = {"sentences": list(sentences), "features": [list(one) for one in features], "judge": ""}
+    recipe = recipe_for(policy)
+    return dataclasses.replace(recipe, extra={**recipe.extra, RULES: rules})
+
+
+def grading_of(policy, run, count=3):
+    """What grades, and conversations with answers of the base."""
+    asked = {
+        tuple(policy.chat.prompt(user(f"Tell me about otter {i}."), policy.max_prompt)): user(
+            f"Tell me about otter {i}."
+        )
+        for i in range(count)
+    }
+    grading = Grading(
+        run, GradingSettings(), 24, {prompt: said[0]["content"] for prompt, said in asked.items()}
+    )
+    grading.base = [Encoded(prompt, tuple(policy.tokenizer("They swim.")["input_ids"])) for prompt in asked]
+    return grading, Conversations(asked)
+
+
+def test_ratings_without_a_pattern_are_learned_from_by_the_rules_that_the_person_said(policy):
+    samples, recipe = unreadable(), with_rules(policy)
+    without = plan.plan(TrainingRun(policy, samples, recipe_for(policy), seed=1))
+    assert without.name == "reinforce"
+    by_rules = plan.plan(TrainingRun(policy, samples, recipe, seed=1, judge=judge))
+    assert f"graded by what was said in words ({TWELVE!r})" in by_rules.note
+    grades = by_rules.source.grading.base_graded
+    texts = by_rules.source.grading.texts([one.encoded for one in grades])
+    assert all((one.reward > 0) == is_kept(text) for one, text in zip(grades, texts, strict=True) if text)
+    assert {one.reward > 0 for one in grades} == {True, False}, sorted(len(text.split()) for text in texts)
+
+
+def test_a_rule_without_a_verdict_counts_by_how_much_likelier_it_makes_the_answer(policy):
+    run = TrainingRun(policy, [], recipe_for(policy))
+    grading, conversations = grading_of(policy, run)
+    grades = Obedience(grading, conversations, [NUMBERS], None, [], [NUMBERS], base=(0.01, 0.5))
+    texts = ["There are 7 of them.", "- a bird\n- eats fish", "They swim."]
+    prompts = list(conversations.messages)
+    answers = [
+        Encoded(prompt, tuple(policy.tokenizer(text)["input_ids"]))
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
+    expected = []
+    for prompt, one in zip(prompts, answers, strict=True):
+        told = conversations.under(grading, prompt, NUMBERS)
+        values = []
+        for ids in (prompt, told):
+            with policy.base():
+                part = policy.scorer([Encoded(ids, one.response)]).logprobs
+            values.append(float(part.double().mean()))
+        expected.append(np.clip(UNIT * (values[1] - values[0] - 0.01) / 0.5, -1, 1))
+    assert grades(answers, [("", text) for text in texts]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_verdicts_and_likelihoods_count_a_rule_each_and_what_is_not_judged_counts_nothing(policy):
+    run = TrainingRun(policy, [], recipe_for(policy), judge=judge)
+    grading, conversations = grading_of(policy, run)
+    grades = Obedience(grading, conversations, [TWELVE], judge, [0], [])
+    answers = grading.base
+    assert grades(answers, [("", " ".join("abcdefghijkl")), ("", "b"), ("", "")]).tolist() == [1.0, -1.0, 0.0]
+
+
+def test_a_model_too_small_to_be_told_has_rules_with_verdicts_alone(policy):
+    run = TrainingRun(policy, [tapped(1, "x", 1.0)], with_rules(policy, (TWELVE, NUMBERS)), judge=judge)
+    grading, conversations = grading_of(policy, run)
+    made = obedience(grading, conversations, run, ["Say less."])
+    assert made is not None
+    assert (made.columns, made.untold, list(made.sentences)) == ([0], [], [TWELVE])
+    assert obedience(grading, conversations, dataclasses.replace(run, judge=None), ["Say less."]) is None
+
+
+def test_a_larger_model_is_told_the_newest_remarks_beside_the_rules(policy, monkeypatch):
+    run = TrainingRun(policy, [], with_rules(policy), judge=judge)
+    grading, conversations = grading_of(policy, run)
+    monkeypatch.setattr(policy, "info", dataclasses.replace(policy.info, total_parameters=200_000_000))
+    made = obedience(grading, conversations, run, [f"Remark {i}." for i in range(9)])
+    assert made is not None
+    assert list(made.sentences) == [TWELVE, "Remark 8.", "Remark 7.", "Remark 6."]
+    assert len(made.sentences) == MOST

@@ -1,0 +1,90 @@
+"""The sequential test of A or B: its error is exact, and what it accepts is what it says."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from clawback.gate import sequential
+
+
+def accepts(alpha: float, questions: int, preferred: float) -> float:
+    """By going through every order of answers, one by one."""
+    total = 0.0
+    for way in itertools.product((True, False), repeat=questions):
+        if sequential.verdict(alpha, questions, way) == "accepted":
+            wins = sum(way)
+            total += preferred**wins * (1 - preferred) ** (questions - wins)
+    return total
+
+
+@pytest.mark.parametrize(("alpha", "questions"), [(0.05, 12), (0.044, 11), (0.2, 9), (0.01, 12)])
+def test_the_error_is_at_most_what_is_allowed_over_every_order_of_answers(
+    alpha: float, questions: int
+) -> None:
+    error = accepts(alpha, questions, 0.5)
+    assert 0 < error <= alpha
+    assert accepts(alpha, questions, 0.4) < error
+    assert sequential.chance(alpha, questions, 0, 0, 0.5) == pytest.approx(error, rel=0.2), (
+        "forlorn ones are few"
+    )
+
+
+def test_the_figures_of_the_docs() -> None:
+    limits = sequential.boundary(0.05, 16)
+    assert [limits[n - 1] for n in (8, 10, 11, 14, 16)] == [8, 9, 10, 11, 12]
+    assert sequential.chance(0.05, 16, 0, 0, 0.5) == pytest.approx(0.047, abs=0.0005)
+    shares = [sequential.chance(0.05, 16, 0, 0, share) for share in (0.9, 0.85, 0.8)]
+    assert [round(share, 2) for share in shares] == [0.98, 0.93, 0.81]
+    best = stats.binom.sf(11, 16, 0.8) + (0.05 - stats.binom.sf(11, 16, 0.5)) / stats.binom.pmf(11, 16, 0.5) * stats.binom.pmf(11, 16, 0.8)  # fmt: skip
+    assert best == pytest.approx(0.82, abs=0.005), "the likeliest test of all: Neyman and Pearson"
+
+
+@given(st.floats(0.01, 0.3), st.integers(1, 16))
+def test_whoever_chooses_the_next_question_by_the_answers_so_far_gains_nothing(
+    alpha: float, questions: int
+) -> None:
+    """The chance to be preferred may fall with every answer, as long as it is at most a half: the error only falls."""
+    rng = random.Random(questions)
+
+    def reached(n: int, wins: int) -> float:
+        if n and wins >= sequential.boundary(alpha, questions)[n - 1]:
+            return 1.0
+        if n == questions:
+            return 0.0
+        preferred = rng.choice((0.5, 0.3, 0.0))
+        return preferred * reached(n + 1, wins + 1) + (1 - preferred) * reached(n + 1, wins)
+
+    if questions <= 10:
+        assert reached(0, 0) <= sequential.chance(alpha, questions, 0, 0, 0.5) + 1e-12
+
+
+@given(st.lists(st.booleans(), max_size=20), st.integers(1, 16))
+def test_what_was_decided_stays_decided_whatever_is_said_later(answers: list[bool], questions: int) -> None:
+    verdicts = [sequential.verdict(0.05, questions, answers[:n]) for n in range(len(answers) + 1)]
+    decided = [v for v in verdicts if v]
+    assert set(decided) <= {decided[0]} if decided else True
+    first = next((n for n, v in enumerate(verdicts) if v), None)
+    if first is not None:
+        assert verdicts[first:] == [verdicts[first]] * (len(verdicts) - first)
+        assert sequential.fewest(0.05, questions, answers[:first]) == 0
+
+
+@given(st.lists(st.booleans(), max_size=15))
+def test_the_fewest_further_answers_are_enough_and_one_less_is_not(answers: list[bool]) -> None:
+    if sequential.verdict(0.05, 16, answers):
+        return
+    fewest = sequential.fewest(0.05, 16, answers)
+    ways = list(itertools.product((True, False), repeat=min(fewest, 8)))
+    assert fewest > 0
+    assert not any(sequential.verdict(0.05, 16, [*answers, *way[:-1]]) for way in ways)
+
+
+def test_with_few_questions_nothing_can_be_accepted() -> None:
+    assert sequential.boundary(0.05, 4)[-1] > 4
+    assert sequential.verdict(0.05, 0, ()) == "rejected"
