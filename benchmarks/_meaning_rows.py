@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from benchmarks._meaning_run import Said, compared, home, kept, measured, own, train, turns
+from benchmarks._meaning_judge import run_with_judge, with_judge
+from benchmarks._meaning_run import Said, answered, compared, home, kept, measured, own, train, turns
 from benchmarks._meaning_world import Room, read, rows, told_apart
 from benchmarks._people import STRONG, Person, by_quality, people, sums
 from benchmarks._wishes import TEST, Wish
@@ -38,8 +39,6 @@ class Row:
     shows: str = "gain"
     least: float | None = None
     """The mean that is wanted of the shown figure."""
-    needs: str = field(default="")
-    """Why the row cannot be run, where it cannot."""
 
 
 def held_back(places: Sequence[int]) -> list[int]:
@@ -97,6 +96,7 @@ def ran(room: Room, person: Person, said: dict[int, Said]) -> Line:
     room.policy.put(None)
     with home(room, turns(room, said), person.number) as root:
         line = train(root)
+        line |= answered(root, person)
         line |= measured(room, line.pop("version"), person.wish.holds)
     return {"wish": person.wish.name} | line | {"broken": kept(line)}
 
@@ -231,14 +231,13 @@ def anybody(count: int) -> list[Person]:
     return [Person(nothing, i) for i in range(count)]
 
 
-NO_JUDGE = "the product does not ask a judge about rules yet"
 ROWS = {
     "form-10": Row("form, 32 taps, 10 % wrong", "gain ≥ +0.35", by_form(0.1), of_own(RATINGS), run_own(RATINGS), least=0.35),
     "form-20": Row("form, 32 taps, 20 % wrong", "gain ≥ +0.25", by_form(0.2), of_own(RATINGS), run_own(RATINGS), least=0.25),
     "form-30": Row("form, 32 taps, 30 % wrong", "–", by_form(0.3), of_own(RATINGS), run_own(RATINGS)),
     "content-remarks": Row("content, a remark on each bad answer", "gain ≥ +0.25 (SmolLM2), ≥ +0.35 (Qwen)", by_content(0.1, speaks=True), of_own(RATINGS), run_own(RATINGS), least=0.25),
-    "content-judge-90": Row("content, 64 taps, a judge that is right in 90 %", "AUC ≥ 0.85, gain ≥ +0.30", by_content(0.1), least=0.3, needs=NO_JUDGE),
-    "content-judge-60": Row("content, 64 taps, a judge that is right in 60 %", "refused in ≥ 95 %", by_content(0.1), needs=NO_JUDGE),
+    "content-judge-90": Row("content, 64 taps, a judge that is right in 90 %", "AUC ≥ 0.85, gain ≥ +0.30", by_content(0.1), with_judge(0.9), run_with_judge(0.9), least=0.3,),
+    "content-judge-60": Row("content, 64 taps, a judge that is right in 60 %", "refused in ≥ 95 %", by_content(0.1), with_judge(0.6), run_with_judge(0.6),),
     "content-alone": Row("content, 64 taps, no judge", "AUC ≥ 0.72, or nothing read in ≥ 90 % of what is not", by_content(0.1), of_own(MANY), run_own(MANY), least=0.72, shows="auc"),
     "foreign-form": Row("32 ratings of stronger models' answers, form", "≥ 90 % of the gain from one's own, ≤ 300 CPU s", by_form(0.1), read_foreign, run_foreign),
     "foreign-quality": Row("32 ratings of other models' answers by quality", "pairwise accuracy ≥ 0.60", anybody, read_quality(RATINGS), run_quality, shows="accuracy", least=0.6),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks._meaning_world import ROOM, Room
-from benchmarks._people import Graded, graded
+from benchmarks._people import Graded, Person, graded
+from benchmarks.half_year import answer
 from benchmarks.real import mean, user
 
 GIGA = 1024 * 1024
@@ -94,6 +96,20 @@ def train(root: Path) -> dict[str, Any]:
     return found | outcome(root, shown[-1] if shown else "")
 
 
+def answered(root: Path, person: Person) -> dict[str, Any]:
+    """What the gate decides once the person has said which of two answers is better, as often as it asks; and how often that was."""
+    from clawback import store
+    from clawback.gate.report import Report
+    from clawback.paths import Home
+
+    home = Home(root)
+    with store.connect(home.database) as db:
+        waiting = db.waiting()
+        report = Report.from_dict(db.version(waiting[0]).report) if waiting else None
+    report, asked = answer(home, report, person.wish.holds, random.Random(person.name), person.wrong)
+    return {"questions": asked} | ({"accepted": report.verdict == "accepted"} if asked else {})
+
+
 def outcome(root: Path, last: str) -> dict[str, Any]:
     """The run's version and the gate's verdict, from the store; where there is no version, the command's last line."""
     from clawback import store
@@ -113,7 +129,6 @@ def outcome(root: Path, last: str) -> dict[str, Any]:
         "status": version.status,
         "live": live,
         "accepted": bool(report.get("accepted", live == version.number)),
-        "asks": int(report.get("again_at") or 0),
         "note": str(next(iter(report.get("reasons", ())), "")),
     }
 

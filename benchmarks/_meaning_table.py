@@ -13,6 +13,8 @@ from benchmarks._meaning_rows import ROWS
 
 Line = dict[str, Any]
 CONFIDENCE = 0.95
+UNREAD = 0.6
+"""AUC below which a wish counts as not read."""
 HEADLINE = ("form-10", "form-20", "content-remarks", "content-alone", "foreign-form", "foreign-quality")
 """The six rows that are shown first."""
 BEGIN, END = "<!-- from bench-results/meaning.jsonl -->", "<!-- end -->"
@@ -45,7 +47,17 @@ def table(lines: Sequence[Line]) -> str:
     missing = [row.title for name, row in ROWS.items() if name not in {line["row"] for line in lines}]
     made += ["", "In square brackets 95 % intervals of Student's t over people, in round ones how many."]
     made += [f"Not run: {'; '.join(missing)}."] if missing else []
-    return "\n".join([*made, *_changes(lines), *_edits(lines), *_contented()])
+    return "\n".join([*made, *_claimed(lines), *_changes(lines), *_edits(lines), *_contented()])
+
+
+def _claimed(lines: Sequence[Line]) -> list[str]:
+    """Of people whose content was not read, how often nothing was claimed."""
+    made = []
+    for code in dict.fromkeys(line["code"] for line in lines if line["row"] == "content-alone"):
+        some = [line for line in lines if (line["row"], line["code"], line["kind"]) == ("content-alone", code, "read")]  # fmt: skip
+        unread = [line for line in some if line["auc"] < UNREAD]
+        made.append(f"Content alone ({code}): of {len(some)} people {len(unread)} are not read (AUC below {UNREAD}), and of {sum(not line['trusted'] for line in unread)} of these it is said that nothing is.")  # fmt: skip
+    return made
 
 
 def headline(lines: Sequence[Line]) -> str:

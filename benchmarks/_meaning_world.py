@@ -96,18 +96,27 @@ def rows(answers: Any, places: Sequence[int]) -> Any:
 
 
 def read(
-    room: Room, rated: Any, rewards: Sequence[float], remarks: Sequence[str] = (), *, changes: bool = False
+    room: Room,
+    rated: Any,
+    rewards: Sequence[float],
+    remarks: Sequence[str] = (),
+    *,
+    changes: bool = False,
+    judge: Any = None,
 ) -> Any:
     """The product's reward ensemble, from rated answers and what was said about each; how answers vary it sees of the base's own.
 
-    ``changes``: the ratings are in the order in which they were given, and a change of mind may be found in them.
+    ``changes``: the ratings are in the order in which they were given, and a change of mind may be found in them. ``judge``: whose verdicts on answers are
+    features of the reader.
     """
     from clawback.rewards.features import SHARES
     from clawback.rewards.reward_ensemble import RIDGE, learn
 
     said = [(ids, text, remark) for ids, text, remark in zip(rated.ids, rated.texts, remarks, strict=False) if remark]  # fmt: skip
     order = range(len(rewards)) if changes else ()
-    return learn(room.answers, rated, np.array(rewards), said, ridge=RIDGE, shares=SHARES, order=order)
+    return learn(
+        room.answers, rated, np.array(rewards), said, ridge=RIDGE, shares=SHARES, order=order, judge=judge
+    )
 
 
 def told_apart(made: Any, answers: Any, liked: Bools) -> float:

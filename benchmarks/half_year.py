@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,11 +81,11 @@ class HalfYear:
         began = time.process_time()
         taste = self.tastes[self.person.taste(number)]
         self.capture(number)
-        values, asked = self.rate(number, taste)
+        values = self.rate(number, taste)
         row: dict[str, Any] = {"seed": self.person.seed, "round": number + 1, "taste": taste.name}
         row |= {"contented": number >= CONTENTED, "wrong": wrong_in(number)}
-        row |= {"ratings": len(values), "good": sum(value > 0 for value in values), "asked": asked}
-        row |= self.train()
+        row |= {"ratings": len(values), "good": sum(value > 0 for value in values)}
+        row |= self.train(number, taste)
         row["cpu_seconds"] = round(time.process_time() - began, 1)
         with store.connect(self.home.database) as db:
             row["live"] = db.live().number
@@ -106,43 +107,48 @@ class HalfYear:
                 turn = Turn(f"round {number}", tuple(prompt.messages), one.text, agent="demo", version=version.number, response_ids=one.ids, response_logprobs=one.logprobs)  # fmt: skip
                 self.prompts[db.add_turn(turn).prompt] = prompt
 
-    def rate(self, number: int, taste: Any) -> tuple[list[int], int]:
-        """``RATINGS`` taps on what the inbox shows, and how many of them were the gate's questions."""
+    def rate(self, number: int, taste: Any) -> list[int]:
+        """``RATINGS`` taps on what the inbox shows."""
         from clawback import feedback, store
-        from clawback.jobs import inbox
+        from clawback.jobs.inbox import Inbox
 
         values: list[int] = []
         shown: set[int] = set()
-        gate = 0
-        box = inbox.Inbox(self.home)
+        box = Inbox(self.home)
         with store.connect(self.home.database) as db:
             while len(values) < RATINGS and (found := box.next(1, shown)):
                 turn = found[0].turn
                 shown.add(turn.id)
-                gate += found[0].why == inbox.FOR_THE_GATE
                 value = taste.rate(self.prompts[turn.prompt], turn.response, self.chance, wrong_in(number))
                 feedback.rate(db, turn.id, value, source="demo")
                 values.append(value)
-        return values, gate
+        return values
 
-    def train(self) -> dict[str, Any]:
-        """What happens where a run is due; the product's word where there is none."""
+    def train(self, number: int, taste: Any) -> dict[str, Any]:
+        """What happens where a run is due, the gate's questions answered; the product's word where there is none."""
         from clawback import jobs, store
         from clawback.errors import ClawbackError
         from clawback.feedback.due import training_due
 
         with store.connect(self.home.database) as db:
             due, before = training_due(db, self.home), len(db.runs(limit=1000, ids=False))
-        verdict, note = "", ""
+        verdict, note, asked = "", "", 0
         if due:
             try:
-                outcome = jobs.train_once(self.home)
-                verdict, note = outcome.report.verdict, outcome.report.reasons[0]
+                report = jobs.train_once(self.home).report
+                report, asked = answer(
+                    self.home,
+                    report,
+                    lambda prompt, text: taste.fits(self.prompts[prompt], text),
+                    self.chance,
+                    wrong_in(number),
+                )
+                verdict, note = report.verdict, report.reasons[0]
             except ClawbackError as error:
                 note = str(error)
         with store.connect(self.home.database) as db:
             runs = len(db.runs(limit=1000, ids=False)) - before
-        return {"due": due, "runs": runs, "verdict": verdict, "note": note}
+        return {"due": due, "runs": runs, "asked": asked, "verdict": verdict, "note": note}
 
     def liked(self, taste: Any) -> float:
         """The share of the live version's answers to prompts about other topics that the person likes now."""
@@ -154,6 +160,27 @@ class HalfYear:
             policy = release.load(self.home, db.live())
         made = policy.generate([p.messages for p in asked], seed=10_000 + self.person.seed)
         return statistics.mean(taste.fits(p, one.text) for p, [one] in zip(asked, made, strict=True))
+
+
+def answer(
+    home: Any, report: Any, likes: Callable[[str, str], bool], chance: random.Random, wrong: float
+) -> tuple[Any, int]:
+    """Say which of two answers is better as long as the gate asks: the one that is liked, of two or of none either. The last report, and how many were asked."""
+    from clawback import feedback, jobs, store
+    from clawback.jobs.inbox import Inbox
+
+    asked = 0
+    while report is not None and report.again_at and (found := Inbox(home).questions()):
+        asked += 1
+        first, second = found[0].first, found[0].second
+        liked = [likes(turn.prompt, turn.response) for turn in (first, second)]
+        ahead = liked[0] if liked[0] != liked[1] else chance.random() < 0.5
+        if ahead == (chance.random() < wrong):
+            first, second = second, first
+        with store.connect(home.database) as db:
+            feedback.prefer(db, first.id, second.id, source="demo")
+        report = jobs.judge_waiting(home) or report
+    return report, asked
 
 
 def code() -> str:

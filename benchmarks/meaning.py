@@ -66,8 +66,6 @@ def work(options: argparse.Namespace, name: str) -> None:
     done = {key(line) for line in lines(options.results)}
     room: Room | None = None
     for row, of in chosen.items():
-        if of.needs:
-            print(f"{row}: not run, {of.needs}", file=sys.stderr)
         for person, kind, measure in cases(of, options):
             head = {"row": row, "model": Path(options.model).stem, "code": name, "kind": kind, "person": person.number}  # fmt: skip
             if key(head) in done:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from benchmarks import _meaning_table, meaning
+from benchmarks._meaning_judge import SENTENCES, PlayedJudge, served
 from benchmarks._people import SLIPS, Graded, Person, Sum, by_quality, people
 from benchmarks._wishes import TEST, Wish
+from clawback.feedback.endpoint import Answer
+from clawback.rules import exam
+from clawback.rules.judge import EndpointJudge, Pair
 
 LIKES_A = Wish("a", True, lambda _, answer: answer == "a", "Say a.")
 
@@ -77,3 +82,35 @@ def test_what_is_there_already_is_not_done_again(tmp_path: Path, capsys: pytest.
     assert meaning.main(argv) == 0
     assert "0.65 [0.01, 1.29] (2)" in capsys.readouterr().out
     assert len(results.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("right", [1.0, 0.9, 0.6])
+def test_a_played_judge_is_right_as_often_as_was_asked_for(right: float) -> None:
+    judge = PlayedJudge(right)
+    asked = EndpointJudge(lambda _, material: Answer(judge.reply(material), 1), "played")
+    rules = list(SENTENCES.values())
+    texts = [f"Number {n} of the world {'improves daily' if n % 3 else 'is old'}." for n in range(200)]
+    hits = 0
+    for start in range(0, len(texts), 5):
+        some = texts[start : start + 5]
+        rows = asked([Pair("What is it?", text) for text in some], rules)
+        hits += sum(v == judge.truth(r, "What is it?", t) for t, row in zip(some, rows, strict=True) for r, v in zip(rules, row, strict=True))  # fmt: skip
+    assert hits / (len(texts) * len(rules)) == pytest.approx(right, abs=0.05)
+
+
+def test_a_played_judge_knows_the_truth_of_the_exam() -> None:
+    judge = PlayedJudge(1.0)
+    assert judge.truth("Use a list.", "", "- one\n- two\n- three")
+    assert not judge.truth("Use a list.", "", "One.")
+    one = exam.CONTENT[0]
+    assert judge.truth(one.rule, "", f"It works. {one.sentences[0]}")
+    assert not judge.truth(one.rule, "", "It works.")
+
+
+def test_a_judge_is_served_on_loopback() -> None:
+    with served(PlayedJudge(1.0)) as url:
+        asked = {"messages": [{"role": "user", "content": "<<RULE A x>>\nSay what it is good for.\n<<end x>>\n<<ANSWER 1 x>>\nIt is useful.\n<<end x>>"}]}  # fmt: skip
+        request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(asked).encode())
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            said = json.loads(reply.read())["choices"][0]["message"]["content"]
+    assert json.loads(said) == {"1": {"A": "yes"}}
