@@ -61,8 +61,8 @@ class RuleGrades:
             mean, deviation = self.base
             scaled = np.clip(UNIT * (self._ratios(answers) - mean) / deviation, -1.0, 1.0)
             grades += [scaled] * len(self.untold)
-        mean: Floats = np.mean(grades, axis=0)
-        return mean
+        together: Floats = np.mean(grades, axis=0)
+        return together
 
     @torch.no_grad()
     def _ratios(self, answers: Sequence[Encoded]) -> Floats:
