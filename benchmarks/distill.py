@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.real import DATA, ROOM, WRONG, World, chosen, user
 
-TURNS, RATINGS, MORE, UNSEEN = 64, 32, 16, 48
+TURNS, RATINGS, UNSEEN = 64, 32, 48
 
 
 def main(argv: list[str]) -> int:
@@ -76,20 +76,13 @@ def real_person(world: World, name: str) -> Person:
 
 def measure(folder: Path, model: str, person: Person, seed: int) -> dict[str, Any]:
     from clawback import engine, jobs, store
-    from clawback.jobs.training import judge_waiting
     from clawback.paths import Home
 
     home = Home(folder / "home")
-    rate = filled(home, model, person, seed)
+    filled(home, model, person, seed)
     started = time.process_time()
     made = jobs.train_once(home, fold=True, seed=seed)
-    report, ratings = made.report, RATINGS
-    while report.again_at and ratings + MORE <= len(
-        person.turns
-    ):  # the person rates as many more as the gate asks for
-        rate(range(ratings, ratings + MORE))
-        ratings += MORE
-        report = judge_waiting(home) or report
+    report = made.report
     seconds = time.process_time() - started
     policy = engine.load(model)
 
@@ -104,7 +97,7 @@ def measure(folder: Path, model: str, person: Person, seed: int) -> dict[str, An
         "prompted": liked(None, person.prompt),
         "folded": liked(Path(made.version.path)),
         "accepted": "yes" if report.accepted else "no",
-        "ratings": ratings,
+        "ratings": RATINGS,
         "probability": round(report.probability, 2),
         "cpu_seconds": round(seconds),
     }
@@ -112,8 +105,8 @@ def measure(folder: Path, model: str, person: Person, seed: int) -> dict[str, An
         return found | {"better": round(better_than_the_prompt(db, made.version, policy, person.prompt), 2)}
 
 
-def filled(home: Any, model: str, person: Person, seed: int) -> Callable[[range], None]:
-    """Turns, the first ratings, and the prompt live. Comes back: how the person rates more turns."""
+def filled(home: Any, model: str, person: Person, seed: int) -> None:
+    """Turns, the first ratings, and the prompt live."""
     from clawback import feedback, store
     from clawback.gate import prompts as prompt_gate
     from clawback.records import Turn
@@ -136,7 +129,6 @@ def filled(home: Any, model: str, person: Person, seed: int) -> Callable[[range]
         version = prompted.propose(db, person.prompt, origin={"author": "hand"})
         prompt_gate.by_hand(db, home, version)
     rate(range(RATINGS))
-    return rate
 
 
 def better_than_the_prompt(db: Any, version: Any, policy: Any, prompt: str) -> float:

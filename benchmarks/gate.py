@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import os
 import random
 import sys
@@ -23,11 +24,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks._choosing import first_is_better
 from clawback import config, engine, feedback, release, store
 from clawback.demo import Demo
 from clawback.demo.loop import Rate
 from clawback.engine.embedded import corpus, tastes
+from clawback.gate.report import Report, answered
 from clawback.gate.rule import decide
+from clawback.jobs import inputs
 from clawback.jobs.inbox import Inbox
 from clawback.paths import Home
 from clawback.records import Run, Sample
@@ -73,7 +77,7 @@ def make_candidate(demo: Demo, kind: str, seed: int) -> int:
             spoilt(recipe, kind),
             seed=seed,
             out=demo.home.runs / "1",
-            prompts=[t.messages for t in db.turns(limit=256) if t.id not in kept_out],
+            prompts=inputs.prompts(db, kept_out, math.inf, settings.gate.held_out),
         )
         if kind == "random":
             randomise(Path(result.path), seed)
@@ -152,9 +156,17 @@ def judge(kind: str, taste: str, seed: int) -> dict[str, Any]:
         number = make_candidate(demo, kind, seed)
         with store.connect(demo.home.database) as db:
             report = release.gate(db, demo.home, number)
+            person = random.Random(f"choices {seed}")
             while report.again_at:
-                rate_more(demo, db, config.Gate().more_ratings, rate)
-                report = release.gate(db, demo.home, number)
+                pair = Inbox(demo.home).questions()[0]
+                prompt = demo.prompts[pair.first.prompt]
+                likes = tuple(
+                    kind != NOISE and demo.taste.fits(prompt, t.response) for t in (pair.first, pair.second)
+                )
+                first = first_is_better(likes, person, demo.noise)
+                better, worse = (pair.first, pair.second) if first else (pair.second, pair.first)
+                feedback.prefer(db, better.id, worse.id)
+                report = answered(db, db.version(number), config.Gate()) or report
             provenance = json.loads((Path(db.version(number).path) / "provenance.json").read_text())
         return {
             "kind": kind,
@@ -164,7 +176,7 @@ def judge(kind: str, taste: str, seed: int) -> dict[str, Any]:
             "before": truth(demo, 0),
             "after": truth(demo, number),
             "accepted": report.accepted,
-            "looks": report.looks,
+            "questions": len(report.evidence.answers),
             "probability": report.probability,
             "reasons": report.reasons,
             "evidence": dataclasses.asdict(report.evidence),
@@ -178,18 +190,10 @@ def at_random(seed: int) -> Rate:
     return lambda *_: 1 if person.random() < TAPPED_GOOD else -1
 
 
-def rate_more(demo: Demo, db: Any, count: int, rate: Rate) -> None:
-    """What the inbox asks about: answers of both versions."""
-    inbox = Inbox(demo.home)
-    for _ in range(count):
-        turn = inbox.next()[0].turn
-        feedback.rate(db, turn.id, rate(demo.prompts[turn.prompt], turn.response) or -1)
-
-
 def decided(row: dict[str, Any]) -> dict[str, Any]:
     """With what the gate says of this evidence today: cases are dear, rules are not."""
     empty = {"version": 0, "against": 0, "accepted": False, "probability": 0.0, "reasons": ()}
-    report = release.Report.from_dict(empty | {"evidence": row["evidence"]})
+    report = Report.from_dict(empty | {"evidence": row["evidence"]})
     decision = decide(report.evidence, config.Gate())
     return row | {
         "accepted": decision.accepted,

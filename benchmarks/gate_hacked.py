@@ -24,7 +24,8 @@ from clawback.engine.embedded import corpus
 from clawback.engine.types import Completion
 from clawback.feedback import hold_out
 from clawback.gate.evidence import measure
-from clawback.gate.rule import decide, guards
+from clawback.gate.guards import alarms
+from clawback.gate.rule import decide
 from clawback.records import Sample
 
 RATED, PROMPTS, NOISE = 32, 96, 0.1
@@ -150,9 +151,10 @@ def main(argv: list[str] | None = None) -> int:
         for name, answer in candidates(impostor, samples, limits, options.asks).items():
             impostor.answer = answer
             seen = measure(impostor, CANDIDATE, None, samples, held, asked, seed=seed, **limits)  # type: ignore[arg-type]
+            seen = replace(seen, questions=16, answers=(True,) * 8)  # as if its answers were always preferred
             unguarded = replace(seen, candidate=seen.base, kl=0.0, perplexity_ratio=1.0)
             found.setdefault(name, []).append(
-                (decide(seen, gate).accepted, decide(unguarded, gate).accepted, guards(seen, gate))
+                (decide(seen, gate).accepted, decide(unguarded, gate).accepted, alarms(seen, gate))
             )
     print("| candidate | cases | accepted without guards | accepted | what the gate says of the first |")
     print("| --- | --- | --- | --- | --- |")

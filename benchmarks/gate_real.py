@@ -3,7 +3,7 @@
 Each version has learned one person's taste from 32 taps. It is judged by the ratings of many: of others who have the same taste (*good*, where more of its
 fresh answers are liked by ten points), of people with other tastes, by which it is no better (*other taste*), of people who tap good three times in ten whatever
 they see (*noise*); and spoilt copies, their weights many times too large, by those of the right taste (*collapsed*). One tap in ten is wrong. Where
-the gate asks for more ratings it gets them. What is drawn from a version is drawn once, so that a hundred persons cost little more than one.
+the gate asks which of two answers is better, they say it. What is drawn from a version is drawn once, so that a hundred persons cost little more than one.
 
     python -m benchmarks real --tastes test --keep bench-results/real/kept
     python -m benchmarks gate_real --kept bench-results/real/kept
@@ -21,14 +21,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from clawback.release.rule import MOST_LOOKS, Compared, Sampled, decide
+from clawback.release.rule import Sampled
 
+from benchmarks._choosing import decided
 from benchmarks.real import DATA, ROOM, World, user
-from clawback.config import Gate
 from clawback.engine.types import Completion
 from clawback.records import Sample
-from clawback.release import evidence, fresh, human_eval
+from clawback.release import evidence, fresh
 
 RATED, HELD, FRESH, IMPROVED, WRONG, TAPPED_GOOD = 32, 8, 48, 0.10, 0.1, 0.3
 SPOILT = 6.0
@@ -82,52 +81,39 @@ class Judge:
         seed: int,
         rated: Sequence[Sample] | None = None,
     ) -> dict[str, Any]:
-        """One person's ratings, and what the gate makes of the version by them. What it asks for is rated: its own answers and the base's (``human_eval``).
+        """One person's ratings, and what the gate makes of the version by them. What it asks is answered: which of two answers is better.
 
         Args:
             rated: what they have rated so far, every eighth held out of training; without it 32 answers.
         """
         rng = random.Random(seed)
-        own = round(human_eval.OF_CANDIDATE * Gate().more_ratings)
-        beside = Gate().more_ratings - own
-        order = [one.turn_id - 1 for one in rated or ()] or rng.sample(range(len(self.samples)), RATED)
-        order += rng.sample(
-            [i for i in range(len(self.samples)) if i not in order], (MOST_LOOKS - 1) * beside
+        places = [one.turn_id - 1 for one in rated or ()] or rng.sample(range(len(self.samples)), RATED)
+        ratings = [one.reward for one in rated or ()] or [
+            self._tap(self.samples[i].response, likes, rng) for i in places
+        ]
+        samples = [
+            dataclasses.replace(self.samples[i], reward=r) for i, r in zip(places, ratings, strict=True)
+        ]
+        held = range(0, len(samples), HELD)
+        mine = dataclasses.replace(drawn, shifts=[drawn.shifts[places[n]] for n in held])
+        asked: list[tuple[str, str]] = []
+
+        def witness(_: Any, ours: Any, theirs: Any, pairs: Any) -> None:
+            asked.extend((ours[pair.candidate].text, theirs[pair.live].text) for pair in pairs)
+
+        found = evidence.weigh(
+            mine,
+            samples,
+            [samples[n] for n in held],
+            self._rows(places),
+            self.liked.get(taste or ""),
+            seed,
+            witness=witness,
         )
-        ratings = [one.reward for one in rated or ()]
-        ratings += [self._tap(self.samples[i].response, likes, rng) for i in order[len(ratings) :]]
-        longest = max(len(one.response_ids or ()) for one in self.samples)
-        shown = evidence.comparable(longest, drawn.ours.completions, drawn.before.completions)
-        shown = rng.sample(shown, min(len(shown), (MOST_LOOKS - 1) * own))
-        of_own = [self._tap(drawn.ours.completions[i].text, likes, rng) for i in shown]
-        for looks in range(1, MOST_LOOKS + 1):
-            count, theirs = RATED + (looks - 1) * beside, (looks - 1) * own
-            places = order[:count]
-            samples = [
-                dataclasses.replace(self.samples[i], reward=r) for i, r in zip(places, ratings, strict=False)
-            ]
-            samples[: len(rated or ())] = rated or ()
-            held = [n for n in range(count) if n % HELD == 0 or n >= RATED]
-            mine = dataclasses.replace(drawn, shifts=[drawn.shifts[places[n]] for n in held])
-            new = evidence.seen(drawn.asked, drawn.ours, shown[:theirs])
-            said = [Sample(0, (), text, r) for text, r in zip(new.texts, of_own, strict=False)]
-            found = evidence.weigh(
-                mine,
-                samples + said,
-                [samples[n] for n in held],
-                joined(self._rows(places), new),
-                self.liked.get(taste or ""),
-                seed,
-            )
-            compared = Compared(signs(of_own[:theirs]), signs(ratings[RATED:count]), signs(ratings[:RATED]))
-            found = dataclasses.replace(found, compared=compared)
-            decision = decide(found, Gate(), looks)
-            if not decision.asks:
-                break
+        decision, count = decided(found, asked, likes or (lambda _: False), rng, WRONG)
         return {
             "accepted": decision.accepted,
-            "looks": looks,
-            "probability": round(decision.probability, 3),
+            "questions": count,
             "better": round(found.better, 3),
             "read_p": found.read_p,
             "why": decision.reasons[0],
@@ -146,21 +132,6 @@ class Judge:
             hidden=one.hidden[list(places)],
             prompts=[one.prompts[i] for i in places],
         )
-
-
-def joined(one: Any, other: Any) -> Any:
-    """Answers as the reader looks at them."""
-    return dataclasses.replace(
-        one,
-        ids=[*one.ids, *other.ids],
-        texts=[*one.texts, *other.texts],
-        hidden=np.concatenate([one.hidden, other.hidden]),
-        prompts=[*one.prompts, *other.prompts],
-    )
-
-
-def signs(ratings: Sequence[float]) -> tuple[int, int]:
-    return sum(r > 0 for r in ratings), sum(r < 0 for r in ratings)
 
 
 def spoil(folder: Path, out: Path) -> Path:
@@ -240,9 +211,9 @@ def main(argv: list[str]) -> int:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| candidates | cases | accepted at once | accepted in the end |", "| --- " * 4 + "|"]
+    lines = ["| candidates | cases | accepted | questions |", "| --- " * 4 + "|"]
     for kind in dict.fromkeys(row["kind"] for row in rows):
         of = [row for row in rows if row["kind"] == kind]
-        once = sum(row["accepted"] and row["looks"] == 1 for row in of)
-        lines.append(f"| {kind} | {len(of)} | {once} | {sum(row['accepted'] for row in of)} |")
+        asked = sum(row["questions"] for row in of) / len(of)
+        lines.append(f"| {kind} | {len(of)} | {sum(row['accepted'] for row in of)} | {asked:.1f} |")
     return "\n".join(lines)

@@ -127,7 +127,7 @@ def select(home: Home) -> None:
         train, held = feedback.split(samples, 0.125, before=db.splits(s.turn_id for s in samples))
         assert train
         assert held
-        inputs.prompts(db, {s.turn_id for s in held}, 2e9, config.Gate().held_out)
+        inputs.prompts(db, {s.turn_id for s in held}, 2e9, 0.125)
 
 
 EVERYDAY: dict[str, Callable[[Home], Any]] = {

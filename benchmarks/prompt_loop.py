@@ -20,10 +20,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks._choosing import answer_all
 from clawback import feedback, store
+from clawback.config import Gate
 from clawback.demo import cloud
 from clawback.errors import TrainingError
 from clawback.gate import prompts as prompt_gate
+from clawback.gate.report import Report, answered
 from clawback.jobs import prompting
 from clawback.paths import Home
 from clawback.prompts import ScriptedLLM
@@ -31,7 +34,7 @@ from clawback.records import Turn
 from clawback.release import prompted
 from clawback.system_prompt import under
 
-RATED, MORE, UNRATED, HELD = 32, 16, 16, 64
+RATED, UNRATED, HELD = 32, 16, 64
 AGENT = {"role": "system", "content": "You are a helpful assistant inside a terminal."}
 WANTED = {
     "brief, no emoji": "- Use no emoji.\n- Answer in at most two short sentences.",
@@ -48,7 +51,7 @@ class Row:
     before: float
     after: float
     live: bool
-    ratings: int
+    questions: int
     calls: int
     why: str
 
@@ -92,17 +95,18 @@ def learned(taste: cloud.Taste, seed: int, words: bool) -> Row:
         home = Home(Path(folder) / "home")
         home.create()
         rate(home, taste, rest[: RATED + UNRATED], rng, rated=RATED, words=words)
-        used, ratings, why = RATED + UNRATED, RATED, ""
+        questions, why = 0, ""
         backend = ScriptedLLM(cloud.answer)
         try:
             found = prompting.optimize(home, backend=backend, seed=seed)
             report = found.report
             why = report.reasons[0] if report else found.stopped
-            while report is not None and report.again_at:
-                rate(home, taste, rest[used : used + MORE], rng, rated=MORE, words=words)
-                used, ratings = used + MORE, ratings + MORE
-                report = prompting.judge_waiting(home, backend=backend) or report
-                why = report.reasons[0]
+            questions = answer_all(
+                home, lambda turn: taste.fits(turn.response), rng, 0.1, lambda: prompting.judge_waiting(home)
+            )
+            if report is not None and questions:
+                with store.connect(home.database) as db:
+                    why = str((db.version(report.version).report or {})["reasons"][0])
         except TrainingError as error:
             why = str(error)
         with store.connect(home.database) as db:
@@ -113,14 +117,14 @@ def learned(taste: cloud.Taste, seed: int, words: bool) -> Row:
         satisfied(taste, "", held),
         satisfied(taste, live, held),
         bool(live),
-        ratings,
+        questions,
         backend.usage.calls,
         why,
     )
 
 
 def accepted(taste: cloud.Taste, seed: int, prompt: str, noise: float) -> bool:
-    """Whether the gate lets a given prompt through at its first look."""
+    """Whether the gate lets a given prompt through, by the person's answers."""
     asked, rng = cloud.questions(seed), random.Random(f"gate {seed}")
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder) / "home")
@@ -128,7 +132,15 @@ def accepted(taste: cloud.Taste, seed: int, prompt: str, noise: float) -> bool:
         rate(home, taste, asked[: RATED + UNRATED], rng, rated=RATED, words=False, noise=noise)
         with store.connect(home.database) as db:
             version = prompted.propose(db, prompt)
-            return prompt_gate.gate(db, home, version.number, cloud.answer).accepted
+            report = prompt_gate.gate(db, home, version.number, cloud.answer)
+
+            def judge() -> Report | None:
+                nonlocal report
+                report = answered(db, db.version(version.number), Gate()) or report
+                return report
+
+            answer_all(home, lambda turn: taste.fits(turn.response), rng, noise, judge)
+            return report.accepted
 
 
 def main(argv: Sequence[str]) -> int:

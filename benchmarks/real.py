@@ -241,7 +241,7 @@ class World:
                 seed=seed,
                 count=48,
             )
-            decision = decide(evidence, Gate(), looks=1)
+            decision = decide(evidence, Gate())
             found |= {"accepted": decision.accepted, "asks": decision.asks, "why": decision.reasons[:2]}
             found["base_text"] = evidence.perplexity_ratio
         return found

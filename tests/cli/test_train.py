@@ -180,7 +180,7 @@ def test_on_a_narrow_terminal_no_count_and_no_clock_is_cut_off(monkeypatch: pyte
         (
             "candidate",
             False,
-            "Version 3 waits for more ratings (`clawback inbox --rate` asks for them); version 1 stays live.",
+            "Version 3 waits for your word (`clawback inbox --rate` asks which of two answers is better); version 1 stays live.",
         ),
         ("candidate", True, "Version 3 is on trial (`clawback trial`); version 1 stays live."),
     ],

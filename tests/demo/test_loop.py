@@ -149,8 +149,8 @@ def test_what_the_gate_asks_is_answered_by_whoever_rates(
 
         def measured(*_: object, witness: Any, **__: object) -> rule.Evidence:
             ours, theirs = (
-                [Completion(f"{text} {i}", (1,), (0.0,), True) for i in range(16)]
-                for text in ("- one\n- two", "One.")
+                [Completion(text, (1,), (0.0,), True) for i in range(16)]
+                for text in ("- It eats fish.\n- It is big.", "It eats.")
             )
             witness(asked, ours, theirs, [questions.Question(i, i, 1.0) for i in range(16)])
             return rule.Evidence(9, 9, (), (), 0.01, 0.5, 0.1, 0.99, 1.0, 1.0, fine, fine, fine, questions=16)

@@ -57,8 +57,10 @@ def rated(home: Home, filled: Path) -> Home:
     return home
 
 
-def judged(home: Home, text: str, ask: prompt_gate.Backend = cloud.answer) -> tuple[Report, str]:
-    """A prompt as a search would enter it: the report after somebody with the taste has answered what is asked, and what became of the version."""
+def judged(
+    home: Home, text: str, ask: prompt_gate.Backend = cloud.answer, coin: bool = False
+) -> tuple[Report, str]:
+    """A prompt as a search would enter it: the report after somebody with the taste (or a coin) has answered what is asked, and what became of the version."""
     with store.connect(home.database) as db:
         version = prompted.propose(db, text, origin={"author": "search"})
         report = prompt_gate.gate(db, home, version.number, ask)
@@ -66,7 +68,7 @@ def judged(home: Home, text: str, ask: prompt_gate.Backend = cloud.answer) -> tu
         while report.again_at:
             pair = Inbox(home).questions()[0]
             likes = TASTE.fits(pair.first.response), TASTE.fits(pair.second.response)
-            first = likes[0] if likes[0] != likes[1] else pair.first.id % 4 < 2
+            first = likes[0] if likes[0] != likes[1] and not coin else pair.first.id % 4 < 2
             better, worse = (pair.first, pair.second) if first else (pair.second, pair.first)
             feedback.prefer(db, better.id, worse.id)
             report = answered(db, db.version(version.number), config.load(home.config).gate) or report
@@ -139,7 +141,7 @@ def test_a_prompt_that_changes_nothing_is_not_accepted(rated: Home) -> None:
 def test_ratings_by_a_coin_put_nothing_live(home: Home) -> None:
     with store.connect(home.database) as db:
         fill(db, 32, noise=0.5)
-    report, status = judged(home, GOOD)
+    report, status = judged(home, GOOD, coin=True)
     assert not report.accepted
     assert status != "live"
 

@@ -81,6 +81,14 @@ def test_whoever_wants_no_questions_is_asked_none() -> None:
     )
 
 
+def test_whoever_asks_for_no_confidence_gets_what_passes_the_guards() -> None:
+    assert decide(OPEN, Gate(confidence=0.0)).accepted
+    assert not decide(replace(OPEN, kl=99.0), Gate(confidence=0.0)).accepted
+    never = decide(OPEN, Gate(confidence=1.0))
+    assert (never.accepted, never.asks) == (False, 0)
+    assert "not shown to be better" in never.reasons[0]
+
+
 @given(st.lists(st.booleans(), max_size=16))
 def test_held_out_ratings_outvote_whatever_else_there_is(answers: list[bool]) -> None:
     against = replace(OPEN, answers=tuple(answers), liked=(-0.5, -0.4, -0.3), disliked=(0.1, 0.2, 0.3, 0.4))

@@ -247,3 +247,22 @@ def test_the_package_can_be_called_as_the_function_was(home: Home, waiting: list
         report: Report = clawback.gate(db, home, 1)
         assert report.version == 1
     assert release.gate is adapters.gate
+
+
+def test_its_own_answers_and_those_of_another_model_are_no_test_of_how_it_has_shifted(
+    home: Home, waiting: list[object]
+) -> None:
+    """They are likelier under it whatever was said of them, and what another model wrote shifts by its length."""
+    with store.connect(home.database) as db:
+        run, live = db.run(1), db.live()
+        before = adapters.telling(db, adapters.unseen(db, feedback.samples(db), run, live), run, 1)
+        for first, second in questions.pairs(db, 1, 0):
+            feedback.prefer(db, first.id, second.id)
+        for model, version in (("claude", None), ("embedded", None), ("", 0)):
+            asked = ({"role": "user", "content": f"{model} {version}?"},)
+            turn = db.add_turn(Turn("later", asked, "An answer.", model=model, version=version))
+            feedback.rate(db, turn.id, 1)
+        samples = feedback.samples(db)
+        after = adapters.telling(db, adapters.unseen(db, samples, run, live), run, 1)
+        assert {db.turn(number).model for number in after - before} == {"embedded", ""}
+        assert len(after - before) == 2

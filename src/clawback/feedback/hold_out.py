@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 GOLDEN = (5**0.5 - 1) / 2
+SALT = b"kept prompts"
+"""Of the hash. Never to be changed: prompts would change sides."""
 SMALLEST = "smallest_held_out"
 """Where the store keeps the smallest share that a run has used: what was outside of it may have been learned from."""
 
@@ -34,7 +36,7 @@ def text_key(prompt: str) -> str:
 
 def keeps(key: str, share: float) -> bool:
     """Whether the hash keeps this prompt (``prompt_key``) for the gate, if it keeps ``share`` of all."""
-    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, person=b"gate").digest()
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, person=SALT).digest()
     return bool(key) and int.from_bytes(digest) < share * 2.0**64
 
 

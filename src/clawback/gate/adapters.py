@@ -52,7 +52,7 @@ def gate(
     samples = feedback.evidence(samples)  # what a judge model says is none
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
-    kept_out = telling(store, unseen(store, samples, run, live), run)
+    kept_out = telling(store, unseen(store, samples, run, live), run, number)
     asked, kept = asking.prompts(store, settings.gate.held_out)
     if not asked:
         raise UsageError(
@@ -108,11 +108,13 @@ def unseen(store: Store, samples: Sequence[Sample], run: Run, live: Version) -> 
     return {s.turn_id for s in samples} - {turn for f in said for turn in (f.turn_id, f.other_turn_id)}
 
 
-def telling(store: Store, turns: set[int], run: Run) -> set[int]:
-    """Those of the turns whose log-prob says something of a version: answers of the same base's, by whichever version. What another model wrote
-    becomes likelier and less likely by length and habit, whether it was liked or not."""
-    found = store.turns_by_id(turns).values()
-    return {t.id for t in found if t.version is not None or not t.model or t.model == run.base}
+def telling(store: Store, turns: set[int], run: Run, candidate: int) -> set[int]:
+    """Those of the turns whose log-prob says something of a version: answers of the same base's, by another version. What another model wrote
+    becomes likelier and less likely by length and habit, liked or not; and a version's own answers are likelier under it, whatever was said of them
+    or of those that they were compared with."""
+    own, about = {run.base, ""}, questions.sessions(candidate)
+    found = [t for t in store.turns_by_id(turns).values() if t.version is not None or t.model in own]
+    return {t.id for t in found if t.version != candidate and not t.session.startswith(about)}
 
 
 def base_of(run: Run, settings: config.Config, system: str = "") -> Policy:

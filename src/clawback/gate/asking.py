@@ -41,16 +41,13 @@ def witness(home: Home, opinions: list[Opinion]) -> Callable[..., None] | None:
     """Puts the reward model's opinion into the list; None where there is no reward model, or none that can be used."""
     from clawback.engine.reading import Reader
     from clawback.errors import ClawbackError
-    from clawback.records import Turn
     from clawback.rewards import files
 
     try:
         model, card = files.load(
             home.reward, lambda s: Reader(s.base, revision=s.revision, max_length=s.max_length)
         )
-    except (
-        ClawbackError
-    ):  # information alone: a gate must not fail over it; `clawback reward eval` says what is wrong
+    except ClawbackError:  # information alone: `clawback reward eval` says what is wrong
         return None
 
     def look(asked: Any, ours: Any, theirs: Any) -> None:

@@ -47,6 +47,8 @@ MORE_OBEDIENT = 0.1
 
 WORTH_ASKING = 0.2
 """Of the expected rating, which goes from -1 to 1: ten more of a hundred answers liked. What gains less is not worth a question."""
+FEWEST_PAIRS = 5
+"""Pairs of answers that differ, under which no test could decide: five of five are one order in 32."""
 SURE = 1.28
 """Standard errors above the reader's estimate: the bound holds in nine cases of ten."""
 READABLE = 0.08
@@ -130,6 +132,9 @@ def decide(evidence: Evidence, settings: Gate, *, may_ask: bool = True) -> Decis
     found = _found(evidence)
     if tripped:
         return Decision(False, 0.0, (*tripped, *found))
+    if settings.confidence <= 0.5:
+        why = f"it passed the guards, and [gate] confidence is {settings.confidence:g}: no more than a coin's is asked for"
+        return Decision(True, 0.5, (why, *found))
     error = 1 - settings.confidence
     for decision in (_held(evidence, error), _obeys(evidence, error)):
         if decision is not None:
@@ -184,7 +189,7 @@ def _asked(evidence: Evidence, settings: Gate, error: float, may_ask: bool) -> D
             return Decision(False, sure, (f"not shown to be better: {counts}",))
         asks = sequential.fewest(alpha, most, evidence.answers)
         return Decision(False, sure, (f"undecided: {counts}", _how(most)), asks)
-    if why := indistinct(evidence, alpha):
+    if why := indistinct(evidence):
         return Decision(False, 0.5, (why,))
     if settings.more_ratings == 0 or not may_ask:
         return Decision(
@@ -223,9 +228,9 @@ def _can_accept(alpha: float, most: int) -> bool:
     return most > 0 and sequential.boundary(alpha, most)[-1] <= most
 
 
-def indistinct(evidence: Evidence, alpha: float) -> str:
+def indistinct(evidence: Evidence) -> str:
     """Why the candidate cannot be told from the live version; "" where it can."""
-    if not _can_accept(alpha, min(evidence.questions, MOST)):
+    if evidence.questions < FEWEST_PAIRS:
         return (
             f"it cannot be told from the live version: {evidence.alike:.0%} of the answers read the same, "
             f"and {evidence.questions} pairs are too few to compare"

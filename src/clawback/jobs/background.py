@@ -9,8 +9,8 @@ import subprocess
 import time
 
 from clawback import config, store
-from clawback.errors import Busy, TrainingError
-from clawback.feedback.due import FAILED
+from clawback.errors import Busy, NothingToGain, TrainingError
+from clawback.feedback.due import FAILED, no_gain
 from clawback.paths import Home
 from clawback.records import Run
 from clawback.release import following
@@ -42,11 +42,13 @@ def begun(home: Home, process: subprocess.Popen[bytes], seconds: float = BEGIN_S
         )  # asked first: a process that ends in between has entered all it had to
         with store.connect(home.database) as db:
             run = next((r for r in db.runs(limit=3, ids=False) if r.pid == process.pid), None)
-            failed = db.get(FAILED)
+            failed, skipped = db.get(FAILED), no_gain(db)
         if run is not None and run.status == "failed":
             raise TrainingError(f"Run {run.id} failed: {run.error}")
         if run is not None:
             return run
+        if ended and skipped and run is None:
+            raise NothingToGain(f"{skipped['why']}. `clawback train --anyway` trains all the same.")
         if ended and process.returncode and failed is not None:
             raise TrainingError(failed["why"])
         if ended:

@@ -301,7 +301,7 @@ class _Job(RunJob):
         return inputs.prompts(self.db, kept, run.created_at, self.settings.gate.held_out)
 
     def by_ratings(self, run: Run, version: Version, verdict: Verdict) -> Verdict:
-        """The gate's word beside that of the held-out tasks, where the run learned from ratings: both have to accept."""
+        """The gate's word beside that of the held-out tasks, where the run learned from ratings. The tasks decide; the gate may turn the version away."""
         if not run.train_ids:
             return verdict
         report = release.gate(
@@ -313,7 +313,7 @@ class _Job(RunJob):
         )
         return replace(
             verdict,
-            accepted=verdict.accepted and report.accepted,
+            accepted=verdict.accepted and report.verdict != "rejected",
             reasons=(*verdict.reasons, f"by ratings {report.verdict}: {report.reasons[0]}"),
             rated=report.to_dict(),
         )

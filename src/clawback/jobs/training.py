@@ -217,7 +217,7 @@ class _Job(RunJob):
         checks.enough(samples)
         if not train:
             raise TrainingError(
-                "All rated turns are held out for the gate: rate a few more answers (`clawback good`, `bad`)."
+                "All rated answers are to prompts that are kept for the gate: rate answers to a few other questions (`clawback good`, `bad`)."
             )
         if not (self.anyway or fold):
             self.worth_it()

@@ -67,7 +67,7 @@ class Score:
 
 
 def begin(store: Store, candidate: int, share: float, alpha: float, now: float) -> Trial:
-    """Raises ``UsageError`` where a trial is on, or the gate has not passed the version: nobody is tried on unproven ones."""
+    """Raises ``UsageError`` where a trial is on, or the gate has turned the version away. One that it is undecided about has passed the guards: the trial decides."""
     if running(store):
         raise UsageError("A trial is running already. `clawback trial --stop` ends it.")
     if not 0 < share <= 0.5 or not 0 < alpha < 0.5:
@@ -75,7 +75,9 @@ def begin(store: Store, candidate: int, share: float, alpha: float, now: float) 
     version, live = store.version(candidate), store.live()
     if version.number == live.number:
         raise UsageError(f"Version {candidate} is live already.")
-    registry.passed(version)
+    undecided = version.status == "candidate" and (version.report or {}).get("again_at")
+    if not undecided:
+        registry.passed(version)
     registry.seen(store, version)
     registry.check(version)
     trial = Trial(version.number, live.number, share, alpha, now)
@@ -84,10 +86,12 @@ def begin(store: Store, candidate: int, share: float, alpha: float, now: float) 
 
 
 def running(store: Store) -> Trial | None:
-    """The trial that is on; None where there is none, or the live version has changed since."""
+    """The trial that is on; None where there is none, the live version has changed since, or the candidate was turned away."""
     kept = store.get(KEY)
     trial = Trial(**kept) if kept else None
-    return trial if trial and trial.live == store.live().number else None
+    if trial is None or trial.live != store.live().number:
+        return None
+    return trial if store.version(trial.candidate).status != "rejected" else None
 
 
 def stop(store: Store) -> None:
@@ -184,6 +188,16 @@ def wealth(gains: Sequence[float]) -> list[float]:
     return path
 
 
+def _decided(store: Store, home: Home, trial: Trial, found: Score) -> Version:
+    """The candidate live. Where the gate was undecided, its report says that real use has decided."""
+    report = store.version(trial.candidate).report
+    if report and not report.get("accepted"):
+        why = f"better in real use: {found.candidate_sessions} sessions of its own, {found.live_sessions} of the live version's (odds {found.better:.0f} to 1)"
+        reasons = [why, *report.get("reasons", ())]
+        store.set_report(trial.candidate, {**report, "accepted": True, "again_at": 0, "reasons": reasons})
+    return registry.promote(store, home, trial.candidate)
+
+
 def settle(store: Store, home: Home, now: float) -> tuple[Score, Version] | None:
     """End the trial if it has decided: the better version goes live. None while it is open, or none is on."""
     trial = running(store)
@@ -193,7 +207,7 @@ def settle(store: Store, home: Home, now: float) -> tuple[Score, Version] | None
     if not found.verdict:
         return None
     if found.verdict == "better":
-        live = registry.promote(store, home, trial.candidate)
+        live = _decided(store, home, trial, found)
     else:
         live = store.live()
         if store.version(trial.candidate).status == "candidate":
