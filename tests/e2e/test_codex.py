@@ -107,3 +107,16 @@ def test_what_was_installed_is_taken_out_byte_for_byte(seen: dict[str, Any]) -> 
         assert part["hooks_restored"], name
         assert part["config_restored"], f"{name}: but for what Codex itself has written since"
     assert [name for name, part in seen.items() if part["config_untouched"]] == ["before_trust", "by_exec"]
+
+
+def test_a_broken_rule_goes_back_once_and_is_said_again_with_the_next_prompt(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("codex_rules.py")
+    seen = agents.on_loopback(script, str(agents.codex()), str(tmp_path), timeout=600)
+
+    assert seen["calls_first"] == 2, "sent back once"
+    [(_, broken, _), (sentence, kept, messages), (_, third, _)] = seen["turns"]
+    assert (broken, kept, third) == ("Sorry, it is four.", "It is four.", "Sorry, it is four.")
+    assert "Never apologise." in sentence
+    assert messages == ["What is two and two?", broken, sentence]
+    assert seen["reminded"]
+    assert (seen["kept"], seen["checked"], seen["breaches"]) == (1, 3, [3, 1])

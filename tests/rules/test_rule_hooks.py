@@ -199,3 +199,43 @@ def test_turns_that_the_agent_asked_itself_are_no_part_of_it(ruled: Home) -> Non
         receipts.update(db)
         [receipt] = receipts.receipts(db)
     assert receipt.overall.checked == 0
+
+
+def test_what_follows_an_answer_that_was_sent_back_is_another_answer() -> None:
+    """In the records of both agents: the tools and the text before it are those of the first answer."""
+    from clawback.capture import claude_transcript, codex_rollout
+
+    def said(text: str, name: str) -> dict[str, Any]:
+        content = [{"type": "text", "text": text}]
+        return {
+            "type": "assistant",
+            "message": {"id": name, "role": "assistant", "model": "m", "content": content},
+        }
+
+    asked = {"type": "user", "promptId": "p", "message": {"role": "user", "content": "What?"}}
+    feedback = {
+        "type": "user",
+        "isMeta": True,
+        "message": {"role": "user", "content": "Stop hook feedback:\n- x"},
+    }
+    other = {"type": "user", "isMeta": True, "message": {"role": "user", "content": "Caveat: something else"}}
+    for between, steps in ((feedback, 1), (other, 2)):
+        entries = [asked, said(SORRY, "1"), between, said("It is four.", "2")]
+        [exchange] = claude_transcript.read(json.dumps(entry) for entry in entries)
+        assert (exchange.text, len(exchange.steps)) == ("It is four.", steps)
+
+    def item(kind: str, text: str = "") -> str:
+        content = [{"type": "Text", "text": text}]
+        payload = {"type": "item_completed", "turn_id": "t", "item": {"type": kind, "content": content}}
+        return json.dumps({"type": "event_msg", "payload": payload})
+
+    started = json.dumps({"type": "event_msg", "payload": {"type": "task_started", "turn_id": "t"}})
+    lines = [
+        started,
+        item("UserMessage", "What?"),
+        item("AgentMessage", SORRY),
+        item("HookPrompt"),
+        item("AgentMessage", "It is four."),
+    ]
+    [exchange] = codex_rollout.read(lines)
+    assert (exchange.text, len(exchange.steps)) == ("It is four.", 1)

@@ -83,6 +83,12 @@ class Codex(HookedAgent):
 
     # ------------------------------------------------------------------------------------------------- events
 
+    def remind(self, text: str) -> dict[str, Any] | None:
+        return {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
+
+    def send_back(self, sentence: str) -> dict[str, Any] | None:
+        return {"decision": "block", "reason": sentence}
+
     def parse(self, event: Mapping[str, Any]) -> Event | None:
         if event.get("type") == "agent-turn-complete":
             return _notified(event)
@@ -106,9 +112,8 @@ class Codex(HookedAgent):
         if name == "Stop" and not text(event, "agent_id", 200):
             model = text(event, "model", 200)
             transcript = text(event, "transcript_path", 4096)
-            return Answer(
-                session, said, text(event, "turn_id", 200), cwd=cwd, model=model, transcript=transcript
-            )
+            went_on, turn = bool(event.get("stop_hook_active")), text(event, "turn_id", 200)
+            return Answer(session, said, turn, cwd=cwd, model=model, transcript=transcript, went_on=went_on)
         if name in ("Stop", "SubagentStop"):
             return SideAnswer(session, said, text(event, "agent_id", 200) or text(event, "turn_id", 200), cwd)
         return None

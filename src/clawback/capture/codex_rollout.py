@@ -43,6 +43,8 @@ def _add_event(exchanges: list[Exchange], payload: Mapping[str, Any], at: float)
         exchanges.append(Exchange([turn]))
     last = exchanges[-1]
     item = payload.get("item") if kind == "item_completed" else None
+    if isinstance(item, dict) and item.get("type") == "HookPrompt":  # a hook sent the answer back
+        last.begin_again()
     if isinstance(item, dict):
         pieces = item.get("content")
         texts = [p for p in pieces if isinstance(p, dict)] if isinstance(pieces, list) else []

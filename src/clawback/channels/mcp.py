@@ -193,18 +193,20 @@ class Tools:
     ) -> dict[str, Any]:
         """Propose rules for the person's answers. Only when the person asks for it. Each waits until the person says yes in Clawback."""
         with ingest.connect(self.home) as store:
-            made = rule_proposals.propose(store, rules, _client(context))
+            proposed = rule_proposals.propose(store, rules, _client(context))
             receipts.update(store, receipts.FEW)
-            found = (
-                [receipts.as_json(one) for one in receipts.receipts(store, made.rules)] if made.rules else []
+            rows = (
+                [receipts.as_json(one) for one in receipts.receipts(store, proposed.rules)]
+                if proposed.rules
+                else []
             )
-        said = f"{len(made.rules)} proposed; the person says yes with `clawback rules keep N` or on the page."
+        sentence = f"{len(proposed.rules)} proposed; the person says yes with `clawback rules keep N` or on the page."
         return {
             "proposed": [
-                {key: one[key] for key in ("id", "text", "check", "kept", "checked")} for one in found
+                {key: one[key] for key in ("id", "text", "check", "kept", "checked")} for one in rows
             ],
-            "refused": [{"text": text, "why": why} for text, why in made.refused],
-            "said": said,
+            "refused": [{"text": text, "why": why} for text, why in proposed.refused],
+            "said": sentence,
         }
 
     def _named(self, store: Store, turn: int | None) -> int:

@@ -63,8 +63,8 @@ def list_rules(everything: bool, as_json: bool) -> None:
     with open_store() as store:
         _bring_up_to_date(store, as_json)
         chosen = [rule for rule in store.rules() if everything or rule.status != "withdrawn"]
-        found = receipts.receipts(store, chosen)
-    emit([receipts.as_json(one) for one in found], table(found) if found else fold(NONE), as_json)
+        rows = receipts.receipts(store, chosen)
+    emit([receipts.as_json(one) for one in rows], table(rows) if rows else fold(NONE), as_json)
 
 
 def _bring_up_to_date(store: Store, as_json: bool) -> None:
@@ -88,10 +88,10 @@ def refresh(store: Store) -> None:
     reminders.write(current_home(), store)
 
 
-def table(found: Sequence[Receipt]) -> str:
+def table(rows: Sequence[Receipt]) -> str:
     """Two lines a rule: the shares with its words, then the models."""
     lines = [f"{'#':>3}  {'kept':<14} {'last week':<14} {'whose':<10} {'status':<9} rule"]
-    for one in found:
+    for one in rows:
         head = f"{one.rule.id:>3}  {_brief(one.overall):<14} {_brief(one.last_week):<14} {shorten(whose(one.rule), 10):<10} {one.rule.status:<9} "
         lines.append(head + shorten(one.rule.text, max(width() - len(head), 20)))
         models = " · ".join(f"{name} {_brief(share)}" for name, share in one.models.items())
@@ -109,7 +109,7 @@ def _brief(share: Share) -> str:
 
 def whose(rule: Rule) -> str:
     """Whose words a rule is, in a word."""
-    return {"owner": "you", "list": "the list"}.get(rule.author, rule.author)
+    return {"owner": "you", "list": "our list"}.get(rule.author, rule.author)
 
 
 # ------------------------------------------------------------------------------------------------------------ one rule
@@ -348,8 +348,10 @@ def use(yes: bool, as_json: bool) -> None:
             click.echo("\n".join(lines) + "\n", err=True)
             click.confirm("Put it live?", abort=True, err=True)
         version = rule_prompt.use(store, here)
-    said = f"Version {version.number} is live, with your rules in its prompt. `clawback rollback` goes back."
-    emit(asdict(version), said, as_json)
+    sentence = (
+        f"Version {version.number} is live, with your rules in its prompt. `clawback rollback` goes back."
+    )
+    emit(asdict(version), sentence, as_json)
 
 
 @rules.command()

@@ -50,9 +50,9 @@ def accept(store: Store, number: int) -> Rule:
     """The owner has seen it and says yes: it is believed, and its sentence may go into a live prompt."""
     rule = store.rule(number)
     with store.together():
-        kept = store.update_rule(number, "believed", dict(rule.evidence) | {"accepted": time.time()})
+        accepted = store.update_rule(number, "believed", dict(rule.evidence) | {"accepted": time.time()})
         store.accept_sentences([rule.text], store.live().number)
-    return kept
+    return accepted
 
 
 def withdraw(store: Store, number: int) -> Rule:
@@ -64,7 +64,7 @@ def withdraw(store: Store, number: int) -> Rule:
 
 def propose(store: Store, sentences: Iterable[str], name: str) -> Proposed:
     """Sentences of an agent: screened like a learned prompt, bounded in number and length, ``proposed`` until the owner says yes."""
-    taken: list[Rule] = []
+    proposals: list[Rule] = []
     refused: list[tuple[str, str]] = []
     author = agent_author(name)
     material = [wording.runs(text) for one in rated_examples(store) for text in (one.question, one.answer)]
@@ -78,15 +78,15 @@ def propose(store: Store, sentences: Iterable[str], name: str) -> Proposed:
             why = f"more than {AT_ONCE} at a time"
         elif not why and rule is not None:
             why = f"it is rule {rule.id} already ({rule.status})"
-        elif not why and waiting + len(taken) >= WAITING:
+        elif not why and waiting + len(proposals) >= WAITING:
             why = f"{WAITING} rules wait for a yes already"
         if why:
             refused.append((_shown(sentence), why))
         else:
-            made = store.add_rule(Rule(sentence, parse(sentence), author))
-            known[screening.literal(sentence)] = made
-            taken.append(made)
-    return Proposed(tuple(taken), tuple(refused))
+            proposal = store.add_rule(Rule(sentence, parse(sentence), author))
+            known[screening.literal(sentence)] = proposal
+            proposals.append(proposal)
+    return Proposed(tuple(proposals), tuple(refused))
 
 
 def objection(sentence: str, material: Sequence[Iterable[str]] = ()) -> str:

@@ -108,8 +108,8 @@ def update(db: Store, most: int | None = None) -> int:
 
 
 def _checks(rules: Iterable[Rule]) -> dict[int, Check]:
-    found = {rule.id: check_of(rule) for rule in rules if rule.check and rule.status != "withdrawn"}
-    return {number: check for number, check in found.items() if check is not None}
+    checks = {rule.id: check_of(rule) for rule in rules if rule.check and rule.status != "withdrawn"}
+    return {number: check for number, check in checks.items() if check is not None}
 
 
 def _forward(db: Store, checks: Mapping[int, Check], ranges: dict[int, tuple[int, int]], newest: int, most: int | None) -> int:  # fmt: skip
@@ -201,10 +201,10 @@ def _receipt(rule: Rule, counts: Sequence[Obedience], newest: str) -> Receipt:
 
 def table(db: Store, rule: Rule) -> dict[str, dict[str, Share]]:
     """Model → week → how often the rule was kept."""
-    found: dict[str, dict[str, Share]] = {}
+    shares: dict[str, dict[str, Share]] = {}
     for one in db.obedience(rule.id):
-        found.setdefault(one.model, {})[one.week] = Share(one.kept, one.checked)
-    return found
+        shares.setdefault(one.model, {})[one.week] = Share(one.kept, one.checked)
+    return shares
 
 
 def ratings(db: Store, rule: Rule, samples: Sequence[Sample]) -> Ratings:
@@ -259,12 +259,12 @@ def locate(check: Check, question: str, response: str) -> tuple[str, int]:
 
     ("", 0) where there is no such piece: the answer is too long as a whole, say, or lacks something.
     """
-    pieces = [(found[0], found.start()) for found in _PIECES.finditer(response) if found[0].strip()][:400]
+    pieces = [(one[0], one.start()) for one in _PIECES.finditer(response) if one[0].strip()][:400]
     broken = [(text, at) for text, at in pieces if _breaks(check(question, text))]
     if not broken or len(broken) == len(pieces) > 1:
         return "", 0
     places = {at for _, at in broken}
-    rest = "".join(found[0] for found in _PIECES.finditer(response) if found.start() not in places)
+    rest = "".join(one[0] for one in _PIECES.finditer(response) if one.start() not in places)
     if rest.strip() and _breaks(check(question, rest)):
         return "", 0
     text, at = broken[0]
@@ -284,14 +284,14 @@ def obedience(db: Store, questions: Sequence[str], answers: Sequence[str]) -> li
 
     For the gate: the same questions answered by two versions give two lists that can be compared line by line.
     """
-    made = []
+    shares = []
     for rule in db.rules("believed"):
         if (check := check_of(rule) if rule.check else None) is None:
             continue
         results = [check(question, answer) for question, answer in zip(questions, answers, strict=True)]
         applied = [kept for kept in results if kept is not None]
-        made.append((rule, sum(kept >= 0.5 for kept in applied), len(applied)))
-    return made
+        shares.append((rule, sum(kept >= 0.5 for kept in applied), len(applied)))
+    return shares
 
 
 def as_json(receipt: Receipt) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawback.files import replace
 from clawback.paths import Home
@@ -83,15 +83,6 @@ def _renew_program(here: Home) -> None:
     path = script.path(here)
     if path.exists() and b"clawback.rules.hook" not in path.read_bytes():
         script.write(here)
-
-
-def read(here: Home) -> dict[str, Any] | None:
-    """What the file holds; None where there is none, or none that can be read."""
-    try:
-        found = json.loads((here.root / FILE).read_bytes())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("agents"), dict) else None
 
 
 def broken(db: Store, turn: Turn) -> list[Rule]:

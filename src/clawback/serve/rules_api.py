@@ -51,10 +51,10 @@ def receipt(server: Server, request: Request) -> Any:
     with store.connect(server.home.database) as db:
         rule = db.rule(request.path_params["id"])
         _bring_up_to_date(server, db)
-        [found] = receipts.receipts(db, [rule])
+        [shares] = receipts.receipts(db, [rule])
         limit = min(_number(request, "limit") or receipts.BREACHES, MOST_BREACHES)
-        return receipts.as_json(found) | {
-            "weeks": [{"week": week, **asdict(share)} for week, share in found.weeks.items()],
+        return receipts.as_json(shares) | {
+            "weeks": [{"week": week, **asdict(share)} for week, share in shares.weeks.items()],
             "by_model_and_week": {
                 model: {week: asdict(share) for week, share in weeks.items()}
                 for model, weeks in receipts.table(db, rule).items()
@@ -89,8 +89,8 @@ def _changed(server: Server, change: Callable[[Store], Rule]) -> Any:
     with store.connect(server.home.database) as db:
         rule = change(db)
         _bring_up_to_date(server, db)
-        [found] = receipts.receipts(db, [rule])
-        return receipts.as_json(found)
+        [shares] = receipts.receipts(db, [rule])
+        return receipts.as_json(shares)
 
 
 def _bring_up_to_date(server: Server, db: Store) -> None:
