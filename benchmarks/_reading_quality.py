@@ -4,8 +4,8 @@ Of ``PROMPTS`` prompts there are two answers each; with ``--states``, those to `
 the prompt and without it, the difference, how often a token is the likeliest, and so on). A person rates one answer to ``count`` of the prompts. The answers to
 the other prompts are graded: the AUC for the best ``GOOD_SHARE``, and how often the better one of two answers to one prompt has the higher grade.
 
-The scores are how probably the judge prefers the answer to a strong model's. Most are near 0, so ratings are made of them in three ways: a tap (among the best
-or not), the score centred by the person's mean (the scale's ends held), and its rank among the person's own.
+The scores are how probably the judge prefers the answer to a strong model's. Most are near 0, so ratings are made of them in four ways: a tap (among the best
+or not), the score centred by the person's mean (the scale's ends held), its rank among the person's own, and the rank centred in the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROMPT_TOKENS, ANSWER_TOKENS = 40, 72
 LONGEST_PROMPT = 200
 GOOD_SHARE = 0.4
 DEPTHS = (1 / 3, 1 / 2, 2 / 3)
-TAP, CENTRED, RANKS = "taps", "centred", "ranks"
+TAP, CENTRED, RANKS, HELD = "taps", "centred", "ranks", "ranks, ends held"
 
 
 def items(path: Path, models: Sequence[str], count: int) -> list[tuple[str, str, float]]:
@@ -52,10 +52,13 @@ def ratings(scores: Floats, how: str) -> Floats:
     """What a person says of answers with these scores in [0, 1]; in [-1, 1]."""
     if how == TAP:
         return np.where(scores > np.quantile(scores, 1 - GOOD_SHARE), 1.0, -1.0)
-    if how == RANKS:
+    if how in (RANKS, HELD):
         from scipy.stats import rankdata
 
-        return np.asarray(2 * (rankdata(scores) - 0.5) / len(scores) - 1)
+        scores = np.asarray((rankdata(scores) - 0.5) / len(scores))
+        if how == RANKS:
+            return 2 * scores - 1
+        scores = (scores - scores.min()) / np.ptp(scores)
     mean = scores.mean()
     return np.where(scores >= mean, (scores - mean) / max(1 - mean, 1e-9), (scores - mean) / max(mean, 1e-9))
 
@@ -138,7 +141,7 @@ def quality(path: Path, models: Sequence[str], folder: str | None, counts: Seque
                 chosen = rng.sample(range(len(some) // EACH), count)
                 places = np.array([EACH * p + rng.randrange(EACH) for p in chosen])
                 rest = np.array([i for i in range(len(some)) if i // EACH not in set(chosen)])
-                for how in (TAP, CENTRED, RANKS):
+                for how in (TAP, CENTRED, RANKS, HELD):
                     made = fit(views, space, seen[places], ratings(scores[places], how), ridge=RIDGE)
                     grades = made.score(seen[rest], RULES, 0.0)
                     first, second = grades[::EACH], grades[1::EACH]

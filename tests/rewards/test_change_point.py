@@ -12,34 +12,52 @@ from clawback.rewards.features import SHARES
 from clawback.rewards.reward_ensemble import Answers, learn
 
 
-def of_one_share(ratings):
-    """Log marginal likelihood of ratings whose share of good ones is unknown: the simplest model of a taste."""
+class OneShare:
+    """Evidence of ratings whose share of good ones is unknown: the simplest model of a taste."""
 
-    def evidence(start, end):
-        good, count = int((ratings[start:end] > 0).sum()), end - start
-        return math.lgamma(good + 1) + math.lgamma(count - good + 1) - math.lgamma(count + 2)
+    def __init__(self, ratings):
+        self.good = ratings > 0
 
-    return evidence
+    def of_part(self, start, end):
+        return self._of(self.good[start:end])
+
+    def turned(self, start, place, end):
+        return self._of(np.concatenate([self.good[start:place], ~self.good[place:end]]))
+
+    def _of(self, good):
+        return math.lgamma(good.sum() + 1) + math.lgamma((~good).sum() + 1) - math.lgamma(len(good) + 2)
 
 
 @pytest.mark.parametrize("later", [16, 32, 64])
 def test_a_change_is_found_within_a_step_of_where_it_was(later):
     rng = np.random.default_rng(later)
     ratings = np.where(rng.random(64 + later) < np.repeat([0.05, 0.95], [64, later]), 1, -1)
-    assert abs(last_change(of_one_share(ratings), len(ratings)) - 64) <= STEP
+    assert abs(last_change(OneShare(ratings), len(ratings)) - 64) <= STEP
+
+
+def test_a_taste_that_is_turned_round_pays_once():
+    """Of two unrelated shares the same ratings say too little."""
+    ratings = np.concatenate([np.where(np.arange(48) % 4 < 1, 1, -1), np.where(np.arange(16) < 12, 1, -1)])
+
+    class Unrelated(OneShare):
+        def turned(self, start, place, end):
+            return -math.inf
+
+    assert last_change(OneShare(ratings), 64) == 48
+    assert last_change(Unrelated(ratings), 64) == 0
 
 
 def test_of_two_changes_the_last_one_counts():
     rng = np.random.default_rng(0)
     ratings = np.where(rng.random(192) < np.repeat([0.05, 0.95, 0.05], 64), 1, -1)
-    assert abs(last_change(of_one_share(ratings), len(ratings)) - 128) <= STEP
+    assert abs(last_change(OneShare(ratings), len(ratings)) - 128) <= STEP
 
 
 def test_of_a_hundred_steady_people_nobody_changed():
     alarms = 0
     for person in range(100):
         ratings = np.where(np.random.default_rng(person).random(128) < 0.4, 1, -1)
-        alarms += last_change(of_one_share(ratings), len(ratings)) > 0
+        alarms += last_change(OneShare(ratings), len(ratings)) > 0
     assert alarms <= 3
 
 
@@ -54,7 +72,7 @@ def test_places_lie_between_ratings_that_say_something_and_are_densest_where_the
 
 
 def test_few_ratings_show_no_change():
-    assert last_change(of_one_share(np.repeat([-1, 1], FEWEST - 1)), 2 * FEWEST - 2) == 0
+    assert last_change(OneShare(np.repeat([-1, 1], FEWEST - 1)), 2 * FEWEST - 2) == 0
 
 
 def answers(count, seed):

@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
-from clawback.rewards.kernel_ensemble import Kernel, Spectra, evidence_of_parts
+from clawback.rewards.kernel_ensemble import EvidenceOverTime, Kernel, Spectra
 from clawback.rewards.reward_head import TRUSTED_BELOW, permutation_test
 
 RNG = np.random.default_rng(0)
@@ -82,10 +82,16 @@ def test_the_evidence_of_a_part_is_that_of_these_ratings_alone():
         KERNELS[1:3],
         {"b": 2.0},
     )  # of two kernels, models are each and both: pairs are not left out
-    found = evidence_of_parts(two, rated, y, 0.8, likelier)(5, 20)
-    part = {name: x[5:20] for name, x in rated.items()}
-    logs = Spectra.of(two, part, 0.8, likelier).evidence(y[5:20, None])
-    assert found == pytest.approx(np.logaddexp.reduce(logs.ravel()) - np.log(logs.size), abs=1e-8)
+    over_time = EvidenceOverTime(two, rated, y, 0.8, likelier)
+
+    def expected(ratings, start, end):
+        part = {name: x[start:end] for name, x in rated.items()}
+        logs = Spectra.of(two, part, 0.8, likelier).evidence(ratings[:, None])
+        return np.logaddexp.reduce(logs.ravel()) - np.log(logs.size)
+
+    assert over_time.of_part(5, 20) == pytest.approx(expected(y[5:20], 5, 20), abs=1e-8)
+    turned = np.concatenate([y[2:10] - y[2:10].mean(), y[10:22].mean() - y[10:22]])
+    assert over_time.turned(2, 10, 22) == pytest.approx(expected(turned, 2, 22), abs=1e-8)
 
 
 def test_equal_ratings_say_nothing_and_break_nothing():

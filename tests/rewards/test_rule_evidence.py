@@ -1,9 +1,12 @@
 """How well rules explain and predict many ratings at once, against one fit after another."""
 
+import math
+
 import numpy as np
 import pytest
+from scipy.special import beta
 
-from clawback.rewards.rule_evidence import evidence, evidence_of_parts, explained
+from clawback.rewards.rule_evidence import EvidenceOverTime, evidence, explained
 from clawback.rewards.rule_posterior import JUDGED_SIGN, MANNER, Layout, Space, fit
 
 
@@ -37,8 +40,21 @@ def test_evidence_of_many_ratings_is_that_of_each(judged):
     space, signs, ratings = world(judged)
     each = [evidence(space, signs, column) for column in ratings.T]
     np.testing.assert_allclose(explained(space, signs, ratings)[0], each, atol=1e-4)
-    of_part = evidence_of_parts(space, signs, ratings[:, 0])
-    assert of_part(3, 11) == pytest.approx(evidence(space, signs[3:11], ratings[3:11, 0]), abs=1e-4)
+
+
+def coin(ratings):
+    return math.log(beta((ratings > 0).sum() + 1, (ratings < 0).sum() + 1))
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_evidence_over_time_is_that_of_the_part_alone(judged):
+    space, signs, ratings = world(judged)
+    y = ratings[:, 0]
+    over_time = EvidenceOverTime(space, signs, y)
+    assert over_time.of_part(3, 11) == pytest.approx(evidence(space, signs[3:11], y[3:11]), abs=1e-4)
+    turned = np.concatenate([y[2:8], -y[8:13]])
+    expected = evidence(space, signs[2:13], turned) + coin(turned) - coin(y[2:8]) - coin(y[8:13])
+    assert over_time.turned(2, 8, 13) == pytest.approx(expected, abs=1e-4)
 
 
 def test_ratings_between_good_and_bad_count_in_parts():

@@ -1,23 +1,35 @@
 """Finds the last change of mind in a series of ratings, by their evidence.
 
 A person may come to want something else. Older ratings then speak for a taste that is gone, and a reward model that is fitted on all of them
-predicts neither. For ratings ``r₁ … rₙ`` in the order in which they were given and a place ``c``, two models are compared:
+predicts neither. For ratings ``r₁ … rₙ`` in the order in which they were given and a place ``c``, three models are compared:
 
-    one taste      log P(r_a … r_b)
-    two tastes     log P(r_a … r_c) + log P(r_c+1 … r_b)
+    one taste            log P(r_a … r_b)
+    two tastes           log P(r_a … r_c) + log P(r_c+1 … r_b)
+    a taste turned round log P(r_a … r_c, −r_c+1 … −r_b)
 
 ``log P`` is the log marginal likelihood of a reward model with its parameters integrated out, so that two tastes pay for being two (the Occam
-factor; Bayesian change-point analysis: Smith 1975, Biometrika 62; Barry & Hartigan 1993, JASA 88). A change is rare beforehand, and each of K
+factor; Bayesian change-point analysis: Smith 1975, Biometrika 62; Barry & Hartigan 1993, JASA 88). Who found answers too short and now finds them too long
+has one taste turned round, which pays once. A change is of either kind, as likely; it is rare beforehand, and each of K
 places is as likely: the logarithm of the odds ``AGAINST · K`` is subtracted from the gain.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import Protocol
 
-LogEvidence = Callable[[int, int], float]
-"""(start, end) → log marginal likelihood of the ratings ``start`` to ``end - 1``."""
+
+class LogEvidence(Protocol):
+    """Log marginal likelihoods of ratings in the order in which they were given."""
+
+    def of_part(self, start: int, end: int) -> float:
+        """Of the ratings ``start`` to ``end - 1``, by one taste."""
+        ...
+
+    def turned(self, start: int, place: int, end: int) -> float:
+        """Of the same, by a taste whose opposite is wanted from ``place`` on."""
+        ...
+
 
 AGAINST = 20.0
 """Odds against a change of mind, before any rating is looked at: of people who stay as they are, at most one in so many is misread."""
@@ -57,6 +69,12 @@ def places(count: int) -> list[int]:
 
 
 def _gain(log_evidence: LogEvidence, count: int, place: int) -> float:
-    """By how much two tastes, before and from ``place`` on, explain the ratings around it better than one."""
+    """By how much a change at ``place`` explains the ratings around it better than one taste."""
     start, end = max(0, place - REACH), min(count, place + REACH)
-    return log_evidence(start, place) + log_evidence(place, end) - log_evidence(start, end)
+    two = log_evidence.of_part(start, place) + log_evidence.of_part(place, end)
+    turned = log_evidence.turned(start, place, end)
+    most = max(two, turned)
+    either = (
+        most + math.log((math.exp(two - most) + math.exp(turned - most)) / 2) if most > -math.inf else most
+    )
+    return either - log_evidence.of_part(start, end)

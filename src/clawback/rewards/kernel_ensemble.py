@@ -15,7 +15,7 @@ One eigendecomposition per model serves every λ and every permutation of the ra
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -250,45 +250,55 @@ class Spectra:
         )  # fmt: skip
 
 
-def evidence_of_parts(
-    kernels: Sequence[Kernel],
-    rated: Mapping[str, Floats],
-    ratings: Floats,
-    ridge: float = RIDGE,
-    likelier: Mapping[str, float] = MappingProxyType({}),
-) -> Callable[[int, int], float]:
-    """(start, end) → log Bayes factor against noise of the ratings ``start`` to ``end - 1``, by each kernel alone and all together.
+class EvidenceOverTime:
+    """Log Bayes factors against noise of parts of ratings that are in the order in which they were given; by each kernel alone and all together.
 
-    That of ``Spectra.evidence``, by one Cholesky factor for each λ in place of eigenvectors: with ``A = C K C + λ I``, the factor of ``[[A, y], [yᵀ, c]]``
+    Those of ``Spectra.evidence``, by one Cholesky factor for each λ in place of eigenvectors: with ``A = C K C + λ I``, the factor of ``[[A, y], [yᵀ, c]]``
     ends on ``√(c − yᵀ A⁻¹ y)``.
     """
-    grams = np.array([k(rated, rated) for k in kernels])
-    mixes = _mixes(len(kernels), pairs=False)
-    grams = np.array([np.tensordot(mix, grams, 1) for mix in mixes])
-    prior = _prior(kernels, mixes, likelier)
-    ridges = ridge * RIDGES
 
-    def of_part(start: int, end: int) -> float:
-        y = ratings[start:end] - ratings[start:end].mean()
-        n, own = end - start, float(y @ y)
-        some = grams[:, start:end, start:end]
+    def __init__(
+        self,
+        kernels: Sequence[Kernel],
+        rated: Mapping[str, Floats],
+        ratings: Floats,
+        ridge: float = RIDGE,
+        likelier: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        every = np.array([k(rated, rated) for k in kernels])
+        mixes = _mixes(len(kernels), pairs=False)
+        self.grams = np.array([np.tensordot(mix, every, 1) for mix in mixes])
+        self.prior, self.ridges, self.ratings = _prior(kernels, mixes, likelier), ridge * RIDGES, ratings
+
+    def of_part(self, start: int, end: int) -> float:
+        """Of the ratings ``start`` to ``end - 1``."""
+        return self._of(_centred(self.ratings[start:end]), start)
+
+    def turned(self, start: int, place: int, end: int) -> float:
+        """Of the same, where from ``place`` on the opposite is wanted; each side about its own mean."""
+        before, after = _centred(self.ratings[start:place]), _centred(self.ratings[place:end])
+        return self._of(np.concatenate([before, -after]), start)
+
+    def _of(self, y: Floats, start: int) -> float:
+        n, own = len(y), float(y @ y)
+        some = self.grams[:, start : start + n, start : start + n]
         some = some - some.mean(1, keepdims=True)
         some = some - some.mean(2, keepdims=True)
         logs = []
-        for each in ridges:
+        for each in self.ridges:
             bordered = np.empty((len(some), n + 1, n + 1))
             bordered[:, :n, :n] = some + each * np.eye(n)
             bordered[:, n, :n] = bordered[:, :n, n] = y
             bordered[:, n, n] = corner = own / each + 1.0  # A ≥ λ I, so that this is more than yᵀ A⁻¹ y
             diagonal = np.linalg.cholesky(bordered)[:, np.arange(n + 1), np.arange(n + 1)]
-            explained = each * (corner - diagonal[:, n] ** 2)
+            explained = np.maximum(each * (corner - diagonal[:, n] ** 2), 1e-12)
             occam = np.log(diagonal[:, :n]).sum(1) - 0.5 * n * np.log(each)
-            logs.append(
-                -0.5 * (n - 1) * np.log(np.maximum(explained, 1e-12) / max(own, 1e-12)) - occam + prior
-            )
-        return float(np.logaddexp.reduce(np.concatenate(logs)) - np.log(len(logs) * len(prior)))
+            logs.append(-0.5 * (n - 1) * np.log(explained / max(own, 1e-12)) - occam + self.prior)
+        return float(np.logaddexp.reduce(np.concatenate(logs)) - np.log(len(logs) * len(self.prior)))
 
-    return of_part
+
+def _centred(values: Floats) -> Floats:
+    return np.asarray(values - values.mean())
 
 
 def _prior(kernels: Sequence[Kernel], mixes: Floats, likelier: Mapping[str, float]) -> Floats:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
-Singles = NDArray[np.float32]
+Numbers = NDArray[np.floating[Any]]
+"""In single or double precision."""
 Bools = NDArray[np.bool_]
 
 MOST_WRONG = 0.5
@@ -62,10 +64,11 @@ class WrongTaps:
         logs: Floats = np.interp(np.asarray(agreements), self.agreements, self.logs)
         return logs
 
-    def nearest(self, agreements: Singles) -> Singles:
+    def nearest(self, agreements: Numbers) -> Numbers:
         """The same of many, by the nearest entry of the table: exact where ratings are −1 or 1, and several times as fast."""
         places = np.rint(agreements * np.float32(_STEPS)).astype(np.int32)
-        return self.logs.astype(np.float32).take(places, mode="clip")
+        logs: Numbers = self.logs.astype(np.float32).take(places, mode="clip")
+        return logs
 
     def means(self, agreements: ArrayLike) -> Floats:
         """Expected ε after these agreements."""
@@ -113,14 +116,14 @@ class Counts:
     """Of ``count`` ratings: how many answers meet each rule, how many of those are liked, and how many of all are."""
 
     count: int
-    met: Floats  # [h, 1]
-    liked: Floats  # [h, b]
-    total: Floats  # [b]
+    met: Numbers  # [h, 1]
+    liked: Numbers  # [h, b]
+    total: Numbers  # [b]
 
     @property
-    def agreements(self) -> Floats:
+    def agreements(self) -> Numbers:
         """``[h, b]`` liked answers that meet the rule, and others that do not."""
-        return 2 * self.liked + (self.count - self.total - self.met)
+        return np.asarray(2 * self.liked + (self.count - self.total - self.met))
 
     def of(self, some: Bools) -> Counts:
         """Those of some of the rules."""
@@ -136,21 +139,21 @@ class Likelihood:
     def __init__(self, count: int) -> None:
         self.count, self.taps, self.shares = count, WrongTaps.of(count), TwoShares.of(count)
 
-    def counts(self, holds: Bools, good: Floats) -> Counts:
+    def counts(self, holds: Bools, good: Numbers) -> Counts:
         """Of rules that the answers meet, ``[n, h]``, and of shares ``good [n, b]`` in [0, 1] to which each is liked."""
         met = holds.sum(axis=0, dtype=good.dtype)[:, None]
         return Counts(self.count, met, holds.T.astype(good.dtype) @ good, good.sum(axis=0))
 
-    def __call__(self, counts: Counts, judged: Bools) -> Floats:
+    def __call__(self, counts: Counts, judged: Bools) -> Numbers:
         """``[h, b]``; ``judged [h]``: which rules are of the second kind."""
         agreements = counts.agreements
         single = agreements.dtype == np.float32
-        logs = self.taps.nearest(agreements) if single else self.taps.likelihoods(agreements)
+        logs: Numbers = self.taps.nearest(agreements) if single else self.taps.likelihoods(agreements)
         if judged.any():
             logs[judged] = self.shares.likelihoods(counts.liked[judged], counts.met[judged], counts.total)
         return logs
 
-    def without(self, counts: Counts, judged: Bools, met: bool, liked: bool) -> Floats:
+    def without(self, counts: Counts, judged: Bools, met: bool, liked: bool) -> Numbers:
         """``[h, b]`` that of all ratings but one: of an answer that meets the rule or does not, and is liked or is not. ``self`` is for one rating fewer.
 
         Where there is no such answer, the number means nothing.

@@ -8,7 +8,6 @@ learned from them at all (docs/studies/0004-reading-real-answers.md).
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -17,19 +16,19 @@ from statistics import NormalDist
 
 import numpy as np
 
-from clawback.rewards import kernel_ensemble, rule_posterior
-from clawback.rewards.change_point import LogEvidence, last_change
+from clawback.rewards import kernel_ensemble, rule_evidence, rule_posterior
+from clawback.rewards.change_point import last_change
 from clawback.rewards.features import Floats
 from clawback.rewards.judged import Judge
 from clawback.rewards.kernel_ensemble import KernelEnsemble, Spectra
 from clawback.rewards.remarks import SAYS, Wish, wishes
 from clawback.rewards.resemblance import NEAR, near_to, resembling
 from clawback.rewards.reward_head import Trust, combined, correlation, permutation_test
-from clawback.rewards.rule_evidence import evidence, evidence_of_parts, explained
+from clawback.rewards.rule_evidence import evidence, explained
 from clawback.rewards.rule_posterior import WRONG_REMARK, RulePosterior, Space
 from clawback.rewards.views import NAMED, Answers, Viewed, Views
 
-__all__ = ["Answers", "Contrast", "RewardEnsemble", "evidence_over_time", "fit", "learn"]
+__all__ = ["Answers", "Contrast", "EvidenceOverTime", "RewardEnsemble", "fit", "learn"]
 
 NORMAL = NormalDist()
 
@@ -170,7 +169,7 @@ def learn(
     outdated = 0
     if len(order):
         outdated = last_change(
-            evidence_over_time(views, space, seen[newest], rewards[newest], ridge), len(newest)
+            EvidenceOverTime(views, space, seen[newest], rewards[newest], ridge), len(newest)
         )
     current = np.sort(newest[outdated:])
     said, heard = _said(space, views, wished)
@@ -211,20 +210,30 @@ def fit(
     )
 
 
-def evidence_over_time(
-    views: Views, space: Space, rated: Viewed, rewards: Floats, ridge: float
-) -> LogEvidence:
-    """Log Bayes factor of a part of the ratings against noise; −∞ where all of them are equal, which no taste is read from."""
-    of_kernels = kernel_ensemble.evidence_of_parts(views.kernels, rated.views, rewards, ridge, LIKELIER)
-    of_rules = evidence_of_parts(space, rated.signs, rewards)
+class EvidenceOverTime:
+    """Log Bayes factors of both kinds of models together against noise, of parts of ratings that are in the order in which they were given."""
 
-    @functools.cache
-    def of_part(start: int, end: int) -> float:
-        if np.ptp(rewards[start:end]) == 0:
+    def __init__(self, views: Views, space: Space, rated: Viewed, rewards: Floats, ridge: float) -> None:
+        self.rewards = rewards
+        self.kernels = kernel_ensemble.EvidenceOverTime(views.kernels, rated.views, rewards, ridge, LIKELIER)
+        self.rules = rule_evidence.EvidenceOverTime(space, rated.signs, rewards)
+        self.seen: dict[tuple[int, int], float] = {}
+
+    def of_part(self, start: int, end: int) -> float:
+        """Of the ratings ``start`` to ``end - 1``; −∞ where all of them are equal, which no taste is read from."""
+        if np.ptp(self.rewards[start:end]) == 0:
             return -np.inf
-        return float(np.logaddexp(of_kernels(start, end), of_rules(start, end)) - np.log(2.0))
+        if (start, end) not in self.seen:
+            both = np.logaddexp(self.kernels.of_part(start, end), self.rules.of_part(start, end))
+            self.seen[start, end] = float(both - np.log(2.0))
+        return self.seen[start, end]
 
-    return of_part
+    def turned(self, start: int, place: int, end: int) -> float:
+        """Of the same, by a taste whose opposite is wanted from ``place`` on."""
+        if np.ptp(self.rewards[start:place]) == 0 or np.ptp(self.rewards[place:end]) == 0:
+            return -np.inf
+        both = np.logaddexp(self.kernels.turned(start, place, end), self.rules.turned(start, place, end))
+        return float(both - np.log(2.0))
 
 
 def _resembled(views: Views, remarks: Sequence[Remark]) -> tuple[dict[tuple[int, bool], float], int]:

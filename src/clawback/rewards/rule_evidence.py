@@ -12,7 +12,6 @@ the sums are matrix products. Permuted ratings cost as little.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,29 +32,44 @@ def evidence(space: Space, signs: ArrayLike, ratings: ArrayLike, remarks: Floats
     (the likelihood principle). 0 where nothing varies. After ``remarks [h]`` it is that of the rules that they left likely.
     """
     values = np.asarray(ratings, dtype=np.float64)
-    return evidence_of_parts(space, signs, values, remarks)(0, len(values))
-
-
-def evidence_of_parts(
-    space: Space, signs: ArrayLike, ratings: Floats, remarks: Floats | None = None
-) -> Callable[[int, int], float]:
-    """(start, end) → the same of the ratings ``start`` to ``end - 1``."""
     if not len(space.literals):
-        return lambda *_: 0.0
-    prior = space.prior if remarks is None else space.prior + remarks
-    prior = prior - np.logaddexp.reduce(prior)
-    good = (1 + ratings) / 2
-    meets = rules_met(space.literals_of(signs), space.literals, space.rules).astype(np.float32)
-    rows = np.array([np.ones(len(good)), good], dtype=np.float32)
+        return 0.0
+    return EvidenceOverTime(space, signs, values, remarks).of_part(0, len(values))
 
-    def of_part(start: int, end: int) -> float:
-        count, total = end - start, float(good[start:end].sum())
-        met, liked = (rows[:, start:end] @ meets[start:end]).astype(np.float64)[:, :, None]
-        logs = Likelihood(count)(Counts(count, met, liked, np.array([total])), space.judged)[:, 0] + prior
+
+class EvidenceOverTime:
+    """The same of parts of the ratings, which are in the order in which they were given."""
+
+    def __init__(
+        self, space: Space, signs: ArrayLike, ratings: Floats, remarks: Floats | None = None
+    ) -> None:
+        prior = space.prior if remarks is None else space.prior + remarks
+        self.prior = prior - np.logaddexp.reduce(prior) if len(prior) else prior
+        self.judged, self.good = space.judged, (1 + ratings) / 2
+        self.meets = rules_met(space.literals_of(signs), space.literals, space.rules).astype(np.float32)
+
+    def of_part(self, start: int, end: int) -> float:
+        """Of the ratings ``start`` to ``end - 1``."""
+        return self._of(self.good[start:end], start) - self._coin(start, end)
+
+    def turned(self, start: int, place: int, end: int) -> float:
+        """Of the same, where from ``place`` on the opposite of the rule is wanted; against a coin before it and one after it."""
+        good = np.concatenate([self.good[start:place], 1 - self.good[place:end]])
+        return self._of(good, start) - self._coin(start, place) - self._coin(place, end)
+
+    def _of(self, good: Floats, start: int) -> float:
+        """Log-likelihood of these ratings of the answers from ``start`` on."""
+        count, total = len(good), float(good.sum())
+        if not len(self.prior):
+            return _coin(total, count)
+        rows = np.array([np.ones(count), good], dtype=np.float32)
+        met, liked = (rows @ self.meets[start : start + count]).astype(np.float64)[:, :, None]
+        logs = Likelihood(count)(Counts(count, met, liked, np.array([total])), self.judged)[:, 0] + self.prior
         most = logs.max()
-        return float(most + np.log(np.exp(logs - most).sum()) - _coin(total, count))
+        return float(most + np.log(np.exp(logs - most).sum()))
 
-    return of_part
+    def _coin(self, start: int, end: int) -> float:
+        return _coin(float(self.good[start:end].sum()), end - start)
 
 
 def explained(space: Space, signs: ArrayLike, ratings: ArrayLike) -> tuple[Floats, Floats]:

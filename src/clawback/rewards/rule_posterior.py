@@ -122,7 +122,7 @@ class Space:
         between = (inner[:, 0] >= 0) & (inner[:, 0] == inner[:, 1])
         prior[between] += np.log(LITERAL)
         # One of the judged attributes is wanted as likely as one of all other rules: who proposed them has read something.
-        judged = of_judge[literals].any(axis=1)
+        judged = np.asarray(of_judge[literals].any(axis=1))
         if judged.any() and not judged.all():
             prior[judged] += np.logaddexp.reduce(prior[~judged])
         return cls(columns, literals, prior, rules, judged)
