@@ -13,6 +13,7 @@ between. (The mean: unless all scores are the same it leaves some above and some
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -76,20 +77,27 @@ def value_of(score: float, scale: str) -> float:
     return 1.0 if score == high else (2 * score - low - high) / (high - low)
 
 
+_OUT_OF = re.compile(r"\s+(?:out\s+)?of\s+", re.IGNORECASE)
+_STARS = re.compile(r"(?<=\d)\s*-?stars?$", re.IGNORECASE)
+
+
 def score_in(text: str) -> tuple[float, str] | None:
-    """A score as a person types it, with its scale: ``7.5`` and ``7,5`` are of ten, ``4/5`` and ``★★★★☆`` say of how many. None: no score.
+    """A score as a person types it, with its scale: ``7.5`` and ``7,5`` are of ten, ``4/5``, ``4 out of 5``, ``4 stars``, ``★★★★☆`` and ``80 %`` say of how
+    many. None: no score.
 
     Raises ``UsageError`` for a score outside its scale.
     """
     plain = text.strip().rstrip("!;:?").strip()
     if plain and not plain.strip("★☆⭐"):
         return (float(sum(c in "★⭐" for c in plain)), "1-5") if len(plain) <= 5 else None
-    part, slash, whole = plain.partition("/")
+    part, slash, whole = _STARS.sub("/5", _OUT_OF.sub("/", plain)).partition("/")
+    percent = part.endswith("%") and not slash
     try:
-        score = _number(part)
+        score = _number(part.removesuffix("%") if percent else part)
         scale = name(0.0 if score == 0 else 1.0, _number(whole)) if slash else TEN
     except ValueError:
         return None
+    scale = "0-100" if percent else scale
     value_of(score, scale)
     return score, scale
 
