@@ -318,3 +318,17 @@ TRAPS: tuple[str, ...] = (
     "In the email, use no lists.", "For recipes, use a list.", "Except for code, no lists.", "Use lists, not paragraphs, for steps.", "I do not hate lists.", "Nobody likes lists.",
 )  # fmt: skip
 """None of these is a wish for every answer that code can see, or it is not certain which: reading one is a wrong read, unless as in ``RIGHT``."""
+
+LATER_TRAPS: tuple[str, ...] = (
+    "Don't always use lists.", "Don't use lists in all answers.", "Not every answer a list.", "Never ask me to use lists.", "Don't give me all numbers.",
+    "Don't answer only in lists.", "Don't simply use lists.", "Not using lists.", "More than 80 words!", "Over 80 words.", "I avoid lists.", "I want to use lists.",
+    "Never use link text.", "Don't question.", "Use no more than one list.", "No more than three items in a list.", "Never start or end with a question.",
+    "No numbers over 100.", "Lists of at most 80 words.", "Paragraphs of at most 80 words.", "At most 80 words in a list.", "Limit lists to 5 items.",
+    "No emoji at the end.", "Never finish a list with a question.", "No list headings.", "Use any number of emoji.", "Give a number to each answer.",
+    "Use at most 80 words or 3 sentences.", "Use lists, never.", "Lists, no; tables, yes.", "You hate lists.", "Do you hate lists?", "Would you like lists?",
+    "Should you use lists", "Always you use lists.", "Anything but lists.", "Use no lists but emoji.", "Never say never.", "Never use numbers without units.",
+    "Avoid writing without lists.", "Never give a list of words.", "Use as many words as possible.", "Don't use a single list.", "I would not like lists.",
+    "Write at most 3 sentences of 14 words.", "Answer in German or English.", "Never answer in German.", "Write about German lists.", "I like emoji.", "No, lists.",
+    "Never use lists and at most 80 words.", "No question about it.", "Is it at most 80 words?", "Say at most 80 words.", "Never mention lists.", "Say lists.",
+)  # fmt: skip
+"""Traps that were thought of while looking at the parser for what it might get wrong; fourteen were read at first."""

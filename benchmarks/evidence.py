@@ -6,6 +6,7 @@ version answers prompts that nobody has seen. Edits are made by a program that c
     python -m benchmarks evidence --kinds taps:16,taps:32,edits:8,edits:8+taps:16
     python -m benchmarks evidence --kinds foreign:32          # ratings of another model's answers, which may be learned
     python -m benchmarks evidence --kinds foreign-read:32     # the same ratings, read alone
+    python -m benchmarks evidence --read --kinds taps:16,taps:32,edits:8 --persons 3  # what the reader makes of each, without training
 
 The base's answers are drawn once for each model and kept in ``bench-results/evidence``.
 """
@@ -56,6 +57,12 @@ def edit(answer: str) -> str:
     return " ".join(fitting) or " ".join(text.split()[:MOST_WORDS])
 
 
+def to_last_sentence(text: str) -> str:
+    """A text that broke off, without its last, incomplete sentence."""
+    ends = [one.end() for one in re.finditer(r"[.!?](?=\s|$)", text)]
+    return text[: ends[-1]] if ends else text
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks evidence", description=__doc__.partition("\n")[0]
@@ -69,12 +76,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--size", type=float, default=1.0, help="of the recipe")
     parser.add_argument("--own", type=int, default=160, help="prompts of the person")
     parser.add_argument("--held", type=int, default=64, help="prompts that the version answers")
+    parser.add_argument("--read", action="store_true", help="measure the reader alone: no training")
     parser.add_argument("--options", default="{}", help="JSON: settings of the distillation, by name")
     options = parser.parse_args(argv)
     if not options.prompts.is_file():
         print(f"There is no {options.prompts}: name a file with --prompts.", file=sys.stderr)
         return 2
     world = World(options)
+    if options.read:
+        return read(world, options)
     rows = [world.measured("base", 0, {})]
     print(json.dumps(rows[0]), flush=True)
     for seed in range(options.first_seed, options.first_seed + options.persons):
@@ -101,8 +111,12 @@ class World:
         unused = set(prompts[options.own + options.held :])
         self.neutral = [(x["prompt"], x["response"][:600]) for x in lines if x["prompt"] in unused][:32]
         self.policy = engine.load(options.model)
-        self.answers = self._drawn(self.own, 1, "own")
-        self.base_held = self._drawn(self.held, 77, "held")
+        self.answers = [
+            {**one, "text": one["text"] if one["ended"] else to_last_sentence(one["text"])}
+            for one in self._drawn(self.own, 1, "own")
+        ]
+        """What the person gives feedback on. Answers are drawn with little room: what broke off is not shown, or every edit would differ by being complete."""
+        self.base_held = [] if options.read else self._drawn(self.held, 77, "held")
 
     def _drawn(self, prompts: list[str], seed: int, name: str) -> list[dict[str, Any]]:
         """The base's answers, drawn once."""
@@ -128,7 +142,7 @@ class World:
             if kind == "taps":
                 samples += [self._tap(turn, rng) for turn in order[: int(count)]]
             elif kind == "edits":
-                rejected = [turn for turn in order if not likes(self.answers[turn]["text"])]
+                rejected = [turn for turn in order if self._is_edited(turn)]
                 samples += [one for turn in rejected[-int(count) :] for one in self._edited(turn)]
             elif kind in ("foreign", "foreign-read"):
                 known = [turn for turn in order if self.own[turn] in self.others]
@@ -149,23 +163,20 @@ class World:
     def _answered(self, turn: int) -> Any:
         from clawback.records import Sample
 
-        one = self.answers[turn]
-        return Sample(
-            turn + 1,
-            user(self.own[turn]),
-            one["text"],
-            0.0,
-            response_ids=tuple(one["ids"]),
-            response_logprobs=tuple(one["logprobs"]),
-            ending="done" if one["ended"] else "",
-            version=0,
-        )
+        return Sample(turn + 1, user(self.own[turn]), self.answers[turn]["text"], 0.0, version=0)
 
     def _captured(self, turn: int) -> Any:
         from clawback.records import Sample
 
         text = self.others[self.own[turn]]
         return Sample(turn + 1, user(self.own[turn]), text, 0.0, model=self.options.other)
+
+    def _is_edited(self, turn: int) -> bool:
+        """Whether the person would correct this answer: it displeases, and what the editor makes of it does not repeat itself."""
+        from clawback.rewards.guards import repeats
+
+        text = self.answers[turn]["text"]
+        return not likes(text) and likes(edit(text)) and not repeats(edit(text))
 
     def _edited(self, turn: int) -> list[Any]:
         """The answer, and what the person makes of it: one piece of feedback, two samples."""
@@ -220,6 +231,32 @@ class World:
         }
         return self.measured(kinds, seed, row)
 
+    def read(self, kinds: str, seed: int) -> dict[str, Any]:
+        """What the reader knows after this feedback: its AUC on the base's other answers, and whether a run would trust it."""
+        import numpy as np
+
+        from benchmarks.reading import auc
+        from clawback.rewards.features import SHARES
+        from clawback.rewards.reward_ensemble import RIDGE, RULES, Answers, learn
+
+        samples, _ = self.feedback(kinds, seed)
+        rated = {sample.turn_id for sample in samples if not sample.model}
+        unseen = [self._answered(turn) for turn in range(len(self.own)) if turn + 1 not in rated]
+
+        def answers(samples: list[Any]) -> Any:
+            ids = [self.policy.encode(one).response for one in samples]
+            prompts = [one.messages[-1]["content"] for one in samples]
+            return Answers(ids, [one.response for one in samples], np.zeros((len(samples), 0)), prompts)
+
+        rewards = np.array([one.reward for one in samples])
+        order = [one.newest for one in samples]
+        ensemble = learn(
+            answers(unseen), answers(samples), rewards, ridge=RIDGE, shares=SHARES, seed=seed, order=order
+        )
+        grades = ensemble.reward(answers(unseen), RULES, 0.5)
+        liked = np.array([likes(one.response) for one in unseen])
+        return {"kinds": kinds, "seed": seed, "auc": round(auc(grades, liked), 3), "p": ensemble.trust.p, "trusted": ensemble.trust.trusted}  # fmt: skip
+
     def measured(self, kinds: str, seed: int, row: dict[str, Any]) -> dict[str, Any]:
         """What the policy as it stands answers, and how likely it finds what it should not forget."""
         asked = [user(p) for p in self.held]
@@ -261,9 +298,22 @@ class World:
         return round(math.exp(change / sum(map(len, base))), 3)
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def read(world: World, options: argparse.Namespace) -> int:
+    """Print what the reader knows after each kind of feedback."""
+    rows = []
+    for seed in range(options.first_seed, options.first_seed + options.persons):
+        for kinds in filter(None, options.kinds.split(",")):
+            rows.append(world.read(kinds, seed))
+            print(json.dumps(rows[-1]), flush=True)
+    print(table(rows, ("auc", "trusted")))
+    return 0
+
+
+COLUMNS = ("liked", "words", "ended", "own_text", "others_text", "cpu_seconds")
+
+
+def table(rows: list[dict[str, Any]], columns: tuple[str, ...] = COLUMNS) -> str:
     """Means over persons, by kind of feedback."""
-    columns = ("liked", "words", "ended", "own_text", "others_text", "cpu_seconds")
     lines = ["| feedback | " + " | ".join(columns) + " |", "| --- " * (len(columns) + 1) + "|"]
     for kinds in dict.fromkeys(row["kinds"] for row in rows):
         same = [row for row in rows if row["kinds"] == kinds]

@@ -86,7 +86,7 @@ class Bench:
     def go(self, out: Path) -> None:
         from clawback import engine
         from clawback.engine.embedded import corpus
-        from clawback.release import evidence
+        from clawback.gate import evidence
 
         options, policy = self.options, self.policy
         asked = [p.messages for p in corpus.prompts("rated", options.ratings, 0)]

@@ -21,7 +21,7 @@ from clawback.prompts import guards
 from clawback.redact import redact
 from clawback.reminders import without_reminders
 from clawback.rewards import remarks
-from clawback.rules import checks, phrases
+from clawback.rules import phrases, text_measures, wording
 from clawback.serve import tools
 from clawback.serve.dialects import anthropic
 
@@ -56,7 +56,8 @@ def addresses(text: str) -> object:
 
 
 def measured(text: str) -> object:
-    return [check("", text) for name in checks.MEASURES if (check := checks.compiled(f"{name} <= 3"))]
+    answer = text_measures.Text(text)
+    return [measure(answer) for measure in text_measures.MEASURES.values()]
 
 
 CASES: list[tuple[Callable[[str], object], str, str]] = [
@@ -77,13 +78,11 @@ CASES: list[tuple[Callable[[str], object], str, str]] = [
     (remarks.wishes, "", "not "),
     (remarks.wishes, "x", " "),
     (phrases.parse, "no ", "\""),
+    (wording.objection, "", "a."),
     (measured, "", "**"),
-    (measured, "", "a."),
-    (measured, "", "1. "),
-    (measured, "", "|"),
-    (measured, "", "I "),
+    (measured, "", "\n1. |"),
     (measured, "", "\n```"),
-    (measured, "", "don't "),
+    (measured, "", "don't I "),
     (deltas, "", "x"),
     (without_reminders, "", "<system-reminder"),
     (without_reminders, "", "<system-reminder>"),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from clawback import config, store
+from clawback import config, jobs, store
 from clawback.demo import Demo, loop
 from clawback.engine.embedded import corpus
 from clawback.errors import UsageError
 from clawback.jobs import inbox
 from clawback.paths import Home
-from clawback.records import GATE, Run, Turn, Version
-from clawback.release import human_eval
+from clawback.records import Run, Version
 from tests.engine import gguf_files
 from tests.engine.conftest import TEMPLATE, tokenizer
 
@@ -129,19 +129,53 @@ def test_a_person_may_pass_over_an_answer_and_stop_early(home: Home, small: None
         assert [(f.turn_id, f.value) for f in db.feedback()] == [(newest, 1.0), (newest - 2, -1.0)]
 
 
-def test_what_the_gate_waits_for_is_rated_first(home: Home, small: None) -> None:
+def test_what_the_gate_asks_is_answered_by_whoever_rates(
+    home: Home, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulated person prefers the list, whichever stands first, and the version goes live by it."""
+    from clawback.engine.types import Completion
+    from clawback.gate import adapters, questions, rule
+    from clawback.gate.guards import Sampled
+
     demo = made(home)
-    demo.collect(1, demo.simulated)
+    demo.noise = 0.0
+    demo.collect(4, demo.simulated)
+    fine = Sampled(1.0, 0.0, 0.0, 40.0)
     with store.connect(home.database) as db:
-        messages = db.turns(limit=1)[0].messages
         run = db.start_run(Run("embedded", "r", "auto", {}, 0, 0))
-        db.add_candidate(Version(0, "candidate", "embedded", parent=0, run_id=run.id))
-        db.set_report(1, {"again_at": 16})
-        asked = Turn(human_eval.session(1, 1, 0), messages, "- a list", agent=GATE, version=1)
-        asked = db.add_turn(asked, seen_at=0.0)
-    assert demo.collect(1, lambda *_: 1) == [1]
-    with store.connect(home.database) as db:
-        assert [f.value for f in db.feedback(turn_id=asked.id)] == [1.0]
+        version = db.add_candidate(Version(0, "candidate", "embedded", parent=0, run_id=run.id))
+        db.update_run(run.id, status="done")
+        asked = [t.messages for t in db.turns(limit=16)]
+
+        def measured(*_: object, witness: Any, **__: object) -> rule.Evidence:
+            ours, theirs = (
+                [Completion(f"{text} {i}", (1,), (0.0,), True) for i in range(16)]
+                for text in ("- one\n- two", "One.")
+            )
+            witness(asked, ours, theirs, [questions.Question(i, i, 1.0) for i in range(16)])
+            return rule.Evidence(9, 9, (), (), 0.01, 0.5, 0.1, 0.99, 1.0, 1.0, fine, fine, fine, questions=16)
+
+        monkeypatch.setattr("clawback.gate.adapters.measure", measured)
+        monkeypatch.setattr("clawback.gate.adapters.base_of", lambda *_: None)
+        report = adapters.gate(db, home, version.number)
+        outcome = jobs.Outcome(db.run(run.id), version, report)
+    assert report.verdict == "waits"
+    done, count = demo.answer(outcome, demo.chosen)
+    assert (done.live, done.report.accepted, count) == (True, True, 8)
+    waits, count = demo.answer(outcome, None)
+    assert (waits.report, count) == (report, 0), "where nobody chooses it waits"
+
+
+def test_a_contented_person_is_left_alone(home: Home, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from clawback.errors import NothingToGain
+
+    demo = made(home)
+    monkeypatch.setattr(
+        "clawback.jobs.train_once", lambda *_, **__: (_ for _ in ()).throw(NothingToGain("little"))
+    )
+    done = demo.round(4)
+    assert done is not None
+    assert (done.outcome, done.why, done.questions) == (None, "little", 0)
 
 
 def test_no_tap_at_all_trains_nothing(home: Home, small: None) -> None:
@@ -177,6 +211,7 @@ def test_a_round_learns_is_judged_and_goes_on_from_there(home: Home, small: None
     before = demo.look()
     done = demo.round(12)
     assert done is not None
+    assert done.outcome is not None
     assert (done.ratings, done.enough, done.outcome.run.algorithm) == (12, False, "reinforce")
     assert done.outcome.report.version == 1
     with store.connect(home.database) as db:

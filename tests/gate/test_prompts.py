@@ -10,16 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from clawback import feedback, release, store
+from clawback import config, feedback, release, store
 from clawback.demo import cloud
 from clawback.errors import UsageError
+from clawback.gate import asking, questions, settling
+from clawback.gate import prompts as prompt_gate
+from clawback.gate.report import Report, answered
 from clawback.jobs.inbox import Inbox
 from clawback.paths import Home
 from clawback.records import GATE, Message, Turn
-from clawback.release import Report, prompt_gate, prompted
+from clawback.release import prompted
 from clawback.store import Store
 
-from .prompt_texts import GAMES, INJECTIONS, RATED
+from ..release.prompt_texts import GAMES, INJECTIONS, RATED
 
 TASTE = cloud.TASTES["bullets, no opener"]
 GOOD = "- Answer with a bulleted list.\n- Start with the answer at once, without any opener."
@@ -55,11 +58,20 @@ def rated(home: Home, filled: Path) -> Home:
 
 
 def judged(home: Home, text: str, ask: prompt_gate.Backend = cloud.answer) -> tuple[Report, str]:
-    """A prompt as a search would enter it: the report, and what became of the version."""
+    """A prompt as a search would enter it: the report after somebody with the taste has answered what is asked, and what became of the version."""
     with store.connect(home.database) as db:
         version = prompted.propose(db, text, origin={"author": "search"})
         report = prompt_gate.gate(db, home, version.number, ask)
-        return report, prompt_gate.settle(db, home, report).status
+        status = settling.settle(db, home, report).status
+        while report.again_at:
+            pair = Inbox(home).questions()[0]
+            likes = TASTE.fits(pair.first.response), TASTE.fits(pair.second.response)
+            first = likes[0] if likes[0] != likes[1] else pair.first.id % 4 < 2
+            better, worse = (pair.first, pair.second) if first else (pair.second, pair.first)
+            feedback.prefer(db, better.id, worse.id)
+            report = answered(db, db.version(version.number), config.load(home.config).gate) or report
+            status = settling.settle(db, home, report).status
+        return report, status
 
 
 def test_a_better_prompt_goes_live_and_a_worse_one_does_not(rated: Home) -> None:
@@ -75,31 +87,23 @@ def test_a_better_prompt_goes_live_and_a_worse_one_does_not(rated: Home) -> None
         assert prompted.file(rated).read_text() == ""
 
 
-def test_what_it_cannot_decide_it_asks_about(rated: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_cannot_decide_it_asks_about(rated: Home) -> None:
     """Answers under both prompts wait in the inbox, as texts: the model is elsewhere. They are no prompts to judge by."""
-    monkeypatch.setattr("clawback.release.rule.HOPELESS", 0.0)
     with store.connect(rated.database) as db:
-        version = prompted.propose(db, "- Use metric units.", origin={"author": "search"})
+        version = prompted.propose(db, GOOD, origin={"author": "search"})
         report = prompt_gate.gate(db, rated, version.number, cloud.answer)
-        assert report.verdict == "waits"
-        asked = [one.turn for one in Inbox(rated).next(100) if one.turn.agent == GATE]
-        assert {turn.version for turn in asked} == {0, version.number}
-        assert len(asked) == 16
-        assert {turn.response_ids for turn in asked} == {None}
-        found = prompt_gate.prompts(db, [], db.version(version.number), db.live())
-        assert len(found) == len({str(messages) for messages in found})
-        for turn in asked:
-            feedback.rate(db, turn.id, 1)
-        again = prompt_gate.gate(db, rated, version.number, cloud.answer)
-        assert sum(again.evidence.compared.candidate) == 10
-        assert sum(again.evidence.compared.live) == 6
+        assert (report.verdict, report.looks) == ("waits", 1)
+        pairs = Inbox(rated).questions()
+        assert 8 <= len(pairs) <= questions.MOST
+        assert all({p.first.version, p.second.version} == {0, version.number} for p in pairs)
+        assert {turn.response_ids for p in pairs for turn in (p.first, p.second)} == {None}
+        before, _ = asking.prompts(db, 0.125)
+        assert len(before) == len({str(messages) for messages in before})
+        assert len(before) == report.evidence.prompts
 
 
-def test_a_gate_that_is_asked_again_without_a_new_rating_uses_up_no_look(
-    rated: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And costs no call: other answers to the same ratings would be another throw of the same dice."""
-    monkeypatch.setattr("clawback.release.rule.HOPELESS", 0.0)
+def test_a_gate_that_is_asked_again_without_a_new_word_costs_no_call(rated: Home) -> None:
+    """Other answers to the same ratings would be another throw of the same dice. And an answer to its questions needs no call either."""
     calls: list[object] = []
 
     def ask(messages: Sequence[Message]) -> str:
@@ -107,24 +111,23 @@ def test_a_gate_that_is_asked_again_without_a_new_rating_uses_up_no_look(
         return cloud.answer(messages)
 
     with store.connect(rated.database) as db:
-        number = prompted.propose(db, "- Use metric units.", origin={"author": "search"}).number
+        number = prompted.propose(db, GOOD, origin={"author": "search"}).number
         first = prompt_gate.gate(db, rated, number, ask)
-        assert (first.verdict, first.looks) == ("waits", 1)
         paid = len(calls)
         for _ in range(4):
             assert prompt_gate.gate(db, rated, number, ask) == first
+        pair = Inbox(rated).questions()[0]
+        feedback.prefer(db, pair.first.id, pair.second.id)
+        second = answered(db, db.version(number), config.Gate())
+        assert second is not None
+        assert len(second.evidence.answers) == 1
         assert len(calls) == paid
         rated_ids = {f.turn_id for f in db.feedback()}
         unrated = [t for t in db.turns(limit=200) if t.agent != GATE and t.id not in rated_ids]
         feedback.rate(db, unrated.pop().id, 1)
-        second = prompt_gate.gate(db, rated, number, ask)
+        third = prompt_gate.gate(db, rated, number, ask)
         assert len(calls) > paid, "a new rating is a reason to look"
-        assert second.looks == 1, "fewer ratings than were asked for use up no look, as for an adapter"
-        assert second.verdict == "waits"
-        while db.count_fresh(prompts=True) < second.again_at:
-            turn = unrated.pop()
-            feedback.rate(db, turn.id, 1 if TASTE.fits(turn.response) else -1)
-        assert prompt_gate.gate(db, rated, number, ask).looks == 2
+        assert third.evidence.answers == second.evidence.answers, "what was said of the pairs still counts"
 
 
 def test_a_prompt_that_changes_nothing_is_not_accepted(rated: Home) -> None:
@@ -141,27 +144,25 @@ def test_ratings_by_a_coin_put_nothing_live(home: Home) -> None:
     assert status != "live"
 
 
-def test_the_questions_are_not_those_that_were_learned_from(rated: Home) -> None:
+def test_the_questions_are_kept_ones_and_where_there_are_few_the_others_are_marked(rated: Home) -> None:
+    from clawback.feedback import hold_out
+
     asked: list[str] = []
 
     def ask(messages: Sequence[Message]) -> str:
         asked.append(str(messages[-1]["content"]))
         return cloud.answer(messages)
 
-    from clawback.records import Run
-
     with store.connect(rated.database) as db:
-        said = db.feedback()
-        learned = [f for f in said if f.turn_id % 8]
-        run = Run("m", "", "prompt", {}, 0, 0, train_ids=tuple(f.id for f in learned), held_out_ids=())
-        version = prompted.propose(db, GOOD, run=run, origin={"author": "search"})
-        prompt_gate.gate(db, rated, version.number, ask)
-        trained = {db.turn(f.turn_id).prompt for f in learned}
-        held = {db.turn(f.turn_id).prompt for f in said if f not in learned}
-        assert db.run(version.run_id or 0).status == "done"
+        version = prompted.propose(db, GOOD, origin={"author": "search"})
+        report = prompt_gate.gate(db, rated, version.number, ask)
+        every = {t.prompt for t in db.turns(limit=500) if t.agent != GATE}
+    kept = {p for p in every if hold_out.keeps(hold_out.text_key(p), 0.125)}
     assert len(asked) == 2 * prompt_gate.ANSWERS
-    assert not trained & set(asked)
-    assert held <= set(asked), "those that were kept out come first"
+    assert report.evidence.kept == len(kept)
+    assert report.evidence.prompts == len(set(asked)) == max(len(kept), asking.LEAST_PROMPTS)
+    assert kept <= set(asked)
+    assert ("MAY HAVE BEEN LEARNED FROM" in report.text()) == (len(kept) < asking.LEAST_PROMPTS)
 
 
 @pytest.mark.parametrize("text", GAMES)
@@ -200,7 +201,7 @@ def test_a_strangers_sentence_waits_for_a_yes_whatever_the_gate_says(home: Home,
         version = prompted.propose(db, f"- Use no emoji.\n- {sentence}", origin={"author": "search"})
         report = Report(version.number, 0, True, 1.0, ("better",), prompt_gate.empty([]))
         db.set_report(version.number, report.to_dict())
-        assert prompt_gate.settle(db, home, report).status == "candidate"
+        assert settling.settle(db, home, report).status == "candidate"
         with pytest.raises(UsageError, match="nobody has accepted"):
             release.promote(db, home, version.number)
         with pytest.raises(UsageError, match="nobody has accepted"):
@@ -215,13 +216,11 @@ def test_a_strangers_sentence_waits_for_a_yes_whatever_the_gate_says(home: Home,
 
 
 def test_what_is_accepted_is_tried_first_where_the_settings_say_so(home: Home) -> None:
-    from clawback import config
-
     with store.connect(home.database) as db:
         version = prompted.propose(db, "- Use no emoji.", origin={"author": "search"})
         report = Report(version.number, 0, True, 1.0, ("better",), prompt_gate.empty([]))
         db.set_report(version.number, report.to_dict())
-        assert prompt_gate.settle(db, home, report, config.Trial(share=0.25)).status == "candidate"
+        assert settling.settle(db, home, report, config.Trial(share=0.25)).status == "candidate"
         assert db.live().prompt == ""
         on = release.trial.running(db)
         assert on is not None
@@ -310,11 +309,11 @@ WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None  # importing it fails
 from clawback.records import Sample
-from clawback.release import prompt_gate
+from clawback.gate import prompts as prompt_gate
 lists, prose = "- One.\\n- Two.\\n- Three.", "One and two and three, in a row."
 asked = [({"role": "user", "content": f"Question {i}?"},) for i in range(16)]
 samples = [Sample(i, asked[i], (lists, prose)[i % 2], (1.0, -1.0)[i % 2]) for i in range(16)]
-found = prompt_gate.measure(samples, asked, [lists] * 16, [prose] * 16, [lists, prose] * 8)
+found, _ = prompt_gate.measure(samples, asked, [lists] * 16, [prose] * 16, [lists, prose] * 8)
 assert found.better > 0.9, found.better
 """
 

@@ -4,6 +4,7 @@ import random
 import statistics
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def sureness(chosen, seed, count=20):
     return float(mean[good].mean() - mean[~good].mean())
 
 
+@pytest.mark.slow
 def test_asking_well_finds_a_taste_sooner_than_asking_at_random():
     apart = [sureness(True, seed) - sureness(False, seed) for seed in range(60)]
     error = statistics.stdev(apart) / len(apart) ** 0.5

@@ -101,6 +101,17 @@ def test_what_a_model_proposes_waits_for_a_yes(db: Store) -> None:
     assert [rule.text for rule in spoken(db)] == ["Speak of fire."]
 
 
+def test_what_the_owner_accepted_is_not_dropped_by_later_ratings(db: Store) -> None:
+    rate(db, 64, likes="nothing")
+    rule = db.add_rule(Rule("Speak of fire.", 'says "fire" = yes', "agent:claude-code"))
+    db.update_rule(rule.id, "believed", {"accepted": 1.0})
+    other = db.add_rule(Rule("Speak of water.", 'says "water" = yes', "agent:claude-code", status="believed"))
+    learn(db)
+    assert db.rule(rule.id).status == "believed"
+    assert db.rule(rule.id).evidence["accepted"] == 1.0
+    assert db.rule(other.id).status == "dropped"
+
+
 def test_a_sentence_that_was_accepted_before_needs_no_second_yes(db: Store) -> None:
     rate(db, 64, likes="risk")
     learn(db, proposals=[Rule("Speak of fire.", 'says "fire" = yes', "model:big")])

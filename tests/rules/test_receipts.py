@@ -107,11 +107,11 @@ def test_a_bounded_call_checks_the_newest_answers_first(db: Store) -> None:
     assert receipts.update(db, most=4) == 0
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     steps=st.lists(
         st.sampled_from(["answer", "sorry", "rule", "update", "few", "forget", "complete", "side", "model"]),
-        max_size=25,
+        max_size=16,
     )
 )
 def test_counts_equal_a_count_of_everything(

@@ -57,13 +57,18 @@ def test_a_rule_that_was_broken_is_said_again_with_the_next_prompt(ruled: Home) 
 
 
 def test_a_rule_is_no_longer_said_once_it_is_kept_again(ruled: Home) -> None:
-    turn(ruled, 0, SORRY)
-    for number in range(1, 1 + reminders.RECENT):
-        assert (
-            tell(ruled, "UserPromptSubmit", prompt=f"{number}", prompt_id=f"x{number}") is None or number < 11
-        )
-        turn(ruled, number, f"It is {number}.")
-    assert tell(ruled, "UserPromptSubmit", prompt="last", prompt_id="last") is None
+    def at_risk(*texts: str) -> bool:
+        with store.connect(ruled.database) as db, db.together():
+            for text in texts:
+                db.add_turn(Turn("s", ({"role": "user", "content": "q"},), text, agent="claude-code"))
+            receipts.update(db)
+            return bool(reminders.at_risk(db, "claude-code"))
+
+    assert at_risk(SORRY)
+    assert at_risk(*["It is four."] * 8), "one of nine"
+    assert not at_risk("It is four."), "one of ten is what the person lives with"
+    assert at_risk(SORRY)
+    assert not at_risk(*["It is four."] * reminders.RECENT)
 
 
 def test_another_model_is_not_told_what_the_one_before_broke(ruled: Home) -> None:

@@ -34,7 +34,9 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
         homes[turns] = Home(tmp_path_factory.mktemp("grown") / str(turns))
         grow(homes[turns], turns, rated=RATED, newest=40, runs=4)
         with store.connect(homes[turns].database) as db:
-            feedback.rate(db, turns, 1.0)  # else the first test that rates, whichever that is, changes what the newest rating is
+            feedback.rate(
+                db, turns, 1.0
+            )  # else the first test that rates, whichever that is, changes what the newest rating is
     return homes
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -24,7 +25,9 @@ from clawback.cli.inspect import when
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
+    from clawback.jobs.rule_learning import LearnPlan
     from clawback.records import Rule
+    from clawback.rules.learning import LearnOutcome
     from clawback.rules.receipts import Breach, Ratings, Receipt, Share
     from clawback.store import Store
 
@@ -347,3 +350,73 @@ def use(yes: bool, as_json: bool) -> None:
         version = rule_prompt.use(store, here)
     said = f"Version {version.number} is live, with your rules in its prompt. `clawback rollback` goes back."
     emit(asdict(version), said, as_json)
+
+
+@rules.command()
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Also take rules from a file such as CLAUDE.md; more than once for several.",
+)
+@click.option("--code-only", is_flag=True, help="Ask no model, also where [judge] names one.")
+@click.option("--again", is_flag=True, help="Also where nothing is new since the last time.")
+@click.option("--dry-run", is_flag=True, help="Only show which answers a model would be sent.")
+@click.option("--yes", is_flag=True, help="Do not ask before answers are sent to a server.")
+@json_option
+def learn(
+    files: tuple[Path, ...], code_only: bool, again: bool, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Read rules out of your ratings, remarks and rules files, and test all of them on the ratings.
+
+    Where [judge] names a server, its model proposes rules and checks what code cannot. It is shown redacted answers, after you have said yes.
+
+    \b
+    clawback rules learn --dry-run
+    clawback rules learn
+    clawback rules learn --file CLAUDE.md
+    """
+    from clawback.cli.common import needs
+
+    needs("numpy")
+    from clawback.jobs import rule_learning
+
+    here = current_home()
+    planned = rule_learning.plan(here, code_only=code_only)
+    if dry_run:
+        emit(asdict(planned), _planned(planned), as_json)
+        return
+    if planned.sent and not yes:
+        _for_the_owner("sending your answers to a server")
+        click.echo(fold(_planned(planned)), err=True)
+        click.confirm("Send them?", default=False, abort=True, err=True)
+    outcome = rule_learning.learn_once(here, files=files, again=again, code_only=code_only)
+    emit(outcome.to_dict(), fold(_learned(outcome), "  "), as_json)
+
+
+def _planned(planned: LearnPlan) -> str:
+    if not planned.sent:
+        where = "No model is asked" if not planned.model else f"{planned.model} has nothing to read yet"
+        return f"{planned.ratings} rated answers. {where}: nothing leaves this machine."
+    head = f"{planned.model} ({planned.url}) would be sent these answers, and as a judge others of the {planned.ratings} that you rated:"
+    return "\n".join([head, *(f"{name}: {shorten(text, 200)}" for name, text in planned.sent)])
+
+
+def _learned(outcome: LearnOutcome) -> str:
+    """What came of a pass, for a person."""
+    if outcome.unchanged:
+        lines = [
+            f"Nothing is new since the last time ({outcome.ratings} ratings; --again tests all the same)."
+        ]
+    else:
+        lines = [f"{outcome.tested} rules tested on {outcome.ratings} ratings; {outcome.new} of them new."]
+    if outcome.unjudged:
+        lines.append(f"{outcome.unjudged} cannot be checked by code, and no judge that is believed has.")
+    lines += [f"Believed: {rule.id}. {rule.text}" for rule in outcome.believed]
+    lines += [f"Your ratings speak against {rule.id}. {rule.text}" for rule in outcome.against]
+    lines += [
+        f"Waits for your yes: `clawback rules keep {rule.id}` ({rule.text})" for rule in outcome.waiting
+    ]
+    lines += outcome.notes
+    return "\n".join(lines)

@@ -41,12 +41,14 @@ def versions(which: str | None, as_json: bool) -> None:
     with open_store() as store:
         found = store.versions()
         chosen = named_version(store, which) if which is not None else None
+        in_use = _rules_in_use(store, chosen.number) if chosen else ""
     if chosen is not None:
         if chosen.report is None:
             raise UsageError(
                 f"Version {chosen.number} has not been judged. `clawback gate {chosen.number}` does that."
             )
-        emit(dict(chosen.report), fold(_report(chosen.report), "  "), as_json)
+        text = "\n".join(filter(None, [_report(chosen.report), _rules_kept(chosen.report), in_use]))
+        emit(dict(chosen.report), fold(text, "  "), as_json)
         return
     emit([asdict(v) for v in found], "\n".join(fold(line(v), " " * 10) for v in found), as_json)
 
@@ -60,6 +62,31 @@ def _report(report: Mapping[str, Any]) -> str:
     from clawback.gate.report import Report
 
     return Report.from_dict(report).text()
+
+
+def _rules_kept(report: Mapping[str, Any]) -> str:
+    """How often both versions kept each rule on the gate's own prompts, where the report has it."""
+    rows = (report.get("evidence") or {}).get("rules") or ()
+    lines = [
+        f"  {one['candidate']:>4.0%} (live {one['live']:.0%}) of {one['answers']:>4} answers  {one['rule']}"
+        for one in rows
+    ]
+    return "\n".join(["Rules kept, on the gate's prompts", *lines]) if lines else ""
+
+
+def _rules_in_use(store: Store, number: int) -> str:
+    """How often the version's answers kept each rule since: "" where it answered nothing that was checked."""
+    names = (f"version {number}", f" with version {number}")
+    counts: dict[int, tuple[int, int]] = {}
+    for one in store.obedience():
+        if one.model == names[0] or one.model.endswith(names[1]):
+            kept, checked = counts.get(one.rule_id, (0, 0))
+            counts[one.rule_id] = (kept + one.kept, checked + one.checked)
+    lines = [
+        f"  {kept / checked:>4.0%} of {checked:>4} answers  {store.rule(rule).text}"
+        for rule, (kept, checked) in counts.items()
+    ]
+    return "\n".join(["Rules kept, in use", *lines]) if lines else ""
 
 
 def line(version: Version) -> str:

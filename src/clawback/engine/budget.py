@@ -119,7 +119,8 @@ def phases(recipe: Recipe, lengths: Lengths, *, follows: bool) -> tuple[Phase, .
     others = min(ours_.other_answers, lengths.others)
     by_others = 2 * others >= ours_.other_answers
     if by_others:  # as `sources/plan.py` decides: no sentence, and fewer rounds
-        ours_, tried, prompts = replace(ours_, refine_rounds=ours_.other_rounds, answers=0), 0, others
+        rounds = min(ours_.refine_rounds, ours_.other_rounds)
+        ours_, tried, prompts = replace(ours_, refine_rounds=rounds, answers=0), 0, others
     asked = ours_.rounds(lengths.prompts) * min(ours_.refine_prompts, lengths.prompts)
     # A learned answer goes through the loss with how a worse one begins in most cases, which the base has to give first in half; in a round in one of three.
     held, worse = 1 + ours_.hold_share, min(answer, ours_.worse_tokens)

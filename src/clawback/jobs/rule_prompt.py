@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
+from clawback.gate import prompts as prompt_gate
 from clawback.prompts import sections
-from clawback.release import prompt_gate, prompted, screening
+from clawback.release import prompted, screening
 from clawback.rules.reminders import is_spoken
 
 if TYPE_CHECKING:

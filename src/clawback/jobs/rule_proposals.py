@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawback.errors import UsageError
+from clawback.feedback.examples import rated_examples
 from clawback.records import OWNER, Rule
 from clawback.release import screening
+from clawback.rules import wording
 from clawback.rules.checks import parse
 
 if TYPE_CHECKING:
@@ -65,12 +67,13 @@ def propose(store: Store, sentences: Iterable[str], name: str) -> Proposed:
     taken: list[Rule] = []
     refused: list[tuple[str, str]] = []
     author = agent_author(name)
+    material = [wording.runs(text) for one in rated_examples(store) for text in (one.question, one.answer)]
     known = {screening.literal(rule.text): rule for rule in store.rules()}
     waiting = sum(rule.status == "proposed" for rule in known.values())
     for number, text in enumerate(sentences):
-        sentence = " ".join(str(store.clean(text)).split())
+        sentence = wording.tidy(str(store.clean(text)))
         rule = known.get(screening.literal(sentence))
-        why = objection(sentence)
+        why = objection(sentence, material)
         if number >= AT_ONCE:
             why = f"more than {AT_ONCE} at a time"
         elif not why and rule is not None:
@@ -86,15 +89,13 @@ def propose(store: Store, sentences: Iterable[str], name: str) -> Proposed:
     return Proposed(tuple(taken), tuple(refused))
 
 
-def objection(sentence: str) -> str:
-    """Why a sentence is no rule that anybody else may propose; "" for none."""
+def objection(sentence: str, material: Sequence[Iterable[str]] = ()) -> str:
+    """Why a sentence is no rule that anybody else may propose; "" for none. ``material``: runs of words that it must not quote."""
     if not sentence:
         return "it is empty"
     if len(sentence) > LONGEST:
         return f"it has {len(sentence)} characters (at most {LONGEST})"
-    if len(screening.sentences(sentence)) > 1:
-        return "it is more than one sentence"
-    return next(iter(screening.tricks(sentence)), "")
+    return next(iter(screening.tricks(sentence)), "") or wording.objection(sentence, material)
 
 
 def _shown(sentence: str) -> str:

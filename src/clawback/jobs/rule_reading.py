@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from clawback import config
 from clawback.errors import JudgeError
-from clawback.feedback.endpoint import NoAnswer
+from clawback.feedback.endpoint import Budget, NoAnswer
 from clawback.files import append_line
 from clawback.jobs import judging
 from clawback.progress import OnProgress
@@ -53,7 +53,7 @@ def judge_of(home: Home, settings: config.Judge, db: Store) -> EndpointJudge | N
     """The judge on a server, where one is set; the local model has to be asked for (``clawback rules learn``)."""
     if settings.api == judging.LOCAL:
         return None
-    budget = judging.Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
+    budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
     with suppress(JudgeError):  # no name, or no key: a run goes on without
         return EndpointJudge(judging.asker(home, db, settings, budget), judging.name_of(settings))
     return None

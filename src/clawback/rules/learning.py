@@ -176,7 +176,7 @@ def _store_proposals(store: Store, proposals: Iterable[Rule]) -> int:
     count = 0
     for rule in proposers.distinct(proposals):
         if same(rule.text) not in known:
-            store.add_rule(replace(rule, status="proposed"))
+            store.add_rule(replace(rule, text=str(store.clean(rule.text)), status="proposed"))
             known.add(same(rule.text))
             count += 1
     return count
@@ -289,7 +289,7 @@ def _store_results(
             evidence = _evidence(rule, test, judge) | {"why": why, "ratings": ratings}
             evidence["explained_by"] = numbers[test.explained_by] if test.explained_by >= 0 else 0
             entered = store.update_rule(number, status, evidence)
-            if rule.author == OWNER and test.against and ratings >= FEWEST:
+            if entered.author == OWNER and test.against and ratings >= FEWEST:
                 against.append(entered)
     return against
 
@@ -309,16 +309,17 @@ def _evidence(rule: Rule, test: RuleTest, judge: str) -> dict[str, Any]:
 
 def verdict(rule: Rule, test: RuleTest, ratings: int) -> tuple[RuleStatus, str]:
     """(status, why) of a rule after its test."""
-    by_word = rule.author == OWNER and (rule.status == "believed" or bool(rule.evidence.get("general")))
+    # What the owner entered or accepted stays, whatever the ratings say; what was a remark has to be about all answers.
+    entered = bool(rule.evidence.get("accepted")) or (rule.author == OWNER and rule.status == "believed")
+    by_word = entered or (rule.author == OWNER and bool(rule.evidence.get("general")))
     if ratings < FEWEST:
         return ("believed" if by_word else rule.status), f"there are only {ratings} ratings to test it on"
     if test.kept + test.broken == 0:
         why = "code cannot check it, and no judge that is believed has"
         return ("believed" if by_word else "proposed"), why
-    if rule.author == OWNER and test.against:
+    if (entered or rule.author == OWNER) and test.against:
         why = f"your ratings speak against it: you like {_share(test.liked_kept)} of the answers that keep it and {_share(test.liked_broken)} of the others"
-        # What the owner has entered as a rule stays one; what was a remark waits for a second word.
-        return ("believed" if rule.status == "believed" else "proposed"), why
+        return ("believed" if entered else "proposed"), why
     if test.believed:
         return "believed", f"the ratings speak for it (p = {test.p:.3g} over all rules)"
     if by_word:

@@ -1,7 +1,7 @@
 """The words that ``phrases`` knows, by what they do in a sentence.
 
-Kinds: ``no`` ``not`` ``stop`` deny; ``verb`` ``say`` ``start`` ``end`` ``limit`` ask; ``wish`` and ``liking`` are the person's; ``I`` ``you``
-``subject`` ``modal`` tell a wish from a statement; ``bound`` compares; ``feature`` and ``unit`` are what is counted; ``filler`` changes nothing;
+Kinds: ``no`` ``not`` ``stop`` ``hate`` deny; ``verb`` ``say`` ``ask`` ``start`` ``end`` ``limit`` are what is to be done; ``wish`` and ``liking`` are the
+person's; ``I`` ``you`` ``subject`` ``modal`` tell a wish from a statement; ``all`` may not be denied; ``bound`` compares; ``feature`` and ``unit`` are what is counted; ``filler`` changes nothing;
 ``unread`` stops the reading.
 """
 
@@ -104,19 +104,22 @@ _WORDS: dict[Kind, str] = {
     ("no",): "no|without|without any|zero|neither|no more",
     ("not",): "never|not|don't|do not|dont|please don't|never ever",
     ("stop",): "stop|avoid|skip|drop|omit|ban|ditch|get rid of|refrain from|steer clear of|stay away from|do away with|do without|leave out|cut out"
-    "|avoiding|hate|dislike|detest|can't stand|cannot stand|quit",
-    ("verb",): "use|using|write|writing|give|giving|include|including|add|adding|have|contain|make|create|produce|provide|insert|ask|asking|be|putting"
-    "|to use|to read|to see|to write|to include|to contain|to have|to give|to be|to ask|answer using|reply using|respond using|writing in|containing",
-    ("say",): "say|saying|mention|mentioning|to say",
-    ("start",): "start|starting|begin|beginning|open|opening|to start|to begin|to open",
-    ("end",): "end|ending|finish|finishing|close|closing|conclude|to end|to finish|to close",
+    "|avoiding|quit",
+    ("hate",): "hate|dislike|detest|can't stand|cannot stand",
+    ("verb",): "use|using|write|writing|give|giving|include|including|add|adding|have|contain|make|create|produce|provide|insert|be|putting"
+    "|to read|to see|answer using|reply using|respond using|writing in|containing",
+    ("ask",): "ask|asking",
+    ("all",): "always|all|every|every time|each time",
+    ("say",): "say|saying|mention|mentioning",
+    ("start",): "start|starting|begin|beginning|open|opening",
+    ("end",): "end|ending|finish|finishing|close|closing|conclude",
     ("at the end",): "at the end|at the end of your answers|at the end of your answer|at the end of an answer",
-    ("limit",): "limit|restrict|cap|keep|keep it|keep them|stay|to keep|to limit|to stay",
-    ("wish",): "want|want you|would like|would like you|would love|want to|would prefer",
+    ("limit",): "limit|restrict|cap|keep|keep it|keep them|stay",
+    ("wish",): "want|want you to|would like|would like you to|would love|would prefer",
     ("liking",): "like|love|prefer",
     ("I",): "I",
     ("you",): "you",
-    ("modal",): "should|must|shall|should always|must always|ought to",
+    ("modal",): "should|must|shall|ought to",
     ("in",): "in",
     ("to",): "to",
     ("the",): "the",
@@ -136,10 +139,10 @@ _WORDS: dict[Kind, str] = {
     ("unit", "letters"): "letters|letters long",
     ("unit", "lines"): "lines|lines long",
     ("word noun",): "the word|the words|the phrase|the term|the expression|word",
-    ("filler",): "please|thanks|thank you|always|ever|a|an|any|all|every|my|your|as|of|with|me|to me|for me|at all|again|from now on|in future|in the future"
-    "|you to|it|per answer|in total|can you|could you|would you|will you|text|in your writing|anymore|any more|every time|each time|kindly|simply",
+    ("filler",): "please|thanks|thank you|ever|a|an|any|your|as|of|with|me|to me|for me|at all|again|from now on|in future|in the future"
+    "|you to|it|per answer|in total|can you|could you|would you|in your writing|anymore|any more|kindly",
     ("unread",): "question me|question my|question your|be bold|don't have to|do not have to|not have to|never have to|the list|the number|the question|the table"
-    "|the heading|the link|the code block|my answers|my answer|any more than",
+    "|the heading|the link|the code block|my answers|my answer|any more than|never question|don't question|do not question|not question",
 }  # fmt: skip
 
 
@@ -157,12 +160,10 @@ def _phrases() -> dict[str, tuple[Kind, ...]]:
         plural = (f"{determiner}{many}" for determiner in ("", "your ", "all ", "all your ", "all of your "))
         for phrase in (*singular, *plural):
             phrases[phrase] = (("subject",),)
-            phrases[f"in {phrase}"] = (("filler",),)
-        phrases |= {
-            f"{verb} {where}": (("verb",), ("in",))
-            for verb in (answer, "respond")
-            for where in ("in", "only in")
-        }
+            phrases[f"in {phrase}"] = (
+                ("all" if phrase.split()[0] in ("all", "every", "each") else "filler",),
+            )
+        phrases |= {f"{verb} in": (("verb",), ("in",)) for verb in (answer, "respond")}
         phrases |= {
             f"{verb} {where}": (("verb",),)
             for verb in (answer, "respond")
@@ -171,7 +172,7 @@ def _phrases() -> dict[str, tuple[Kind, ...]]:
         phrases |= {f"{verb} without": (("verb",), ("no",)) for verb in (answer, "respond")}
     for short, phrase in (
         ("i'd like", "would like"),
-        ("i'd like you", "would like you"),
+        ("i'd like you to", "would like you to"),
         ("i'd prefer", "would prefer"),
         ("i'd love", "would love"),
     ):

@@ -87,6 +87,8 @@ def _sentences(text: str) -> list[list[Token]]:
             piece = words[start:position]
             if position < len(words) and words[position] == "?" and not _request(piece):
                 raise _Unread
+            if piece[:1] == ["not"]:  # "not using lists" tells what an answer does
+                raise _Unread
             if piece:
                 results.append(_tokens(piece, quotes))
             start = position + 1
@@ -95,7 +97,7 @@ def _sentences(text: str) -> list[list[Token]]:
 
 def _request(words: Sequence[str]) -> bool:
     """Whether a question asks to do something ("could you …?")."""
-    return tuple(words[:2]) in {(modal, "you") for modal in ("can", "could", "would", "will")}
+    return tuple(words[:2]) in {(modal, "you") for modal in ("can", "could", "would")}
 
 
 def _tokens(words: list[str], quotes: Sequence[str]) -> list[Token]:
@@ -241,14 +243,15 @@ def _sentence(tokens: Sequence[Token]) -> list[str]:
             continue
         if clause:
             # "Never use lists and write more than 80 words": what "never" reaches is not certain.
-            if open_negation and not any(t.kind in ("no", "stop") for t in clause):
+            if open_negation and not any(token.kind in ("no", "stop") for token in clause):
                 raise _Unread
             results += _clause(clause)
-        open_negation = token.kind == "and" and any(t.kind == "not" for t in clause)
+        open_negation = token.kind == "and" and any(token.kind == "not" for token in clause)
         clause = []
     return results
 
 
+DENIALS = ("no", "not", "stop", "hate")
 THINGS = ("quote", "feature", "number", "unit", "language")
 
 
@@ -256,7 +259,13 @@ def _clause(tokens: list[Token]) -> list[str]:
     """The checks of one clause. Raises ``_Unread``."""
     kinds = [token.kind for token in tokens]
     _check_subject(kinds)
-    denials = sum(kind in ("no", "not", "stop") for kind in kinds)
+    denials = sum(kind in DENIALS for kind in kinds)
+    if (
+        denials
+        and "all" in kinds
+        and kinds.index("all") > min(kinds.index(kind) for kind in kinds if kind in DENIALS)
+    ):
+        raise _Unread  # "don't always use lists" is no ban
     things = [token for token in tokens if token.kind in THINGS]
     if denials > 1 or not things or {"or", "unread", "between"} & {*kinds}:
         raise _Unread
@@ -278,17 +287,16 @@ def _clause(tokens: list[Token]) -> list[str]:
 
 def _check_subject(kinds: Sequence[str]) -> None:
     """A statement about an answer is no wish: "you use lists", "the answer has no list"."""
-    first, there = kinds[0], {*kinds}
+    first, there = next((kind for kind in kinds if kind != "all"), ""), {*kinds}
     asks = {"verb", "say", "start", "end", "limit"} & there
-    if first == "you" or (first in ("subject", "unit", "feature") and asks):
-        if "modal" not in there:
-            raise _Unread
-    elif "modal" in there and first not in ("subject", "unit", "feature"):
+    if ("you" in there or (first in ("subject", "unit", "feature") and asks)) and "modal" not in there:
         raise _Unread
-    wishes = {"wish", "liking"} & there
-    if (first == "I") != bool(wishes or ("I" in there)):
+    if ("you" in there and first != "you") or ("I" in there and first != "I"):
         raise _Unread
-    if first == "I" and not wishes and "stop" not in there:
+    if "modal" in there and first not in ("you", "subject", "unit", "feature"):
+        raise _Unread
+    wishes = {"wish", "liking", "hate"} & there
+    if (first == "I") != bool(wishes):
         raise _Unread
 
 
@@ -303,9 +311,9 @@ def _says(thing: Token, kinds: Sequence[str], denied: bool) -> list[str]:
 
 def _feature(thing: Token, kinds: Sequence[str], denied: bool) -> list[str]:
     """Things that must be there, or must not."""
-    if thing.kind == "unit" or "say" in kinds:
+    if thing.kind == "unit" or "say" in kinds or ("ask" in kinds and thing.values != ("question",)):
         raise _Unread
-    if not denied and (thing.joined == "or" or "the" in kinds or not {"verb", "wish"} & {*kinds}):
+    if not denied and (thing.joined == "or" or "the" in kinds or not {"verb", "wish", "ask"} & {*kinds}):
         raise _Unread
     results = [FEATURES[name].absent if denied else FEATURES[name].present for name in thing.values]
     if "" in results:
@@ -315,7 +323,7 @@ def _feature(thing: Token, kinds: Sequence[str], denied: bool) -> list[str]:
 
 def _edge(kinds: Sequence[str], things: Sequence[Token], denied: bool) -> list[str]:
     """What an answer starts or ends with."""
-    if len(things) != 1 or {"to", "the", "limit", "bound"} & {*kinds}:
+    if len(things) != 1 or {"to", "the", "limit", "bound", "liking"} & {*kinds}:
         raise _Unread
     [thing] = things
     at_start = "start" in kinds
@@ -335,11 +343,12 @@ def _quantity(tokens: Sequence[Token], denied: bool) -> list[str]:
     if (
         len(positions) != 1
         or len(bounds) > 1
-        or {"quote", "language", "say", "the"} & {*kinds}
-        or {"stop"} & {*kinds}
+        or {"quote", "language", "say", "the", "stop", "hate"} & {*kinds}
     ):
         raise _Unread
     name = _unit(tokens, positions[0])
+    if "ask" in kinds and name != "questions":
+        raise _Unread
     numbers = [int(value) for value in tokens[positions[0]].values]
     if len(numbers) == 2:
         if denied or bounds or numbers[0] >= numbers[1]:
@@ -348,6 +357,8 @@ def _quantity(tokens: Sequence[Token], denied: bool) -> list[str]:
     if ("to" in kinds) > ("limit" in kinds) or ("limit" in kinds and not bounds and "to" not in kinds):
         raise _Unread
     compare = bounds[0] if bounds else "<=" if "limit" in kinds else "="
+    if compare == ">" and not denied and not {"verb", "wish", "limit", "modal"} & {*kinds}:
+        raise _Unread  # "more than 80 words!" is a complaint
     if denied:
         if compare not in ("<", ">"):
             raise _Unread

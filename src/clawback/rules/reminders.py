@@ -29,8 +29,10 @@ SEND_BACK = 'That answer does not keep a rule of the person: "{rule}" Give the c
 
 
 def is_spoken(rule: Rule) -> bool:
-    """Whether a model may be told of it: it is believed, and the owner wrote it or said yes to it."""
-    return rule.status == "believed" and (rule.author == OWNER or bool(rule.evidence.get("accepted")))
+    """Whether a model may be told of it: it is believed, and the owner wrote it or said yes to it, or it is of our own list."""
+    return rule.status == "believed" and (
+        rule.author in (OWNER, "list") or bool(rule.evidence.get("accepted"))
+    )
 
 
 def spoken(db: Store) -> list[Rule]:

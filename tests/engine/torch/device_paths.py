@@ -141,7 +141,8 @@ def algorithms(stage):
     for name in algorithms.names():
         policy.put(None)
         samples = rated_and_remarked(policy)
-        settings = recipe(policy, name, steps=2, batch=4, max_drift=1e9)
+        steps = 2 if name == "ppo" else 1  # one is killed between two
+        settings = recipe(policy, name, steps=steps, batch=4, max_drift=1e9)
         if name == "opd":
             settings = dataclasses.replace(settings, extra={"top_k": 3})
         out = stage.out / name
@@ -242,7 +243,10 @@ def by_rules(stage):
     rules = {"sentences": ["Mention otters."], "features": [["Mention otters.", ""]], "judge": ""}
     settings = dataclasses.replace(recipe(policy, "distil"), extra={**DISTIL, "rules": rules})
     samples = [
-        dataclasses.replace(one, reward=1.0, hints=("Say what they weigh.",)) for one in make_samples(8)
+        dataclasses.replace(
+            s, reward=1.0, hints=("Say what they weigh.",), parts=(Part(i + 1, "rating", 1.0, 1.0),)
+        )
+        for i, s in enumerate(make_samples(8))
     ]
     more = {"judge": lambda _, answers: np.array([[float("otter" in text)] for text in answers])}
     result = killed_and_resumed(policy, samples, settings, stage.out, at=2, **more)
@@ -497,7 +501,7 @@ def drawn_and_read(stage):
 @scenario
 def gated(stage):
     """A candidate's evidence against the live version and the base, by models whose states are read and others."""
-    from clawback.release import evidence
+    from clawback.gate import evidence
 
     policy = stage.policy()
     samples = make_samples(12)

@@ -269,8 +269,10 @@ def test_liked_foreign_answers_are_learned_only_from_named_models(policy, learn_
 
 def test_only_foreign_liked_answers_are_nothing_to_learn_from(policy):
     liked = [tapped(i, "Otters are animals.", 1.0, model=OTHER) for i in range(1, 5)]
-    with pytest.raises(TrainingError, match="learn_from"):
-        plan.plan(TrainingRun(policy, liked, recipe_for(policy), seed=1))
+    disliked = [dataclasses.replace(one, turn_id=one.turn_id + 9, reward=-1.0) for one in liked]
+    for samples in (liked, [*liked, *disliked]):
+        with pytest.raises(TrainingError, match="learn_from"):
+            plan.plan(TrainingRun(policy, samples, recipe_for(policy), seed=1))
 
 
 def test_named_answers_that_are_graded_well_take_the_place_of_drawn_ones(policy, monkeypatch):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from clawback.engine.run import TrainingRun
 
 Prompt = tuple[int, ...]
-RuleGrades = Callable[[Sequence[Encoded], Sequence[tuple[str, str]]], Floats]
-"""(answers, their questions and texts) → grades ``[S]`` in [-1, 1] by rules (``obedience.Obedience``)."""
+GradesByRule = Callable[[Sequence[Encoded], Sequence[tuple[str, str]]], Floats]
+"""(answers, their questions and texts) → grades ``[S]`` in [-1, 1] by rules (``rule_grades.RuleGrades``)."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,14 @@ class Grading:
         questions: Mapping[Prompt, str] | None = None,
     ) -> None:
         self.policy, self.settings, self.seed = run.policy, settings, run.seed
+        self.recipe = run.recipe
         self.sampler = run.sampler
         self.room = room
         """Tokens that an answer may have."""
         self.follows_base = False
         """Another model wrote all rated answers, so that the base's own answers say how long a fresh one may be."""
         self.grader, self.terms, self.judge = run.grader, run.terms, run.judge
-        self.obedience: RuleGrades | None = None
+        self.by_rules: GradesByRule | None = None
         """Grades by rules, in place of the ensemble."""
         self.questions = questions or {}
         """Token ids of a prompt → what the person said in it, for a grader that reads text."""
@@ -172,9 +173,9 @@ class Grading:
         self._measure(shape)
         return self.ensemble
 
-    def regrade(self, obedience: RuleGrades) -> None:
+    def regrade(self, by_rules: GradesByRule) -> None:
         """Grade by rules from here on, the base's answers first."""
-        self.obedience = obedience
+        self.by_rules = by_rules
         self._measure(self.shape)
 
     def ground(self, asked: Sequence[Prompt]) -> None:
@@ -274,8 +275,8 @@ class Grading:
         asked = [(self.questions.get(one.asked, ""), text) for one, text in zip(answers, texts, strict=True)]
         if self.grader is not None:
             rewards = np.asarray(self.grader(asked), dtype=np.float64)
-        elif self.obedience is not None:
-            rewards = self.obedience(answers, asked)
+        elif self.by_rules is not None:
+            rewards = self.by_rules(answers, asked)
         elif self.ensemble is None or hidden is None:
             raise TrainingError("The reward head was not fitted.")
         else:

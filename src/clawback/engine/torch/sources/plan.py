@@ -53,10 +53,10 @@ from clawback.engine.torch.sources.distilled import (
 from clawback.engine.torch.sources.examples import Plan
 from clawback.engine.torch.sources.graded import Graded, Grading, GradingSettings, Prompt
 from clawback.engine.torch.sources.instructed import Arm, Conversations, follows, search
-from clawback.engine.torch.sources.obedience import RULES, obedience
 from clawback.engine.torch.sources.ratings import from_ratings
 from clawback.engine.torch.sources.rollouts import Rollouts, RolloutSettings
 from clawback.engine.torch.sources.rpo_rounds import RpoRounds
+from clawback.engine.torch.sources.rule_grades import RULES, rule_grades
 from clawback.engine.torch.sources.targets import Evidence, Target, evidence, room_for, with_worse
 from clawback.errors import TrainingError
 from clawback.pictures import pictures
@@ -124,7 +124,7 @@ def plan(run: TrainingRun) -> Plan:
         note = f"graded by a reward ensemble: {trust.reason}"
         note += f"; remarks recognised: {ensemble.heard}" if ensemble.heard else ""
         if not ensemble.heard and (alike or (not trust.trusted and recipe.algorithm == "auto")):
-            rules = obedience(grading, Conversations(asked), run, spoken)
+            rules = rule_grades(grading, Conversations(asked), run, spoken)
             if rules is None:
                 return learned_directly(grading, shown, run, every, alike or trust.reason)
             grading.regrade(rules)
@@ -158,21 +158,20 @@ def plan(run: TrainingRun) -> Plan:
             raise TrainingError(f"Nothing can be distilled: {few}. Use `rollouts`, or rate some more.")
         # Rounds of fresh answers would take a model of this size hours, and the run was sized for a sentence.
         return learned_directly(grading, shown, run, every, few)
+    return _rollouts(grading, list(asked), shown, note, baseline)
+
+
+def _rollouts(grading: Grading, asked: list[Prompt], shown: Evidence, note: str, baseline: float) -> Plan:
+    """The plan that grades fresh answers round by round, with edits and comparisons beside them."""
+    recipe = grading.recipe
     settings = RolloutSettings.of(recipe)
     algorithm = Grpo(
         kl=settings.exact_kl, clip_low=recipe.clip_low, clip_high=recipe.clip_high, scale_advantages=False
     )
-    pairs = with_worse(grading, shown.targets)
-    return Plan(
-        algorithm,
-        Rollouts(grading, list(asked), settings, pairs),
-        NAME,
-        f"fresh answers, {note}{_beside(shown)}",
-        baseline,
-        rate=recipe.learning_rate * settings.rate,
-        cover=settings.cover,
-        decay=True,
-    )
+    source = Rollouts(grading, asked, settings, with_worse(grading, shown.targets))
+    rate = recipe.learning_rate * settings.rate
+    note = f"fresh answers, {note}{_beside(shown)}"
+    return Plan(algorithm, source, NAME, note, baseline, rate=rate, cover=settings.cover, decay=True)
 
 
 def distil(
@@ -189,7 +188,9 @@ def distil(
     targets = with_worse(grading, shown.targets)
     good = best_of(chosen(grading, others, settings), settings.other_answers)
     if 2 * len(good.answers) >= settings.other_answers:
-        rounds = dataclasses.replace(settings, refine_rounds=settings.other_rounds)
+        rounds = dataclasses.replace(
+            settings, refine_rounds=min(settings.refine_rounds, settings.other_rounds)
+        )
         note = f"{len(good.answers)} answers of other models, chosen from {len(others)}{_beside(shown)}"
         return _rpo(grading, dataclasses.replace(good, targets=targets), rounds, conversations, run, note)
     arms, sure = _arms(grading, conversations, remarks, settings, run)
@@ -338,7 +339,8 @@ def _fall_back(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:
         )
     # To make a liked answer likelier is to learn it.
     usable = [one for one in samples if one.reward <= 0 or may_learn(one, base, recipe.learn_from)]
-    if not usable:
+    # With nothing liked left, a run would only push answers down, and what is said in their place nobody has rated.
+    if len(usable) < len(samples) and all(one.reward <= 0 for one in usable):
         raise TrainingError(
             f"Nothing can be learned from these ratings: {why}. All liked answers are of other models. `clawback edit` shows what an answer "
             "should have been, and [training] learn_from names models whose answers may be learned as they are."

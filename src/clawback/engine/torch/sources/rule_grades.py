@@ -32,7 +32,7 @@ UNIT = 0.5
 
 
 @dataclass
-class Obedience:
+class RuleGrades:
     """Grades ``[S]`` in [-1, 1] of answers by rules. ``base``: mean and standard deviation of r among the base's answers."""
 
     grading: Grading
@@ -61,7 +61,8 @@ class Obedience:
             mean, deviation = self.base
             scaled = np.clip(UNIT * (self._ratios(answers) - mean) / deviation, -1.0, 1.0)
             grades += [scaled] * len(self.untold)
-        return np.mean(grades, axis=0)
+        mean: Floats = np.mean(grades, axis=0)
+        return mean
 
     @torch.no_grad()
     def _ratios(self, answers: Sequence[Encoded]) -> Floats:
@@ -80,9 +81,9 @@ class Obedience:
         )
 
 
-def obedience(
+def rule_grades(
     grading: Grading, conversations: Conversations, run: TrainingRun, remarks: Sequence[str]
-) -> Obedience | None:
+) -> RuleGrades | None:
     """What grades by the rules of the run and by the owner's newest remarks; None where there are none, or the model is too small to be told any."""
     entered = run.recipe.extra.get(RULES) or {}
     sentences = list(dict.fromkeys([*entered.get("sentences", ()), *reversed(remarks)]))[:MOST]
@@ -94,6 +95,6 @@ def obedience(
     if not columns and not untold:
         return None
     known = [text for text in sentences if text in features or text in untold]
-    made = Obedience(grading, conversations, known, run.judge, columns, untold)
+    made = RuleGrades(grading, conversations, known, run.judge, columns, untold)
     made.ground()
     return made

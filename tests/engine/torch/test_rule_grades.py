@@ -13,7 +13,7 @@ from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources import plan
 from clawback.engine.torch.sources.graded import Grading, GradingSettings
 from clawback.engine.torch.sources.instructed import Conversations
-from clawback.engine.torch.sources.obedience import MOST, RULES, UNIT, Obedience, obedience
+from clawback.engine.torch.sources.rule_grades import MOST, RULES, UNIT, RuleGrades, rule_grades
 from tests.engine.torch.test_rollouts import recipe_for
 from tests.engine.torch.test_targets import tapped, unreadable, user
 
@@ -73,7 +73,7 @@ def test_ratings_without_a_pattern_are_learned_from_by_the_rules_that_the_person
 def test_a_rule_without_a_verdict_counts_by_how_much_likelier_it_makes_the_answer(policy):
     run = TrainingRun(policy, [], recipe_for(policy))
     grading, conversations = grading_of(policy, run)
-    grades = Obedience(grading, conversations, [NUMBERS], None, [], [NUMBERS], base=(0.01, 0.5))
+    grades = RuleGrades(grading, conversations, [NUMBERS], None, [], [NUMBERS], base=(0.01, 0.5))
     texts = ["There are 7 of them.", "- a bird\n- eats fish", "They swim."]
     prompts = list(conversations.messages)
     answers = [
@@ -95,7 +95,7 @@ def test_a_rule_without_a_verdict_counts_by_how_much_likelier_it_makes_the_answe
 def test_verdicts_and_likelihoods_count_a_rule_each_and_what_is_not_judged_counts_nothing(policy):
     run = TrainingRun(policy, [], recipe_for(policy), judge=judge)
     grading, conversations = grading_of(policy, run)
-    grades = Obedience(grading, conversations, [TWELVE], judge, [0], [])
+    grades = RuleGrades(grading, conversations, [TWELVE], judge, [0], [])
     answers = grading.base
     assert grades(answers, [("", " ".join("abcdefghijkl")), ("", "b"), ("", "")]).tolist() == [1.0, -1.0, 0.0]
 
@@ -103,17 +103,17 @@ def test_verdicts_and_likelihoods_count_a_rule_each_and_what_is_not_judged_count
 def test_a_model_too_small_to_be_told_has_rules_with_verdicts_alone(policy):
     run = TrainingRun(policy, [tapped(1, "x", 1.0)], with_rules(policy, (TWELVE, NUMBERS)), judge=judge)
     grading, conversations = grading_of(policy, run)
-    made = obedience(grading, conversations, run, ["Say less."])
+    made = rule_grades(grading, conversations, run, ["Say less."])
     assert made is not None
     assert (made.columns, made.untold, list(made.sentences)) == ([0], [], [TWELVE])
-    assert obedience(grading, conversations, dataclasses.replace(run, judge=None), ["Say less."]) is None
+    assert rule_grades(grading, conversations, dataclasses.replace(run, judge=None), ["Say less."]) is None
 
 
 def test_a_larger_model_is_told_the_newest_remarks_beside_the_rules(policy, monkeypatch):
     run = TrainingRun(policy, [], with_rules(policy), judge=judge)
     grading, conversations = grading_of(policy, run)
     monkeypatch.setattr(policy, "info", dataclasses.replace(policy.info, total_parameters=200_000_000))
-    made = obedience(grading, conversations, run, [f"Remark {i}." for i in range(9)])
+    made = rule_grades(grading, conversations, run, [f"Remark {i}." for i in range(9)])
     assert made is not None
     assert list(made.sentences) == [TWELVE, "Remark 8.", "Remark 7.", "Remark 6."]
     assert len(made.sentences) == MOST

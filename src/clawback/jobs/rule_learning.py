@@ -1,0 +1,72 @@
+"""A pass that learns rules from ratings: which model reads along, what it would be sent, and what it may cost.
+
+The model is that of ``[judge]`` where it is a server that the person named; without one, rules come from remarks, files and the list, and
+code alone checks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback import config, store
+from clawback.errors import Busy
+from clawback.feedback.endpoint import Budget
+from clawback.jobs import judging
+from clawback.paths import Home
+from clawback.rules import reminders
+from clawback.rules.judge import EndpointJudge
+from clawback.rules.learning import NEWEST, LearnOutcome, learn, rated_samples, sides
+from clawback.rules.proposers import examples
+
+if TYPE_CHECKING:
+    from clawback.feedback.endpoint import Ask
+
+
+@dataclass(frozen=True, slots=True)
+class LearnPlan:
+    """What a pass would read, and who would be sent what. ``model`` is "" where nothing leaves this machine."""
+
+    ratings: int
+    model: str
+    url: str
+    sent: tuple[tuple[str, str], ...]
+    """(heading, text) of the answers that the model is shown first, redacted. A judge is shown these and others like them."""
+
+
+def plan(home: Home, *, code_only: bool = False) -> LearnPlan:
+    """Computed without asking anybody."""
+    loaded = config.load(home.config)
+    remote = loaded.judge.api != judging.LOCAL and not code_only
+    with store.connect(home.database) as db:
+        samples = rated_samples(db, loaded.gate.held_out)
+    liked, disliked = sides(samples)
+    sent = tuple(examples(liked, disliked)) if remote else ()
+    model = judging.name_of(loaded.judge) if remote else ""
+    return LearnPlan(min(len(samples), NEWEST), model, loaded.judge.url if remote else "", sent)
+
+
+def learn_once(
+    home: Home, *, files: Sequence[Path] = (), again: bool = False, code_only: bool = False
+) -> LearnOutcome:
+    """One pass. Raises ``Busy`` while the judge runs elsewhere, ``JudgeError`` where its settings are incomplete."""
+    from filelock import FileLock, Timeout
+
+    loaded = config.load(home.config)
+    settings = loaded.judge
+    home.create()
+    try:
+        with FileLock(home.judge_lock, timeout=0), store.connect(home.database) as db:
+            how: dict[str, Any] = {}
+            if settings.api != judging.LOCAL and not code_only:
+                budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
+                ask: Ask = judging.asker(home, db, settings, budget)
+                name = judging.name_of(settings)
+                how = {"judge": EndpointJudge(ask, name), "proposer": (ask, name)}
+            outcome = learn(db, files=files, held_out=loaded.gate.held_out, again=again, **how)
+            reminders.write(home, db)
+    except Timeout:
+        raise Busy("The judge is running already in another process.") from None
+    return outcome
