@@ -63,12 +63,11 @@ def work(options: argparse.Namespace, name: str) -> None:
     from benchmarks._meaning_world import Room
 
     chosen = ROWS if options.row == "all" else {options.row: ROWS[options.row]}
-    done = {key(line) for line in lines(options.results)}
     room: Room | None = None
     for row, of in chosen.items():
         for person, kind, measure in cases(of, options):
             head = {"row": row, "model": Path(options.model).stem, "code": name, "kind": kind, "person": person.number}  # fmt: skip
-            if key(head) in done:
+            if key(head) in {key(line) for line in lines(options.results)}:
                 continue
             room = room or Room(options.model, options.prompts)
             began = time.process_time()
