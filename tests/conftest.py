@@ -62,7 +62,10 @@ background = false
 steps = 2
 [generation]
 max_tokens = 16
+[gate]
+more_ratings = 0
 """
+"""Short runs; and a gate that asks nothing, so that what is stored is what was rated."""
 RATED = 12
 
 

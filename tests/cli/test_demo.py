@@ -31,7 +31,7 @@ QUICK = ("--algorithm", "reinforce", "--rounds", "1")
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "HELD_OUT", 8)
     monkeypatch.setattr(loop, "RATINGS", 8)
-    monkeypatch.setattr(loop.Demo.round, "__defaults__", (8, None, None))
+    monkeypatch.setattr(loop.Demo.round, "__defaults__", (8, None, None, None))
 
 
 def test_one_object_of_json_with_what_was_promised(run: Run, small: None, tmp_path: Path) -> None:

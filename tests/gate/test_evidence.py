@@ -11,10 +11,10 @@ from clawback import engine
 from clawback.config import Gate
 from clawback.engine.embedded import corpus
 from clawback.engine.types import Completion
+from clawback.gate import fresh
 from clawback.gate.evidence import comparable, measure
 from clawback.gate.rule import decide
 from clawback.records import Sample
-from clawback.release import fresh
 
 
 def said(finished: bool) -> Completion:

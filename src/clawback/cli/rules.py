@@ -165,7 +165,7 @@ def _head(receipt: Receipt) -> str:
             f"It waits for your yes: `clawback rules keep {rule.id}`, or `clawback rules drop {rule.id}`."
         )
     elif rule.status == "believed" and rule.author != "owner" and not rule.evidence.get("accepted"):
-        lines.append(f"Your ratings speak for it. No model is told of it before you say yes: `clawback rules keep {rule.id}`.")  # fmt: skip
+        lines.append(f"Your ratings speak for it. It goes into no prompt before you say yes: `clawback rules keep {rule.id}`.")  # fmt: skip
     return "\n".join([*map(fold, lines), "", f"Kept {receipt.overall.text()}"])
 
 
@@ -283,7 +283,7 @@ def _for_the_owner(what: str) -> None:
 @click.argument("number", type=int)
 @json_option
 def keep(number: int, as_json: bool) -> None:
-    """Say yes to a rule that somebody else proposed: it counts, and models may be told of it.
+    """Say yes to a rule that somebody else proposed: it counts, and may go into prompts.
 
     \b
     clawback rules keep 3

@@ -15,9 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from clawback import config
 from clawback.errors import JudgeError
 from clawback.feedback.endpoint import Budget, NoAnswer
@@ -25,14 +22,19 @@ from clawback.files import append_line
 from clawback.jobs import judging
 from clawback.progress import OnProgress
 from clawback.records import OWNER, Rule
-from clawback.rules import exam, learning
 from clawback.rules.checks import check_of
 from clawback.rules.judge import ANSWERS, EndpointJudge, Pair, RuleJudge, Verdicts
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from clawback.engine.recipe import Recipe
     from clawback.paths import Home
+    from clawback.rules.learning import LearnOutcome
     from clawback.store import Store
+
+    Floats = NDArray[np.float64]
 
 MOST_CHECKED, MOST_JUDGED = 16, 8
 """Rules that are features of the reader: by code, and by a judge, who is asked about all of these in one call."""
@@ -40,11 +42,11 @@ RULES = "rules"
 """Name in a recipe's ``extra``."""
 CACHE = "verdicts.jsonl"
 
-Floats = NDArray[np.float64]
 
-
-def learn(home: Home, settings: config.Config, db: Store, *, asks: bool = True) -> learning.LearnOutcome:
+def learn(home: Home, settings: config.Config, db: Store, *, asks: bool = True) -> LearnOutcome:
     """Test the rules on the ratings. ``asks``: also a judge on a server, where there is one, and a model that proposes rules."""
+    from clawback.rules import learning
+
     judge = judge_of(home, settings.judge, db) if asks else None
     return learning.learn(db, judge=judge, held_out=settings.gate.held_out)
 
@@ -61,6 +63,8 @@ def judge_of(home: Home, settings: config.Judge, db: Store) -> EndpointJudge | N
 
 def entry(db: Store, judge: RuleJudge | None) -> dict[str, Any]:
     """What of the rules goes into a run, as JSON in its recipe: a run that is taken up again sees the rules of its beginning."""
+    from clawback.rules import exam, learning
+
     rules = [
         rule
         for rule in db.rules("believed", "proposed")
@@ -112,6 +116,8 @@ class RunJudge:
                     self._known |= json.loads(line)
 
     def __call__(self, questions: Sequence[str], answers: Sequence[str]) -> Floats:
+        import numpy as np
+
         verdicts = np.full((len(answers), len(self.rules)), np.nan)
         for column, rule in enumerate(self.rules):
             if check := check_of(rule):
