@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from clawback.store import Store
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Store:
+def db(tmp_path: Path) -> Iterator[Store]:
     with store.connect(tmp_path / "db") as opened:
         yield opened
 

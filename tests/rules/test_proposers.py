@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ SECRET = "sk-ant-" + "a1B2c3D4e5" * 4
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Store:
+def db(tmp_path: Path) -> Iterator[Store]:
     with store.connect(tmp_path / "db") as opened:
         yield opened
 
