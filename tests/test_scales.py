@@ -205,11 +205,8 @@ def lines(**values: list[Any]) -> list[dict[str, Any]]:
         (lines(score=[5, 1, 4]), [1, -1, 0.5]),
         (lines(score=[4, 5, 5, 3, 4]), [0.5, 1, 1, 0, 0.5]),
         (lines(score=["4/5", "9/10"]), [0.5, 7 / 9]),
-        (
-            lines(score=["4 out of 5", "9 of 10", "4 stars", "1 star", "2,5-Stars"]),
-            [0.5, 7 / 9, 0.5, -1.0, -0.25],
-        ),
-        (lines(score=["80%", "0 %", "37,5 %"]), [0.6, -1.0, -0.25]),
+        (lines(score=["4 out of 5", "9 of 10", "4 stars", "1 star"]), [0.5, 7 / 9, 0.5, -1.0]),
+        (lines(score=["80%", "0 %", "37,5 %", "2,5-Stars"]), [0.6, -1.0, -0.25, -0.25]),
         (lines(score=["★★★★☆"]), [0.5]),
         (lines(score=[100, 50, 75]), [1, 0, 0.5]),
         (lines(score=[0.75, 0.5]), [0.5, 0]),

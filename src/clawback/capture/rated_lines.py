@@ -150,7 +150,8 @@ def opinion(row: Mapping[str, Any], rating_field: str = "") -> tuple[str, Any]:
 def _plain_number(value: Any) -> float | None:
     if isinstance(value, str):
         found = None if scales.sign_of(value) is not None else _typed(value)
-        return found[0] if found and "/" not in value and "★" not in value and "⭐" not in value else None
+        says_scale = any(c.isalpha() or c in "/%★⭐" for c in value)
+        return found[0] if found and (not found[1] or not says_scale) else None
     if (
         isinstance(value, (int, float))
         and not isinstance(value, bool)
