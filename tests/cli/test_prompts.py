@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
-from clawback import config, store
+from clawback import config, feedback, store
 from clawback.cli import main
 from clawback.demo import cloud
 from clawback.errors import DoesNotFit
+from clawback.gate.questions import MOST
+from clawback.jobs import prompting
+from clawback.jobs.inbox import Inbox
 from clawback.paths import home as home_of
+from clawback.records import GATE
 from clawback.release import prompted
 
 from ..jobs.test_prompting import fill
@@ -42,6 +46,18 @@ def model() -> Iterator[cloud.Cloud]:
         yield there
 
 
+def answer_what_is_asked() -> None:
+    """The person prefers the answer with bullets, until the gate has heard enough."""
+    for _ in range(MOST):
+        pair = next(iter(Inbox(home_of()).questions()), None)
+        if pair is None:
+            return
+        better, worse = sorted((pair.first, pair.second), key=lambda turn: -turn.response.count("- "))
+        with store.connect(home_of().database) as db:
+            feedback.prefer(db, better.id, worse.id)
+        prompting.judge_waiting(home_of())
+
+
 def test_from_ratings_to_a_live_prompt_and_back(run: Run, model: cloud.Cloud) -> None:
     code, out, _ = run("prompts", "optimize", "--dry-run", "--json")
     planned = json.loads(out)
@@ -51,9 +67,10 @@ def test_from_ratings_to_a_live_prompt_and_back(run: Run, model: cloud.Cloud) ->
     code, out, err = run("prompts", "optimize", "--json")
     found = json.loads(out)
     assert code == 0
-    assert found["live"] is True
+    assert found["live"] is False, "what found it cannot vouch for it"
     assert "at most" in err, "what it costs is said before it starts"
     assert len(model.asked) == found["calls"] <= 200
+    answer_what_is_asked()
     code, out, _ = run("prompts", "show")
     assert "## Format" in out
     assert "bulleted list" in out
@@ -146,8 +163,9 @@ def test_the_demo_for_a_cloud_model_in_small(tmp_path: Path, monkeypatch: pytest
         assert here.look() == before
         with store.connect(here.home.database) as db:
             turns = db.turns(limit=1000)
-            assert len(turns) == 48, "looking leaves no trace"
-            assert {t.version for t in turns} == {None}
+            asked = [turn for turn in turns if turn.agent != GATE]
+            assert len(asked) == 48, "looking leaves no trace"
+            assert {turn.version for turn in asked} == {None}
 
 
 @pytest.mark.slow
