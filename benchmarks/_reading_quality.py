@@ -63,10 +63,10 @@ def ratings(scores: Floats, how: str) -> Floats:
     return np.where(scores >= mean, (scores - mean) / max(1 - mean, 1e-9), (scores - mean) / max(mean, 1e-9))
 
 
-def read(folder: str, pairs: Sequence[tuple[str, str]], kept: Path) -> dict[str, Floats]:
-    """What a base makes of the answers; from ``kept`` where that was read before."""
-    if kept.is_file():
-        with np.load(kept) as found:
+def read(folder: str, pairs: Sequence[tuple[str, str]], cache: Path) -> dict[str, Floats]:
+    """What a base makes of the answers; from ``cache`` where that was read before."""
+    if cache.is_file():
+        with np.load(cache) as found:
             return {name: found[name].astype(np.float64) for name in found.files}
     import torch
 
@@ -91,8 +91,8 @@ def read(folder: str, pairs: Sequence[tuple[str, str]], kept: Path) -> dict[str,
         if place % 20 == 0:
             print(f"{place} of {len(pairs)} read", flush=True)
     table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    kept.parent.mkdir(exist_ok=True)
-    np.savez(kept, **{name: values.astype(np.float32) for name, values in table.items()})
+    cache.parent.mkdir(exist_ok=True)
+    np.savez(cache, **{name: values.astype(np.float32) for name, values in table.items()})
     return table
 
 
@@ -146,8 +146,8 @@ def quality(path: Path, models: Sequence[str], folder: str | None, counts: Seque
                     grades = made.score(seen[rest], RULES, 0.0)
                     first, second = grades[::EACH], grades[1::EACH]
                     apart = scores[rest][::EACH] - scores[rest][1::EACH]
-                    told = np.abs(apart) > 0
-                    right = np.sign(first - second)[told] == np.sign(apart[told])
+                    decided = np.abs(apart) > 0
+                    right = np.sign(first - second)[decided] == np.sign(apart[decided])
                     rows.append({"features": name, "ratings": count, "how": how, "draw": draw, "auc": auc(grades, good[rest]), "pairs": float(right.mean()), "p": made.trust.p})  # fmt: skip
     return {"rows": rows, "base": folder}
 

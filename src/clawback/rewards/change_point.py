@@ -26,8 +26,8 @@ class LogEvidence(Protocol):
         """Of the ratings ``start`` to ``end - 1``, by one taste."""
         ...
 
-    def turned(self, start: int, place: int, end: int) -> float:
-        """Of the same, by a taste whose opposite is wanted from ``place`` on."""
+    def turned(self, start: int, change: int, end: int) -> float:
+        """Of the same, by a taste whose opposite is wanted from ``change`` on."""
         ...
 
 

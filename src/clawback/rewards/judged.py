@@ -17,18 +17,18 @@ Floats = NDArray[np.float64]
 Judge = Callable[[Sequence[str], Sequence[str]], NDArray[np.float64]]
 """(questions, answers) → ``[S, k]`` how surely each answer keeps each of ``k`` rules, in [0, 1]; nan where that was not judged."""
 
-KEPT = 0.5
+THRESHOLD = 0.5
 """A verdict above this says that the rule is kept."""
 
 
 def verdicts(judge: Judge, questions: Sequence[str], answers: Sequence[str]) -> Floats:
     """``[S, k]`` verdicts of a judge. Raises ``ValueError`` where they have another form."""
-    made = np.asarray(judge(questions, answers), dtype=np.float64)
-    if made.ndim != 2 or len(made) != len(answers):
-        raise ValueError(f"a judge of {len(answers)} answers gave verdicts of the shape {made.shape}")
-    if np.nanmin(made, initial=0.0) < 0.0 or np.nanmax(made, initial=1.0) > 1.0:
+    values = np.asarray(judge(questions, answers), dtype=np.float64)
+    if values.ndim != 2 or len(values) != len(answers):
+        raise ValueError(f"a judge of {len(answers)} answers gave verdicts of the shape {values.shape}")
+    if np.nanmin(values, initial=0.0) < 0.0 or np.nanmax(values, initial=1.0) > 1.0:
         raise ValueError("a verdict is a number from 0 to 1")
-    return made
+    return values
 
 
 def usual(values: Floats) -> Floats:

@@ -274,13 +274,13 @@ class EvidenceOverTime:
         """Of the ratings ``start`` to ``end - 1``."""
         return self._of(_centred(self.ratings[start:end]), start)
 
-    def turned(self, start: int, place: int, end: int) -> float:
-        """Of the same, where from ``place`` on the opposite is wanted; each side about its own mean."""
-        before, after = _centred(self.ratings[start:place]), _centred(self.ratings[place:end])
-        return self._of(np.concatenate([before, -after]), start)
+    def turned(self, start: int, change: int, end: int) -> float:
+        """Of the same, where from ``change`` on the opposite is wanted; each side about its own mean."""
+        first, second = _centred(self.ratings[start:change]), _centred(self.ratings[change:end])
+        return self._of(np.concatenate([first, -second]), start)
 
     def _of(self, y: Floats, start: int) -> float:
-        n, own = len(y), float(y @ y)
+        n, squares = len(y), float(y @ y)
         some = self.grams[:, start : start + n, start : start + n]
         some = some - some.mean(1, keepdims=True)
         some = some - some.mean(2, keepdims=True)
@@ -289,11 +289,11 @@ class EvidenceOverTime:
             bordered = np.empty((len(some), n + 1, n + 1))
             bordered[:, :n, :n] = some + each * np.eye(n)
             bordered[:, n, :n] = bordered[:, :n, n] = y
-            bordered[:, n, n] = corner = own / each + 1.0  # A ≥ λ I, so that this is more than yᵀ A⁻¹ y
+            bordered[:, n, n] = corner = squares / each + 1.0  # A ≥ λ I, so that this is more than yᵀ A⁻¹ y
             diagonal = np.linalg.cholesky(bordered)[:, np.arange(n + 1), np.arange(n + 1)]
             explained = np.maximum(each * (corner - diagonal[:, n] ** 2), 1e-12)
             occam = np.log(diagonal[:, :n]).sum(1) - 0.5 * n * np.log(each)
-            logs.append(-0.5 * (n - 1) * np.log(explained / max(own, 1e-12)) - occam + self.prior)
+            logs.append(-0.5 * (n - 1) * np.log(explained / max(squares, 1e-12)) - occam + self.prior)
         return float(np.logaddexp.reduce(np.concatenate(logs)) - np.log(len(logs) * len(self.prior)))
 
 

@@ -93,9 +93,9 @@ class TwoShares:
         steps = np.linspace(1.0, count + 2.0, _STEPS * (count + 1) + 1)
         return cls(count, steps, np.array([math.lgamma(x) for x in steps]))
 
-    def likelihoods(self, liked: ArrayLike, kept: ArrayLike, total: ArrayLike) -> Floats:
-        """log P(ratings | rule) where of ``kept`` answers that keep it ``liked`` are liked, and of all answers ``total``. Shapes broadcast."""
-        a, n = np.asarray(liked, dtype=np.float64), np.asarray(kept, dtype=np.float64)
+    def likelihoods(self, liked: ArrayLike, met: ArrayLike, total: ArrayLike) -> Floats:
+        """log P(ratings | rule) where of ``met`` answers that keep it ``liked`` are liked, and of all answers ``total``. Shapes broadcast."""
+        a, n = np.asarray(liked, dtype=np.float64), np.asarray(met, dtype=np.float64)
         c, m = np.maximum(np.asarray(total) - a, 0.0), self.count - n
         first, second = (a + 1) / (n + 2), (c + 1) / (m + 2)
         spread = first * (1 - first) / (n + 3) + second * (1 - second) / (m + 3)

@@ -228,11 +228,11 @@ class EvidenceOverTime:
             self.seen[start, end] = float(both - np.log(2.0))
         return self.seen[start, end]
 
-    def turned(self, start: int, place: int, end: int) -> float:
-        """Of the same, by a taste whose opposite is wanted from ``place`` on."""
-        if np.ptp(self.rewards[start:place]) == 0 or np.ptp(self.rewards[place:end]) == 0:
+    def turned(self, start: int, change: int, end: int) -> float:
+        """Of the same, by a taste whose opposite is wanted from ``change`` on."""
+        if np.ptp(self.rewards[start:change]) == 0 or np.ptp(self.rewards[change:end]) == 0:
             return -np.inf
-        both = np.logaddexp(self.kernels.turned(start, place, end), self.rules.turned(start, place, end))
+        both = np.logaddexp(self.kernels.turned(start, change, end), self.rules.turned(start, change, end))
         return float(both - np.log(2.0))
 
 

@@ -52,10 +52,10 @@ class EvidenceOverTime:
         """Of the ratings ``start`` to ``end - 1``."""
         return self._of(self.good[start:end], start) - self._coin(start, end)
 
-    def turned(self, start: int, place: int, end: int) -> float:
-        """Of the same, where from ``place`` on the opposite of the rule is wanted; against a coin before it and one after it."""
-        good = np.concatenate([self.good[start:place], 1 - self.good[place:end]])
-        return self._of(good, start) - self._coin(start, place) - self._coin(place, end)
+    def turned(self, start: int, change: int, end: int) -> float:
+        """Of the same, where from ``change`` on the opposite of the rule is wanted; against a coin before it and one after it."""
+        good = np.concatenate([self.good[start:change], 1 - self.good[change:end]])
+        return self._of(good, start) - self._coin(start, change) - self._coin(change, end)
 
     def _of(self, good: Floats, start: int) -> float:
         """Log-likelihood of these ratings of the answers from ``start`` on."""

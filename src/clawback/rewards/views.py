@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from clawback.rewards import judged, style_features
 from clawback.rewards.features import SHARES, Features, Floats
-from clawback.rewards.judged import KEPT, Judge
+from clawback.rewards.judged import THRESHOLD, Judge
 from clawback.rewards.kernel_ensemble import Kernel
 from clawback.rewards.remarks import SAYS
 from clawback.rewards.rule_posterior import (
@@ -175,7 +175,7 @@ class Views:
         if self.knows_prompts:
             parts.append(self._asked_signs(answers.prompts))
         if self.judge is not None:
-            parts.append(self._verdicts(answers) > KEPT)
+            parts.append(self._verdicts(answers) > THRESHOLD)
         return np.hstack(parts)
 
     def told(self, ids: Sequence[int], text: str) -> Bools:
