@@ -237,7 +237,7 @@ class Tools:
 def _client(context: Context[Any, Any]) -> str:
     """What the client calls itself. It may call itself anything."""
     try:
-        info = context.session.client_params.client_info  # type: ignore[union-attr]
+        info = context.session.client_params.client_info
     except (AttributeError, ValueError):
         return "mcp"
     return str(info.name)[:100] or "mcp"

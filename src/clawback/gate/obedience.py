@@ -73,14 +73,15 @@ def _one(
         return None
     shares = [[side[prompt][0] / side[prompt][1] for prompt in told] for side in kept]
     differences = [mine - other for mine, other in zip(*shares, strict=True)]
-    means = [
+    candidate, live = (
         sum(side[prompt][0] for prompt in told) / sum(side[prompt][1] for prompt in told) for side in kept
-    ]
+    )
     count = min(sum(side[prompt][1] for prompt in told) for side in kept)
     return Obedience(
         rule.text,
-        rule.author == OWNER or bool(rule.evidence.get("confirmed")),
-        *means,
+        rule.author == OWNER or bool(rule.evidence.get("accepted")),
+        candidate,
+        live,
         count,
         exchange_test(differences),
         exchange_test([-d for d in differences]),

@@ -47,7 +47,7 @@ def matched(prompts: Sequence[str], ours: Sequence[float], theirs: Sequence[floa
         places.setdefault(prompt, []).append(place)
     pairs = []
     for group in places.values():
-        mine, others = (sorted(group, key=lambda i, of=of: of[i]) for of in (ours, theirs))
+        mine, others = sorted(group, key=ours.__getitem__), sorted(group, key=theirs.__getitem__)
         pairs += [Question(i, j, ours[i] - theirs[j]) for i, j in zip(mine, others, strict=True)]
     return pairs
 

@@ -252,7 +252,7 @@ def posterior(answers: Sequence[bool]) -> float:
     """Probability that the candidate's answer is preferred more often than not, given the answers and a uniform prior: that of at most so many heads
     in one toss more."""
     wins, tosses = sum(answers), len(answers) + 1
-    return sum(math.comb(tosses, k) for k in range(wins + 1)) / 2**tosses
+    return sum(math.comb(tosses, k) for k in range(wins + 1)) / float(2**tosses)
 
 
 # ------------------------------------------------------------------------------------------------- what is said

@@ -89,7 +89,7 @@ def propose(store: Store, sentences: Iterable[str], name: str) -> Proposed:
     return Proposed(tuple(proposals), tuple(refused))
 
 
-def objection(sentence: str, material: Sequence[Iterable[str]] = ()) -> str:
+def objection(sentence: str, material: Sequence[Iterable[tuple[str, ...]]] = ()) -> str:
     """Why a sentence is no rule that anybody else may propose; "" for none. ``material``: runs of words that it must not quote."""
     if not sentence:
         return "it is empty"

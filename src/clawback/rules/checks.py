@@ -90,8 +90,10 @@ def _clause(text: str) -> Clause | None:
         measure, compare, bound = _measure(match[1]), _COMPARE[match[2]], int(match[3])
         return (lambda answer: bool(compare(measure(answer), bound))) if measure else None
     if match := _FEATURE.fullmatch(text):
-        measure = _measure(match[1])
-        return _wanted(lambda answer: measure(answer) > 0, match[2]) if measure else None
+        feature = _measure(match[1])
+        return (
+            _wanted(lambda answer: feature is not None and feature(answer) > 0, match[2]) if feature else None
+        )
     return None
 
 

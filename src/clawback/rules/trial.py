@@ -130,7 +130,7 @@ def _explained(values: Floats, y: Floats, statistics: Floats, p: Floats) -> list
     explained = [-1] * len(values)
     standing: list[int] = []
     means = (
-        np.nanmean(np.where(np.isnan(values).all(axis=1)[:, None], 0.0, values), axis=1)
+        np.nanmean(np.where(np.isnan(values).all(axis=1, keepdims=True), 0.0, values), axis=1)
         if y.size
         else np.zeros(len(values))
     )

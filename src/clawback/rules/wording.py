@@ -36,7 +36,7 @@ def tidy(text: str) -> str:
     return line if not line or line[-1] in ".!?" else f"{line}."
 
 
-def objection(sentence: str, material: Sequence[Iterable[str]] = ()) -> str:
+def objection(sentence: str, material: Sequence[Iterable[tuple[str, ...]]] = ()) -> str:
     """Why a sentence is no rule; "" where nothing speaks against it.
 
     Args:
