@@ -87,14 +87,18 @@ def _clause(text: str) -> Clause | None:
     if match := _TEXT.fullmatch(text):
         return _wanted(_phrase_test(match[1], match[2]), match[3]) if match[2].strip() else None
     if match := _BOUND.fullmatch(text):
-        measure, compare, bound = _measure(match[1]), _COMPARE[match[2]], int(match[3])
-        return (lambda answer: bool(compare(measure(answer), bound))) if measure else None
+        return _bounded(_measure(match[1]), match[2], int(match[3]))
     if match := _FEATURE.fullmatch(text):
         feature = _measure(match[1])
         return (
             _wanted(lambda answer: feature is not None and feature(answer) > 0, match[2]) if feature else None
         )
     return None
+
+
+def _bounded(measure: Callable[[Text], int] | None, sign: str, bound: int) -> Clause | None:
+    compare = _COMPARE[sign]
+    return None if measure is None else (lambda answer: bool(compare(measure(answer), bound)))
 
 
 def _measure(name: str) -> Callable[[Text], int] | None:
