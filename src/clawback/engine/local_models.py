@@ -156,14 +156,14 @@ def _check_sizes(folder: Path, tensors: Sequence[str]) -> None:
         )
 
 
-_LAYER = re.compile(r"(.*?)\.(\d+)\.")
+_NUMBERED = re.compile(r"(.*?)\.(\d+)\.")
 
 
 def _missing_layer(tensors: Sequence[str], count: int) -> int | None:
     """The first of so many layers that has no tensors; None where some list of modules has all, or none is numbered."""
     lists: dict[str, set[int]] = {}
     for name in tensors:
-        if found := _LAYER.match(name):
+        if found := _NUMBERED.match(name):
             lists.setdefault(found[1], set()).add(int(found[2]))
     wanted = range(count)
     if not lists or any(numbers.issuperset(wanted) for numbers in lists.values()):
