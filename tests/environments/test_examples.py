@@ -30,7 +30,7 @@ def run(module, *arguments, monkeypatch, capsys):
 
 def test_blackjack_as_its_users_wrote_it(monkeypatch, capsys):
     pytest.importorskip("gymnasium")
-    out = run("blackjack", "--episodes", "6", monkeypatch=monkeypatch, capsys=capsys)
+    out = run("blackjack", "--episodes", "20", monkeypatch=monkeypatch, capsys=capsys)
     assert "mean return" in out
     assert "unread replies 100%" in out  # the embedded model does not know the form, and nothing crashes
 
