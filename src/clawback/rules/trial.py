@@ -129,12 +129,10 @@ def _explained(values: Floats, y: Floats, statistics: Floats, p: Floats) -> list
     """
     explained = [-1] * len(values)
     standing: list[int] = []
-    means = (
-        np.nanmean(np.where(np.isnan(values).all(axis=1)[:, None], 0.0, values), axis=1)
-        if y.size
-        else np.zeros(len(values))
-    )
-    filled = np.where(np.isnan(values), means[:, None], values) - means[:, None]
+    known = ~np.isnan(values)
+    counts = np.maximum(known.sum(axis=1), 1)
+    means = np.where(known, values, 0.0).sum(axis=1) / counts
+    filled = np.where(known, values - means[:, None], 0.0)
     for i in np.argsort(-statistics, kind="stable"):
         if p[i] > LEVEL:
             break
