@@ -247,7 +247,7 @@ def _sha256(path):
 @pytest.mark.parametrize(
     ("lost", "word"),
     [
-        ("model.layers.1.", "model.layers.1."),
+        ("model.layers.1.", "layer 1"),
         ("model.layers.1.mlp.down_proj", "down_proj"),
         ("lm_head", "lm_head"),
         ("embed_tokens", "embed_tokens"),

@@ -27,6 +27,8 @@ from clawback.release import prompted, screening
 from ..release.prompt_texts import GAMES, INJECTIONS, WRAPS
 
 TASTE = cloud.TASTES["bullets, no opener"]
+TRUSTING = {"gate": {"confidence": 0.5}}
+"""Whatever passes the guards goes live, so that nobody has to be asked."""
 SMALL = {"prompts": {"gate_answers": 8, "max_calls": 48}}
 """Where what comes of a search does not matter."""
 LOVED = "Answer with a bulleted list, at once."
@@ -79,6 +81,7 @@ def satisfied(prompt: str) -> float:
 
 
 def test_taps_become_a_prompt_that_is_liked_better(rated: Home) -> None:
+    config.save(rated.config, TRUSTING)
     assert prompting.phase(rated) == "refinement", "32 ratings that no search has used"
     planned = prompting.plan(rated)
     assert planned.calls + planned.gate_calls <= 200
@@ -224,6 +227,7 @@ def test_strangers_texts_do_not_reach_a_live_prompt_unseen(home: Home, verbatim:
         new = [f"- {s if verbatim else others[s]}" for s in found]
         return "\n".join(["```", kept[1] if kept else "", "- Answer with a bulleted list.", *new, "```"])
 
+    config.save(home.config, TRUSTING)
     found = prompting.optimize(home, backend=ScriptedLLM(both), proposer="model")
     assert obeyed
     inside = [*INJECTIONS, *others.values()]

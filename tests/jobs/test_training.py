@@ -269,7 +269,7 @@ def test_the_sentence_of_a_rejected_version_is_judged_as_a_prompt(
 def test_a_version_of_all_weights_is_judged_goes_live_and_is_gone_back_from(tmp_path: Path) -> None:
     """`training.full`: the same algorithm, gate and rollback; a version is the difference to the base."""
     text = SETTINGS.replace("background = false", "background = false\nfull = true")
-    home = rated_home(tmp_path / "full", settings=text + "[gate]\nconfidence = 0.51\n")
+    home = rated_home(tmp_path / "full", settings=text + "[gate]\nconfidence = 0.5\n")
     first = jobs.train_once(home)
     assert first.report.reasons
     assert first.report.to_dict()["evidence"]

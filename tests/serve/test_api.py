@@ -53,7 +53,7 @@ def test_what_there_is(api: Api) -> None:
     assert "path" not in api.get("/versions")[0]
     assert api.get("/versions")[0]["ratings"] == 11
     learned = api.get("/learning")
-    assert learned["versions"][1]["kl"] >= 0
+    assert abs(learned["versions"][1]["kl"]) < 0.1, "an estimate from few answers, after two steps"
     assert learned["run"] is None
     assert learned["runs"][0]["text"] == "done"
     curves = api.get("/runs/1")["history"]
