@@ -293,6 +293,7 @@ def mutate(rng: random.Random, data: bytes) -> bytes:
     )()
 
 
+@pytest.mark.slow
 def test_thousands_of_mutated_events_neither_crash_nor_store_half(home: Home) -> None:
     rng = random.Random(1)
     base = [

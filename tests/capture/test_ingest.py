@@ -28,6 +28,7 @@ def ratings(home: Home) -> dict[str, list[float]]:
         return {t.response: [f.value for f in db.feedback(turn_id=t.id)] for t in db.turns(limit=10_000)}
 
 
+@pytest.mark.slow
 def test_two_hundred_sessions_at_once_late_repeated_and_out_of_order(home: Home) -> None:
     """Each answer's text says what it must be rated; every event may come twice, and a rating before its answer."""
     home.config.write_text("[training]\nbackground = false\n")

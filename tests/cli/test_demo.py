@@ -57,6 +57,7 @@ def test_one_object_of_json_with_what_was_promised(run: Run, small: None, tmp_pa
     assert not paths.home().database.exists(), "the person's own home is not touched"
 
 
+@pytest.mark.slow
 def test_piped_it_is_plain_text_that_tells_the_story(run: Run, small: None) -> None:
     code, out, err = run("demo", *QUICK)
     assert code == 0, err

@@ -23,6 +23,7 @@ def test_where_it_is_and_what_it_is(run: Run) -> None:
     assert all(key in shown for key in info)
 
 
+@pytest.mark.slow
 def test_make_says_where_it_went_and_how_to_use_it(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

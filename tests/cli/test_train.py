@@ -72,6 +72,7 @@ def test_one_run_at_a_time(run: Run, rated: Home) -> None:
         assert run("train", "--background")[1].startswith("A run is training already.")
 
 
+@pytest.mark.slow
 def test_a_background_run_learns_as_it_was_asked_to(run: Run, rated: Home) -> None:
     code, out, _ = run("train", "--background", "--seed", "7", "--preset", "careful", "--json")
     assert (code, json.loads(out)) == (0, {"started": True, "run": 1}), "said once the run is there"

@@ -92,6 +92,7 @@ def test_the_adapter_is_that_of_the_run_in_process_and_all_is_deleted(
     assert cloud.cloud.deleted[-1] == trainer
 
 
+@pytest.mark.slow
 def test_a_third_of_the_answers_fails_and_no_job_is_made_twice(
     cloud: Running, other: Policy, tmp_path: Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_killed_it_goes_on_with_the_same_job(
     assert nothing_left(cloud)
 
 
+@pytest.mark.slow
 def test_a_trainer_that_ended_by_itself_is_made_anew_from_the_saved_state(
     cloud: Running, tmp_path: Path
 ) -> None:
@@ -162,6 +164,7 @@ def test_a_trainer_that_ended_by_itself_is_made_anew_from_the_saved_state(
     assert nothing_left(cloud)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_gives_its_machines_back_and_pays_no_step_again(cloud: Running, tmp_path: Path) -> None:
     want, _ = there(cloud, tmp_path / "whole")
     paid = cloud.service.bill.train

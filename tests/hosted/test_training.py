@@ -84,6 +84,7 @@ def test_the_adapter_is_that_of_the_run_in_process(
     assert same(away, at_home) <= (1e-5 if algorithm == "kto" else 0.0)
 
 
+@pytest.mark.slow
 def test_a_third_of_the_answers_fails_and_nothing_is_paid_twice(
     start: Start, policy: Policy, other: Policy, remote: RemotePolicy, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_killed_three_times_it_goes_on_and_nothing_is_paid_twice(
     assert (after.train - before.train, after.prefill - before.prefill) == (whole.train, whole.prefill)
 
 
+@pytest.mark.slow
 def test_a_trainer_that_forgot_it_all_goes_on_from_what_was_saved(
     start: Start, policy: Policy, remote: RemotePolicy, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_server_that_does_not_apply_the_adapter_ends_the_run(
         sampler(policy, PROMPTS, chance(policy, 1), False)
 
 
+@pytest.mark.slow
 def test_a_run_learns_from_fresh_answers_that_were_drawn_there(
     policy: Policy, serve: Serve, tmp_path: Path
 ) -> None:

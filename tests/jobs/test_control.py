@@ -25,6 +25,7 @@ def stop_at(home: Home, phase: str, step: int = 0) -> Any:
     return follow
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_in_every_phase_goes_on_each_time_to_the_same_bytes(
     tmp_path: Path, whole: Whole
 ) -> None:

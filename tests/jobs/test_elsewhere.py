@@ -92,6 +92,7 @@ def test_an_algorithm_that_cannot_be_hosted_is_refused_before_a_run(home: Home) 
         assert not db.runs()
 
 
+@pytest.mark.slow
 def test_a_limit_stops_a_run_that_can_be_gone_on_with(
     away: tuple[Home, Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def test_processes_that_the_launchers_own_file_asks_for_count_too(named: bool, t
     assert launching.launched(environment, command) == ""
 
 
+@pytest.mark.slow
 def test_accelerate_itself_is_caught(rated: Home) -> None:
     """The real launcher, which starts one process of two and says nothing of it."""
     program = Path(sys.executable).with_name("accelerate")

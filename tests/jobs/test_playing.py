@@ -99,6 +99,7 @@ def test_the_same_seed_gives_the_same_run(quiet, tmp_path):
     assert contents[0] == contents[1]
 
 
+@pytest.mark.slow
 def test_the_learning_rate_falls_to_nothing_where_that_is_asked_for(quiet):
     made = learn(quiet, wish=dataclasses.replace(WISH, episodes=48), overrides={"decay": True})
     with store.connect(quiet.database) as db:

@@ -66,6 +66,7 @@ def dying(phase: str) -> Any:
     return die
 
 
+@pytest.mark.slow
 def test_the_same_feedback_and_seed_give_the_same_bytes(tmp_path: Path, whole: Whole) -> None:
     again = rated_home(tmp_path / "again")
     outcome = jobs.train_once(again)

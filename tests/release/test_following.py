@@ -83,6 +83,7 @@ def follow(home: Home, *targets: dict[str, str]) -> None:
     config.save(home.config, {"publish": {"targets": list(targets)}})
 
 
+@pytest.mark.slow
 def test_promotion_and_rollback_reach_vllm(two: Home, play: Any) -> None:
     url, server = play(PlayedVllm)
     server.loaded["somebody-elses"] = two.version(1)

@@ -135,6 +135,7 @@ def test_what_cannot_be_shared_out_is_refused(tmp_path: Path) -> None:
         run(tmp_path, 2, "ppo")
 
 
+@pytest.mark.slow
 def test_two_machines_are_two_processes_wherever_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

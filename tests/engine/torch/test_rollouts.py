@@ -225,6 +225,7 @@ def test_a_run_killed_after_every_step_goes_on_each_time_to_the_same_bits(
     assert got == whole[1]
 
 
+@pytest.mark.slow
 def test_same_seed_same_bits_and_another_seed_others(samples, whole, tmp_path):
     assert train(samples, tmp_path / "b")[1] == whole[1]
     assert train(samples, tmp_path / "c", seed=6)[1] != whole[1]
