@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import product
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -59,16 +57,14 @@ def test_with_many_prompts_it_is_near_the_exact_value() -> None:
     )
 
 
-def test_which_rules_are_asked_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = ModuleType("clawback.rules.checks")
-    checks.check_of = lambda rule: short if rule.check else None  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "clawback.rules.checks", checks)
+def test_which_rules_are_asked_about(tmp_path: Path) -> None:
     with store.connect(tmp_path / "clawback.db") as db:
         for text, check, author, status in (
-            ("The owner's.", "x", "owner", "proposed"),
-            ("Believed.", "x", "model:m", "believed"),
-            ("Proposed.", "x", "model:m", "proposed"),
-            ("Dropped.", "x", "owner", "dropped"),
+            ("The owner's.", "words <= 3", "owner", "believed"),
+            ("A remark that the ratings speak against.", "words <= 3", "owner", "proposed"),
+            ("Believed.", "words <= 9", "model:m", "believed"),
+            ("Proposed.", "words <= 3", "model:m", "proposed"),
+            ("Dropped.", "words <= 3", "owner", "dropped"),
             ("Only a judge can tell.", "", "owner", "believed"),
         ):
             db.add_rule(Rule(text, check, author, status=status))  # type: ignore[arg-type]

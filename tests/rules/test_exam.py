@@ -25,7 +25,7 @@ from clawback.rules.exam import (
     passes,
     stored_result,
 )
-from clawback.rules.judge import ANSWERS, FAILURES, BaseJudge, EndpointJudge, Pair, judge_turns, read_verdicts
+from clawback.rules.judge import ANSWERS, FAILURES, EndpointJudge, Pair, RuleJudge, judge_turns, read_verdicts
 from clawback.store.rules import Checked
 from tests.feedback.judge_server import judge_server
 
@@ -120,9 +120,8 @@ def test_of_many_judges_the_shares_refused_and_passed_are_as_computed() -> None:
 
 @pytest.mark.parametrize("word", ["yes", "no", "none"])
 def test_a_judge_that_always_says_the_same_is_refused(word: str) -> None:
-    judge = BaseJudge(
-        lambda pairs, rules: [[{"yes": 1.0, "no": 0.0, "none": 0.5}[word]] * len(rules)] * len(pairs), "same"
-    )
+    value = {"yes": 1.0, "no": 0.0, "none": 0.5}[word]
+    judge = _named(lambda pairs, rules: [[value] * len(rules) for _ in pairs])
     assert not examine(judge, recorded()).believed
 
 
@@ -240,5 +239,5 @@ def test_a_spent_budget_and_a_dumb_judge_end_a_pass_and_what_was_said_stays(tmp_
             judge_turns(db, _named(broken), [rule], turns[:1] + turns[20:])
 
 
-def _named(call: Callable[..., list[list[float | None]]]) -> BaseJudge:
+def _named(call: Callable[..., list[list[float | None]]]) -> RuleJudge:
     return type("Played", (), {"name": "played", "__call__": staticmethod(call)})()

@@ -91,7 +91,8 @@ def test_ratings_without_a_pattern_bring_no_rule(db: Store) -> None:
 
 def test_what_a_model_proposes_waits_for_a_yes(db: Store) -> None:
     rate(db, 64, likes="risk")
-    outcome = learn(db, proposals=[Rule("Speak of fire.", 'says "fire" = yes', "agent:claude-code")])
+    db.add_rule(Rule("Speak of fire.", 'says "fire" = yes', "agent:claude-code"))
+    outcome = learn(db)
     assert [rule.text for rule in outcome.waiting] == ["Speak of fire."]
     assert spoken(db) == []
     [rule] = outcome.waiting
@@ -114,7 +115,8 @@ def test_what_the_owner_accepted_is_not_dropped_by_later_ratings(db: Store) -> N
 
 def test_a_sentence_that_was_accepted_before_needs_no_second_yes(db: Store) -> None:
     rate(db, 64, likes="risk")
-    learn(db, proposals=[Rule("Speak of fire.", 'says "fire" = yes', "model:big")])
+    db.add_rule(Rule("Speak of fire.", 'says "fire" = yes', "model:big"))
+    learn(db)
     [rule] = db.rules("believed")
     assert not may_be_said(db, rule)
     db.accept_sentences(["Speak of fire"], 0)
@@ -123,7 +125,8 @@ def test_a_sentence_that_was_accepted_before_needs_no_second_yes(db: Store) -> N
 
 def test_where_our_own_sentence_says_the_same_nobody_is_asked(db: Store) -> None:
     rate(db, 64)
-    outcome = learn(db, proposals=[Rule("Use lists, always.", "list = yes", "agent:claude-code")])
+    db.add_rule(Rule("Use lists, always.", "list = yes", "agent:claude-code"))
+    outcome = learn(db)
     assert outcome.waiting == ()
     assert [rule.text for rule in spoken(db)] == ["Answer with a bulleted list."]
 
@@ -214,7 +217,8 @@ def test_few_ratings_decide_nothing_and_withdrawn_rules_stay_away(db: Store) -> 
     assert db.rule(rule.id).status == "proposed"
     rate(db, 64, seed=4)
     db.update_rule(rule.id, "withdrawn")
-    learn(db, proposals=[Rule("Use lists.", "list = yes", "model:big")])
+    db.add_rule(Rule("Use lists.", "list = yes", "model:big"))
+    learn(db)
     assert db.rule(rule.id).status == "withdrawn"
 
 

@@ -166,21 +166,6 @@ def test_a_model_that_does_not_keep_to_the_form_proposes_nothing(reply: str) -> 
         proposers.read_rules(reply, "model:m")
 
 
-def test_the_agent_is_shown_exactly_a_text_and_may_answer_in_lines() -> None:
-    liked, disliked = [turn(f"Short. {SECRET}")], [turn("Long and longer.")]
-    text = proposers.text_for_agent(liked, disliked)
-    assert SECRET not in text
-    assert "Short." in text
-    assert "Long and longer." in text
-    assert '"rules"' in text
-    assert proposers.text_for_agent(liked, []) == ""
-    lines = "1. Give an example.\n- No lists.\nWho would say this\nLong and longer and longer than that it is"
-    rules = proposers.from_agent(lines, "claude-code", ["Long and longer and longer than that it is"])
-    assert [rule.text for rule in rules] == ["Give an example.", "No lists.", "Who would say this."]
-    assert {rule.author for rule in rules} == {"agent:claude-code"}
-    assert [rule.text for rule in proposers.from_agent('["Give an example."]', "x")] == ["Give an example."]
-
-
 def test_the_list_is_what_code_can_check_of_the_hand_written_sentences() -> None:
     rules = proposers.from_list()
     assert len(rules) > 25

@@ -263,16 +263,6 @@ def test_the_place_is_named_where_a_piece_of_the_answer_breaks_the_rule(
     assert receipts.locate(check, "q", response) == place
 
 
-def test_rules_are_a_regression_test_of_versions(db: Store) -> None:
-    sorry, short = db.add_rule(SORRY), db.add_rule(SHORT)
-    db.add_rule(Rule("Say why it works.", status="believed"))
-    db.add_rule(Rule("No emoji.", "emoji = no"))
-    questions, answers = ["a", "b", "c"], ["Sorry.", "It is four.", ""]
-    assert receipts.obedience(db, questions, answers) == [(sorry, 1, 2), (short, 2, 2)]
-    with pytest.raises(ValueError, match="zip"):
-        receipts.obedience(db, questions, answers[:2])
-
-
 def test_recent_answers_are_those_of_the_present_model_of_one_agent(db: Store) -> None:
     rule = db.add_rule(SORRY)
     for model, text in (("old", "Sorry."), ("new", "Sorry."), ("new", "It is.")):

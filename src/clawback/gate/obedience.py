@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING
 
 from clawback.records import OWNER, Rule
+from clawback.rules.checks import check_of
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -101,15 +100,6 @@ def exchange_test(differences: Sequence[float]) -> float:
 
 
 def checked(store: Store) -> list[tuple[Rule, Check]]:
-    """The rules that there are and their checks: what the owner wrote, and what the ratings speak for."""
-    check_of = None
-    with suppress(ModuleNotFoundError):
-        check_of = import_module("clawback.rules.checks").check_of
-    if check_of is None:
-        return []
-    rules = [
-        rule
-        for rule in store.rules("believed", "proposed")
-        if rule.status == "believed" or rule.author == OWNER
-    ]
-    return [(rule, check) for rule in rules if (check := check_of(rule)) is not None]
+    """The believed rules that code can check: what the owner stands by, and what the ratings speak for. A remark that the ratings speak against is proposed
+    alone, and must neither stop a version nor put it live."""
+    return [(rule, check) for rule in store.rules("believed") if (check := check_of(rule)) is not None]

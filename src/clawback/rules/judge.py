@@ -9,7 +9,7 @@ passed its exam (``exam``).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -81,25 +81,6 @@ class EndpointJudge:
         for number, pair in enumerate(pairs, 1):
             pieces += [(f"QUESTION {number}", pair.question[:QUESTION]), (f"ANSWER {number}", pair.answer)]
         return read_verdicts(self.ask(TASK, fenced(pieces)).text, len(pairs), len(rules))
-
-
-YesNo = Callable[[Sequence[Pair], Sequence[str]], Sequence[Sequence[float]]]
-"""The base as judge: probability of "yes, it keeps this rule" for each answer and rule; each answer is read once, then all rules are asked."""
-
-
-@dataclass(frozen=True)
-class BaseJudge:
-    """The base model, by its probabilities of yes and no."""
-
-    yes_no: YesNo
-    name: str
-
-    def __call__(self, pairs: Sequence[Pair], rules: Sequence[str]) -> Verdicts:
-        return [[_probability(value) for value in row] for row in self.yes_no(pairs, rules)]
-
-
-def _probability(value: float) -> float | None:
-    return min(max(float(value), 0.0), 1.0) if value == value else None
 
 
 def read_verdicts(text: str, answers: int, rules: int) -> Verdicts:
@@ -206,7 +187,6 @@ def _batches(
 
 
 __all__ = [
-    "BaseJudge",
     "EndpointJudge",
     "JudgeError",
     "Judged",

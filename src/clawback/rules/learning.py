@@ -23,7 +23,7 @@ from clawback.errors import JudgeError
 from clawback.feedback import aggregate, hold_out
 from clawback.feedback.endpoint import Ask, NoAnswer
 from clawback.records import OWNER, Rule, RuleStatus, Sample, Turn
-from clawback.rules import proposers
+from clawback.rules import proposers, reminders
 from clawback.rules.checks import check_of
 from clawback.rules.exam import ExamResult, exam_of
 from clawback.rules.judge import Pair, RuleJudge, judge_turns
@@ -76,7 +76,6 @@ def learn(
     *,
     judge: RuleJudge | None = None,
     proposer: tuple[Ask, str] | None = None,
-    proposals: Iterable[Rule] = (),
     files: Sequence[Path] = (),
     held_out: float = 0.125,
     again: bool = False,
@@ -87,7 +86,6 @@ def learn(
     Args:
         judge: says what code cannot see; it sits its exam first.
         proposer: a model that reads liked beside disliked answers (what asks it, its name).
-        proposals: rules from elsewhere, such as the owner's agent (``proposers.from_agent``).
         files: rules files of agents that the owner names (``proposers.from_file``).
         held_out: share of the ratings that is kept for the gate and not looked at (``config.Training.held_out``).
         again: also where nothing is new.
@@ -97,7 +95,7 @@ def learn(
     samples = rated_samples(store, held_out)
     notes: list[str] = []
     from_files = [rule for path in files for rule in proposers.from_file(path)]
-    new = _store_proposals(store, [*proposers.from_remarks(store), *proposals, *from_files])
+    new = _store_proposals(store, [*proposers.from_remarks(store), *from_files])
     if not again and not new and store.get(STATE) == _state(store, samples, judge, proposer):
         return _outcome(store, LearnOutcome(len(samples), unchanged=True))
     if proposer is not None:
@@ -162,7 +160,7 @@ def spoken(store: Store) -> list[Rule]:
 
 def may_be_said(store: Store, rule: Rule) -> bool:
     """Whether a rule's sentence needs no further yes: the owner's word, ours, or accepted."""
-    if rule.author in (OWNER, proposers.LIST) or rule.evidence.get("accepted"):
+    if reminders.is_spoken(replace(rule, status="believed")):
         return True
     return same(rule.text) in {same(sentence) for sentence in store.accepted_sentences()}
 

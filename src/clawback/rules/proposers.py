@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -222,31 +221,9 @@ def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]} […] {text[-most // 2 :]}"
 
 
-def text_for_agent(liked: Sequence[Turn | Sample], disliked: Sequence[Turn | Sample]) -> str:
-    """What the person's own agent is shown: exactly this, so that it can be shown to the person first. "" where one side is missing."""
-    if not liked or not disliked:
-        return ""
-    mark = secrets.token_hex(6)
-    pieces = "\n\n".join(
-        f"<<{name} {mark}>>\n{text}\n<<end {mark}>>" for name, text in examples(liked, disliked)
-    )
-    return f"{TASK}\n\n{pieces}"
-
-
-def from_agent(reply: str, agent: str, shown: Sequence[str] = ()) -> list[Rule]:
-    """The rules in what the person's agent wrote back: the JSON object, or a sentence a line.
-
-    ``shown``: the texts that it was shown, which no rule may quote. Raises ``NoAnswer``.
-    """
-    return read_rules(reply, f"agent:{agent}", shown, lines=True)
-
-
-def read_rules(reply: str, author: str, shown: Sequence[str] = (), *, lines: bool = False) -> list[Rule]:
-    """At most ``MOST`` rules of a reply; what is no rule is left out (``wording.objection``). Raises ``NoAnswer``.
-
-    ``lines``: a reply that is no JSON may hold a sentence a line.
-    """
-    sentences = _listed(reply, lines)
+def read_rules(reply: str, author: str, shown: Sequence[str] = ()) -> list[Rule]:
+    """At most ``MOST`` rules of a reply; what is no rule is left out (``wording.objection``). Raises ``NoAnswer``."""
+    sentences = _listed(reply)
     material = [runs(text) for text in shown]
     rules: dict[str, Rule] = {}
     for sentence in map(tidy, sentences):
@@ -255,17 +232,15 @@ def read_rules(reply: str, author: str, shown: Sequence[str] = (), *, lines: boo
     return list(rules.values())[:MOST]
 
 
-def _listed(reply: str, lines: bool) -> list[str]:
+def _listed(reply: str) -> list[str]:
     text = reply.strip()
     if text.startswith("```") and text.endswith("```") and "\n" in text:
         text = text[text.index("\n") : -3].strip()
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        if lines and text and not text.startswith(("{", "[")):
-            return [line for line in text.splitlines() if line.strip()][: 4 * MOST]
         raise NoAnswer("the answer is not the JSON object that was asked for") from None
-    listed = value.get("rules") if isinstance(value, dict) else value if lines else None
+    listed = value.get("rules") if isinstance(value, dict) else None
     if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
         raise NoAnswer("the answer holds no list of rules")
     return listed[: 4 * MOST]

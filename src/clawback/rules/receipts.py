@@ -279,21 +279,6 @@ def _breaks(kept: float | None) -> bool:
 # ------------------------------------------------------------------------------------------------ as a regression test
 
 
-def obedience(db: Store, questions: Sequence[str], answers: Sequence[str]) -> list[tuple[Rule, int, int]]:
-    """(rule, kept, n) for every believed rule with a check by code: of the ``n`` answers that it applies to, ``kept`` keep it.
-
-    For the gate: the same questions answered by two versions give two lists that can be compared line by line.
-    """
-    shares = []
-    for rule in db.rules("believed"):
-        if (check := check_of(rule) if rule.check else None) is None:
-            continue
-        results = [check(question, answer) for question, answer in zip(questions, answers, strict=True)]
-        applied = [kept for kept in results if kept is not None]
-        shares.append((rule, sum(kept >= 0.5 for kept in applied), len(applied)))
-    return shares
-
-
 def as_json(receipt: Receipt) -> dict[str, Any]:
     """For the API and ``--json``."""
     rule = receipt.rule
