@@ -23,6 +23,8 @@ SOURCES = {
 """Name → module of ``engine/torch/sources``, and the class of its settings."""
 REMEMBERED = frozenset({"processes", "shard", "system", "hosted", "gym", "rules"})
 """Names in ``extra`` that a run itself writes there."""
+RULES = "rules"
+"""The person's rules as they were when the run began: ``{"sentences": [text], "features": [[text, check]], "judge": name}``."""
 FREE = "extra"
 """A field of this name in an algorithm takes all settings that it has no field for."""
 

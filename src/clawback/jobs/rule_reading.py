@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clawback import config
+from clawback.engine.options import RULES
 from clawback.errors import JudgeError
 from clawback.feedback.endpoint import Budget, NoAnswer
 from clawback.files import append_line
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 MOST_CHECKED, MOST_JUDGED = 16, 8
 """Rules that are features of the reader: by code, and by a judge, who is asked about all of these in one call."""
-RULES = "rules"
-"""Name in a recipe's ``extra``."""
 CACHE = "verdicts.jsonl"
 
 
@@ -84,15 +83,15 @@ def entry(db: Store, judge: RuleJudge | None) -> dict[str, Any]:
     }
 
 
-def entered(home: Home, settings: config.Config, db: Store, recipe: Recipe, tell: OnProgress) -> Recipe:
+def with_rules(home: Home, settings: config.Config, db: Store, recipe: Recipe, tell: OnProgress) -> Recipe:
     """The recipe with the rules as they are now, after a test of them on the ratings."""
     tell({"phase": "rules"})
     outcome = learn(home, settings, db)
     for note in outcome.notes:
         tell({"phase": "reward", "note": note})
     judge = judge_of(home, settings.judge, db)
-    found = entry(db, judge)
-    return replace(recipe, extra={**recipe.extra, RULES: found}) if any(found.values()) else recipe
+    rules = entry(db, judge)
+    return replace(recipe, extra={**recipe.extra, RULES: rules}) if any(rules.values()) else recipe
 
 
 @dataclass
@@ -174,11 +173,11 @@ def of_run(
     tell: OnProgress,
 ) -> RunJudge | None:
     """What judges answers in a run, from what was entered at its beginning; None without rules."""
-    entered = recipe.extra.get(RULES) or {}
-    rules = [Rule(text, check) for text, check in entered.get("features", ())]
+    record = recipe.extra.get(RULES) or {}
+    rules = [Rule(text, check) for text, check in record.get("features", ())]
     if not rules:
         return None
-    judge = judge_of(home, settings.judge, db) if entered.get("judge") else None
-    if judge is not None and judge.name != entered["judge"]:
+    judge = judge_of(home, settings.judge, db) if record.get("judge") else None
+    if judge is not None and judge.name != record["judge"]:
         judge = None  # the settings name another one by now
     return RunJudge(rules, judge, folder / CACHE, tell)

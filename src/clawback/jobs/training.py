@@ -241,7 +241,7 @@ class _Job(RunJob):
         )
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
         if recipe.algorithm in engine.DRAWING and not away and not fold:
-            recipe = rule_reading.entered(self.home, self.settings, self.db, recipe, self.tell)
+            recipe = rule_reading.with_rules(self.home, self.settings, self.db, recipe, self.tell)
         if away:
             recipe = elsewhere.recipe(self.home, self.settings, recipe)
             elsewhere.present(self.home, self.settings)

@@ -8,12 +8,13 @@ import pytest
 pytest.importorskip("peft")
 
 from clawback import engine
+from clawback.engine.options import RULES
 from clawback.engine.run import TrainingRun
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources import plan
 from clawback.engine.torch.sources.graded import Grading, GradingSettings
 from clawback.engine.torch.sources.instructed import Conversations
-from clawback.engine.torch.sources.rule_grades import MOST, RULES, UNIT, RuleGrades, rule_grades
+from clawback.engine.torch.sources.rule_grades import MOST, UNIT, RuleGrades, rule_grades
 from tests.engine.torch.test_rollouts import recipe_for
 from tests.engine.torch.test_targets import tapped, unreadable, user
 
@@ -105,7 +106,7 @@ def test_a_model_too_small_to_be_told_has_rules_with_verdicts_alone(policy):
     grading, conversations = grading_of(policy, run)
     made = rule_grades(grading, conversations, run, ["Say less."])
     assert made is not None
-    assert (made.columns, made.untold, list(made.sentences)) == ([0], [], [TWELVE])
+    assert (made.columns, made.unchecked, list(made.sentences)) == ([0], [], [TWELVE])
     assert rule_grades(grading, conversations, dataclasses.replace(run, judge=None), ["Say less."]) is None
 
 

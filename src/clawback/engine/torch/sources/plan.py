@@ -40,6 +40,7 @@ import numpy as np
 import torch
 
 from clawback.engine.authorship import is_named, may_learn
+from clawback.engine.options import RULES
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources.distilled import (
     Chosen,
@@ -56,7 +57,7 @@ from clawback.engine.torch.sources.instructed import Arm, Conversations, follows
 from clawback.engine.torch.sources.ratings import from_ratings
 from clawback.engine.torch.sources.rollouts import Rollouts, RolloutSettings
 from clawback.engine.torch.sources.rpo_rounds import RpoRounds
-from clawback.engine.torch.sources.rule_grades import RULES, rule_grades
+from clawback.engine.torch.sources.rule_grades import rule_grades
 from clawback.engine.torch.sources.targets import Evidence, Target, evidence, room_for, with_worse
 from clawback.errors import TrainingError
 from clawback.pictures import pictures

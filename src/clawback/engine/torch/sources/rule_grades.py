@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from clawback.engine.options import RULES
 from clawback.engine.torch.models.chat import Encoded
 from clawback.rewards.features import Floats
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from clawback.engine.torch.sources.instructed import Conversations
     from clawback.rewards.judged import Judge
 
-RULES = "rules"
-"""Name in a recipe's ``extra``: ``{"sentences": [text], "features": [[text, check]], "judge": name}``."""
 MOST = 4
 """Rules that are graded together: a model that is told more at once follows few of them."""
 UNIT = 0.5
@@ -41,13 +40,13 @@ class RuleGrades:
     judge: Judge | None
     columns: Sequence[int]
     """Columns of the judge's verdicts that are of these rules."""
-    untold: Sequence[str]
+    unchecked: Sequence[str]
     """Rules that no verdict is about."""
     base: tuple[float, float] = field(default=(0.0, 1.0))
 
     def ground(self) -> None:
         """See how much likelier the rules make the base's own answers."""
-        if self.untold:
+        if self.unchecked:
             ratios = self._ratios(self.grading.base)
             self.base = float(ratios.mean()), max(float(ratios.std()), 1e-6)
 
@@ -57,24 +56,24 @@ class RuleGrades:
             questions, texts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
             verdicts = self.judge(questions, texts)[:, list(self.columns)]
             grades += [2 * np.where(np.isnan(column), 0.5, column) - 1 for column in verdicts.T]
-        if self.untold:
+        if self.unchecked:
             mean, deviation = self.base
             scaled = np.clip(UNIT * (self._ratios(answers) - mean) / deviation, -1.0, 1.0)
-            grades += [scaled] * len(self.untold)
+            grades += [scaled] * len(self.unchecked)
         together: Floats = np.mean(grades, axis=0)
         return together
 
     @torch.no_grad()
     def _ratios(self, answers: Sequence[Encoded]) -> Floats:
         """``[S]`` r of each answer, all rules without a verdict told at once."""
-        grading, sentence = self.grading, " ".join(self.untold)
-        told = [
+        grading, sentence = self.grading, " ".join(self.unchecked)
+        prompts = [
             Encoded(self.conversations.under(grading, one.asked, sentence), one.response) for one in answers
         ]
         with grading.policy.base():
             scorer = grading.policy.scorer
             plain, informed = (
-                [part.cpu().double() for part in scorer(group).split()] for group in (list(answers), told)
+                [part.cpu().double() for part in scorer(group).split()] for group in (list(answers), prompts)
             )
         return np.array(
             [float((b - a).mean()) if len(a) else 0.0 for a, b in zip(plain, informed, strict=True)]
@@ -89,12 +88,12 @@ def rule_grades(
     sentences = list(dict.fromkeys([*entered.get("sentences", ()), *reversed(remarks)]))[:MOST]
     features = [text for text, _ in entered.get("features", ())] if run.judge is not None else []
     columns = [features.index(text) for text in sentences if text in features]
-    untold = [text for text in sentences if text not in features]
+    unchecked = [text for text in sentences if text not in features]
     if grading.policy.info.bucket == "micro" and run.recipe.algorithm != "distil":
-        untold = []
-    if not columns and not untold:
+        unchecked = []
+    if not columns and not unchecked:
         return None
-    known = [text for text in sentences if text in features or text in untold]
-    made = RuleGrades(grading, conversations, known, run.judge, columns, untold)
-    made.ground()
-    return made
+    known = [text for text in sentences if text in features or text in unchecked]
+    grades = RuleGrades(grading, conversations, known, run.judge, columns, unchecked)
+    grades.ground()
+    return grades
