@@ -13,9 +13,14 @@ from fnmatch import fnmatchcase
 from clawback.records import Sample
 
 
+OWN = frozenset(("clawback", "clawback-base", "local"))
+"""Names of the live version and its base, as our server and ``--api local`` give them."""
+
+
 def is_foreign(sample: Sample, base: str) -> bool:
     """Whether another model than ``base`` and its versions wrote the response. An answer of an unknown model is not foreign."""
-    if sample.edited or sample.version is not None or not sample.model:
+    name = sample.model.lower()
+    if sample.edited or sample.version is not None or not name or name in OWN or name.startswith("clawback/"):
         return False
     return _short(sample.model) != _short(base)
 

@@ -95,6 +95,9 @@ def no_pattern(policy, extra=()):
         ({"model": "hub/Mini:latest"}, False, True),
         ({"model": OTHER, "version": 3}, False, True),
         ({"model": OTHER, "edited": True}, False, True),
+        ({"model": "local"}, False, True),
+        ({"model": "clawback-base"}, False, True),
+        ({"model": "clawback/4"}, False, True),
     ],
 )
 def test_an_answer_of_another_model_is_known_as_such(sample, foreign, allowed):
