@@ -290,7 +290,7 @@ def test_the_loop_goes_on_by_itself_from_what_the_store_says(rated: Home) -> Non
     assert prompting.phase(rated) == "refinement"
     assert not prompt_worker.maybe_start(rated), "it costs calls: only where the settings allow it"
     with cloud.Cloud() as there:
-        config.save(rated.config, {"prompts": {"url": there.url, "automatic": True}})
+        config.save(rated.config, TRUSTING | {"prompts": {"url": there.url, "automatic": True}})
         worker = [sys.executable, "-m", "clawback.jobs.prompt_worker", str(rated.root)]
         assert prompt_worker.due(rated, settings)
         subprocess.run(worker, check=True, timeout=120)
