@@ -63,7 +63,7 @@ def test_an_event_that_comes_twice_counts_once(home: Home) -> None:
 def test_sessions_that_interleave_are_kept_apart(home: Home) -> None:
     home.config.write_text("[training]\nbackground = false\n")
     rng = random.Random(0)
-    waiting = [(f"s{i % 20}", f"p{i}") for i in range(200)]
+    waiting = [(f"s{i % 20}", f"p{i}") for i in range(80)]
     asked: dict[str, str] = {}
     expected = []
     while waiting or asked:
@@ -83,7 +83,7 @@ def test_sessions_that_interleave_are_kept_apart(home: Home) -> None:
             turn = db.turn(given.turn_id)
             assert given.text == f"about {turn.prompt}"
             assert turn.response == f"answer to {turn.prompt}"
-        assert len(db.feedback()) == 200
+        assert len(db.feedback()) == 80
 
 
 def test_rl_is_answered_without_the_model(home: Home) -> None:

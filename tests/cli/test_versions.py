@@ -94,6 +94,7 @@ def test_train_judge_go_back_and_start_over(capsys: pytest.CaptureFixture[str], 
     assert (live(), data(capsys, "status")["good"] + data(capsys, "status")["bad"]) == (0, 12)
 
 
+@pytest.mark.slow
 def test_the_gates_verdict_is_the_exit_code(capsys: pytest.CaptureFixture[str], rated: None) -> None:
     paths.home().config.write_text(SETTINGS.replace("confidence = 0.0", "confidence = 1.0\nmore_ratings = 0"))
     assert data(capsys, "train")["live"] is False

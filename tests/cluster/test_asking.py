@@ -37,7 +37,12 @@ def votes(policy: Policy, draw: SharedDraw | None, threads: int) -> list[list[st
 
 @pytest.mark.parametrize("adapter", [False, True], ids=["the base", "an adapter"])
 @pytest.mark.parametrize(
-    ("workers", "dies"), [(2, None), (2, 2), (1, 1)], ids=["all live", "one dies", "none left"]
+    ("workers", "dies"),
+    [
+        pytest.param(2, None, id="all live", marks=pytest.mark.slow),
+        pytest.param(2, 2, id="one dies"),
+        pytest.param(1, 1, id="none left", marks=pytest.mark.slow),
+    ],
 )
 def test_the_votes_are_those_of_one_process(adapter: bool, workers: int, dies: int | None) -> None:
     policy = loaded(adapter)

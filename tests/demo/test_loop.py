@@ -206,6 +206,7 @@ def test_the_same_version_is_seen_the_same_twice(home: Home, small: None) -> Non
     assert len(first.answers) == 8
 
 
+@pytest.mark.slow
 def test_a_round_learns_is_judged_and_goes_on_from_there(home: Home, small: None) -> None:
     demo = made(home)
     before = demo.look()

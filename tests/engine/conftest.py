@@ -72,6 +72,7 @@ def config(family):
     moe = {"num_experts_per_tok": 2}
     return {
         "llama": lambda: t.LlamaConfig(**common, tie_word_embeddings=True),
+        "thin": lambda: t.LlamaConfig(**common | {"num_hidden_layers": 1}, tie_word_embeddings=True),
         "deep": lambda: t.LlamaConfig(**common | {"num_hidden_layers": 9}, tie_word_embeddings=True),
         "qwen3": lambda: t.Qwen3Config(**common, head_dim=16),
         "qwen3_moe": lambda: t.Qwen3MoeConfig(

@@ -248,7 +248,8 @@ resolve(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("at", ["save", pytest.param("sync", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["save", "sync"])
 def test_a_killed_conversion_is_begun_again(tiny: Path, at: str) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(tiny), at], capture_output=True)
     assert done.returncode == -signal.SIGKILL

@@ -96,7 +96,7 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("algorithm", ["mis-po", "grpo"])
+@pytest.mark.parametrize("algorithm", [pytest.param("mis-po", marks=pytest.mark.slow), "grpo"])
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
     import clawback.engine.torch.loop.trainer as trainer
 

@@ -73,6 +73,7 @@ def test_the_longest_answer_goes_by_what_was_rated() -> None:
     assert policy.room([[0] * 10**6]) == policy.max_response
 
 
+@pytest.mark.slow
 def test_a_prompt_over_the_same_weights_and_one_that_was_folded_into_them() -> None:
     policy = engine.load("embedded")
     prompts = [p.messages for p in corpus.prompts("rated", 12, 0)]

@@ -113,6 +113,7 @@ def test_a_third_of_the_answers_fails_and_no_job_is_made_twice(
         bad.close()
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_with_the_same_job(
     cloud: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,10 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
     return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
-@pytest.mark.parametrize("algorithm", ["reinforce", "grpo", "dpo", "kto"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["reinforce", *(pytest.param(name, marks=pytest.mark.slow) for name in ("grpo", "dpo", "kto"))],
+)
 def test_the_adapter_is_that_of_the_run_in_process(
     algorithm: str, start: Start, policy: Policy, other: Policy, remote: RemotePolicy, tmp_path: Path
 ) -> None:

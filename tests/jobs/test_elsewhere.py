@@ -38,6 +38,7 @@ def away(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[H
     server.close()
 
 
+@pytest.mark.slow
 def test_a_run_elsewhere_gives_a_version_that_the_gate_judges(away: tuple[Home, Running]) -> None:
     home, server = away
     told: list[dict[str, object]] = []

@@ -118,6 +118,7 @@ def test_most_worlds_broken_is_a_failed_run_in_words(quiet):
         assert "environment failed" in run.error
 
 
+@pytest.mark.slow
 def test_it_keeps_out_of_the_way_of_runs_on_feedback(rated, monkeypatch):
     monkeypatch.setattr(playing._Job, "version", lambda *a: (_ for _ in ()).throw(Killed()))
     with pytest.raises(Killed):

@@ -240,7 +240,9 @@ def test_on_a_judges_word_alone_nothing_is_trained(tmp_path: Path) -> None:
         assert db.runs() == []
 
 
-@pytest.mark.parametrize("sentence", ["Use bullet points.", "Answer with a bulleted list."])
+@pytest.mark.parametrize(
+    "sentence", ["Use bullet points.", pytest.param("Answer with a bulleted list.", marks=pytest.mark.slow)]
+)
 def test_the_sentence_of_a_rejected_version_is_judged_as_a_prompt(
     tmp_path: Path, whole: Whole, sentence: str
 ) -> None:
@@ -267,6 +269,7 @@ def test_the_sentence_of_a_rejected_version_is_judged_as_a_prompt(
         assert row.number == 2, "one history"
 
 
+@pytest.mark.slow
 def test_a_version_of_all_weights_is_judged_goes_live_and_is_gone_back_from(tmp_path: Path) -> None:
     """`training.full`: the same algorithm, gate and rollback; a version is the difference to the base."""
     text = SETTINGS.replace("background = false", "background = false\nfull = true")

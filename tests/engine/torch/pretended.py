@@ -23,7 +23,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _SET_DATA = torch.Tensor.data.__set__  # another object at each look, but an equal one
+_MOVES = frozenset((torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda))
 _ANY = {"aten::copy_", "aten::_to_copy", "aten::lift_fresh", "aten::lift_fresh_copy", "aten::_copy_from"}
+_STRICT = {"aten::cat", "aten::stack", "aten::mm", "aten::bmm", "aten::addmm", "aten::gather"}
 _INDEXED = {
     "aten::index",
     "aten::index_put",
@@ -95,17 +97,19 @@ def _known(func):
 
 
 def _plain(one):
-    if isinstance(one, Pretended):
+    kind = type(one)
+    if kind is Pretended:
         return one.held
-    return type(one)(map(_plain, one)) if type(one) in (list, tuple) else one
+    return kind(map(_plain, one)) if kind is list or kind is tuple else one
 
 
 def _tensors(of):
     """All tensors among arguments."""
     for one in of:
-        if isinstance(one, torch.Tensor):
+        kind = type(one)
+        if kind is Pretended or isinstance(one, torch.Tensor):
             yield one
-        elif type(one) in (list, tuple):
+        elif kind is list or kind is tuple:
             yield from _tensors(one)
 
 
@@ -125,9 +129,10 @@ def _put(real, where):
 
 def _where(name, args, kwargs):
     """The device of the result. Raises where operands are on several."""
-    tensors = list(_tensors((*args, *kwargs.values())))
-    there = [t for t in tensors if isinstance(t, Pretended)]
-    here = [t for t in tensors if not isinstance(t, Pretended)]
+    here: list[torch.Tensor] = []
+    there: list[Pretended] = []
+    for tensor in _tensors((*args, *kwargs.values())):
+        (there if type(tensor) is Pretended else here).append(tensor)
     if name in _ANY:
         return there[0].where
     if name in _INDEXED:
@@ -136,8 +141,10 @@ def _where(name, args, kwargs):
                 "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
             )
         here = [t for t in _tensors(args[2:]) if not isinstance(t, Pretended)]
-    strict = name in ("aten::cat", "aten::stack", "aten::mm", "aten::bmm", "aten::addmm", "aten::gather")
-    if any(t.dim() or strict for t in here) or len({t.where for t in there}) > 1:
+    if not here and len(there) == 1:
+        return there[0].where
+    strict = name in _STRICT
+    if any(t.dim() or strict for t in here) or any(t.where != there[0].where for t in there):
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but found at least two devices, {there[0].where} and cpu! ({name})"
         )
@@ -175,14 +182,16 @@ class _Asked(TorchFunctionMode):
         )
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
+        kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name == "__set__" and func == _SET_DATA and isinstance(args[0], Pretended):
             return self._set_data(*args)
-        if func in (torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda):
+        if func in _MOVES:
             return self._moved(func, args, kwargs)
         device = kwargs.get("device")
-        if device is None and isinstance(args[0] if args else None, Pretended) and _makes_like(name):
+        if device is None:
+            if not (_makes_like(name) and args and isinstance(args[0], Pretended)):
+                return func(*args, **kwargs)
             device = args[0].where
         if not self.mine(device):
             if kwargs.get("device") is not None and args and isinstance(args[0], Pretended):
@@ -194,8 +203,7 @@ class _Asked(TorchFunctionMode):
             args = tuple(map(_plain, args))
         if name == "autocast":
             return func(*args, **kwargs)
-        if "device" in kwargs:
-            kwargs["device"] = "cpu"
+        kwargs = kwargs | ({"device": "cpu"} if "device" in kwargs else {})
         args = tuple(_plain(one) for one in args)
         wanted = kwargs.pop("requires_grad", False)
         made = _put(func(*args, **kwargs), self.where)

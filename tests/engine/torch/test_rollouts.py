@@ -196,6 +196,7 @@ def whole(samples, tmp_path_factory):
     return train(samples, tmp_path_factory.mktemp("whole"))
 
 
+@pytest.mark.slow
 def test_a_run_killed_after_every_step_goes_on_each_time_to_the_same_bits(
     samples, whole, tmp_path, monkeypatch
 ):

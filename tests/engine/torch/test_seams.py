@@ -91,7 +91,7 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("algorithm", some_slow(EVERY, {"ppo", "opd"}))
+@pytest.mark.parametrize("algorithm", some_slow(EVERY, {"ppo"}))
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
     import clawback.engine.torch.loop.trainer as trainer
 

@@ -50,6 +50,7 @@ def weights(done: Any) -> dict[str, torch.Tensor]:
     return load_file(Path(done.path) / "adapter_model.safetensors")
 
 
+@pytest.mark.slow
 def test_a_base_in_two_parts_trains_as_a_whole_one_and_its_adapter_is_whole(tmp_path: Path) -> None:
     _, by_one = run(tmp_path / "one", 1)
     held: list[tuple[int, int]] = []

@@ -335,6 +335,7 @@ def test_fresh_answers_are_as_long_as_the_policys_own_and_not_as_foreign_ones(ba
     assert room([*foreign, *own])[:2] == (64, 64)
 
 
+@pytest.mark.slow
 def test_a_killed_run_on_edits_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     no_trust(monkeypatch)
     samples = [*unreadable(), *edits()]
