@@ -23,9 +23,18 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r"(max|n|num)_position.*|max_(target|source)_positions|n_ctx|max_seq_len|context_length", 512),
     (r"qk_(rope|nope)_head_dim", 4),
     (r"(q|kv|o)_lora_rank|.*_dt_rank|time_step_rank|adapter_rank|laurel_rank|gated_norm_rank|.*lowrank", 8),
-    (r"v_head_dim|head_dim|.*head_dim|d_head|.*_d_head|attention_head_size|dim_head|qk_head_dim|kv_channels", 8),
-    (r"(num_)?(key_value|kv)_heads|kv_n_heads|num_key_value_heads|linear_num_key_heads|.*num_key_value_heads", 2),
-    (r".*num_(attention_|value_)?heads|n_heads?|.*attention_heads|num_heads|.*mamba_(n|num)_heads|n_mamba_heads", 4),
+    (
+        r"v_head_dim|head_dim|.*head_dim|d_head|.*_d_head|attention_head_size|dim_head|qk_head_dim|kv_channels",
+        8,
+    ),
+    (
+        r"(num_)?(key_value|kv)_heads|kv_n_heads|num_key_value_heads|linear_num_key_heads|.*num_key_value_heads",
+        2,
+    ),
+    (
+        r".*num_(attention_|value_)?heads|n_heads?|.*attention_heads|num_heads|.*mamba_(n|num)_heads|n_mamba_heads",
+        4,
+    ),
     (r".*n_heads|linear_num_value_heads", 4),
     (r"hidden_size_per_layer_input|ple_embed_dim", 8),
     (r"(num_local|num|n_routed|moe_num)_experts", 4),
@@ -36,11 +45,24 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r"(mamba_)?chunk_size|mamba_chunk_size", 8),
     (r".*moe.*intermediate_size|expert_ffn_hidden_size|.*shared.*intermediate_size", 16),
     (r".*(intermediate|ffn|inner|feed_forward).*(size|dim)?|dff|dim_ff|mlp_dim|d_inner|lru_width", 48),
-    (r".*hidden_size.*|(d|dim)_model|n_embd|.*embed_?(ding)?_(dim|size)|emb_dim|embedding_size|.*_proj_dim", 32),
+    (
+        r".*hidden_size.*|(d|dim)_model|n_embd|.*embed_?(ding)?_(dim|size)|emb_dim|embedding_size|.*_proj_dim",
+        32,
+    ),
     (r"mamba_d_ssm", 32),
     (r"image_size", 28),
 )
-_DERIVED = frozenset({"model_type", "transformers_version", "architectures", "dtype", "torch_dtype", "_name_or_path", "per_layer_config"})
+_DERIVED = frozenset(
+    {
+        "model_type",
+        "transformers_version",
+        "architectures",
+        "dtype",
+        "torch_dtype",
+        "_name_or_path",
+        "per_layer_config",
+    }
+)
 _BOTH = ["sliding_attention", "full_attention"]
 _ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
 _MAMBA = {"mamba_d_head": 16}
@@ -55,19 +77,37 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
         "attn_config": {"kv_n_heads": 2, "rope_theta": 10_000.0},
         "ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2},
     },
-    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1},
-    "dots3_note_text": {"num_key_value_heads": 4},
-    "gemma3n_text": {**_SHARED, "intermediate_size": [48] * 4, "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.0]},
+    "dots1": {
+        "n_routed_experts": 4,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 2,
+        "first_k_dense_replace": 1,
+    },
+    "gemma3n_text": {
+        **_SHARED,
+        "intermediate_size": [48] * 4,
+        "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.0],
+    },
     "gemma4_text": {**_SHARED, "global_head_dim": 16},
     "gemma4_unified_text": {**_SHARED, "global_head_dim": 16},
     "granitemoehybrid": {**_MAMBA, "layer_types": ["linear_attention", "full_attention"]},
-    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
+    "jamba": {
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+    },
     "lfm2": _CONVOLUTION,
     "lfm2_moe": {**_CONVOLUTION, "num_dense_layers": 1},
     "mamba2": {"head_dim": 16},
     "moshi": {"audio_vocab_size": 64},
     "nemotron": {"num_key_value_heads": 2},
-    "qwen4_exp_text": {**_INDEXER, "indexer_compress_ratio": 4, "ngram_vocab_size_base": 512, "output_gate_type": "silu"},
+    "qwen4_exp_text": {
+        **_INDEXER,
+        "indexer_compress_ratio": 4,
+        "ngram_vocab_size_base": 512,
+        "output_gate_type": "silu",
+    },
     "recurrent_gemma": {"num_hidden_layers": 3},
     "reformer": {
         "is_decoder": True,
@@ -76,12 +116,14 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
         "axial_pos_embds_dim": [16, 16],
         "num_buckets": 4,
     },
+    "xlstm": {"chunk_size": 64, "hidden_size": 128},
     "zamba": {
         "layers_block_type": ["linear_attention", "hybrid"] * 2,
         "num_hidden_layers": 4,
         "attention_hidden_size": 64,
         "attention_head_dim": 16,
     },
+    "zamba2": {"mamba_headdim": 16, "attention_hidden_size": 64, "attention_head_dim": 16},
 }
 """Fields of single families that the rules do not find, or that say which kinds of layers there are."""
 TEMPLATE = (
@@ -150,12 +192,19 @@ def _shrunk(fields: Mapping[str, Any]) -> dict[str, Any]:
     layers = next((v for name, v in fields.items() if _LAYERS.fullmatch(name) and isinstance(v, int)), 0)
     chosen = list(_one_of_each(fields, layers)) or list(range(min(layers, 2)))
     chosen = (chosen + [i for i in range(layers) if i not in chosen])[: max(2, len(chosen))]
-    return {name: _small(name, value, layers, chosen) for name, value in fields.items()}
+    small = {name: _small(name, value, layers, chosen) for name, value in fields.items()}
+    if "kv_lora_rank" in small and "num_key_value_heads" in small:  # latent attention has as many of both
+        small["num_key_value_heads"] = small["num_attention_heads"]
+    if fields.get("head_dim") and fields.get("head_dim") == fields.get("qk_rope_head_dim"):
+        small["head_dim"] = small["qk_rope_head_dim"]
+    return small
 
 
 def _one_of_each(fields: Mapping[str, Any], layers: int) -> Iterator[int]:
     """The first layer of each kind."""
-    lists = [value for value in fields.values() if isinstance(value, list) and layers and len(value) == layers]
+    lists = [
+        value for value in fields.values() if isinstance(value, list) and layers and len(value) == layers
+    ]
     known = set()
     for i, kind in enumerate(zip(*lists, strict=True)):
         if str(kind) not in known and len(known) < MOST_LAYERS:

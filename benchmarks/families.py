@@ -106,7 +106,9 @@ def _sentence(error: BaseException) -> str:
 def _where() -> str:
     """The last line of ours on the stack."""
     frames = traceback.extract_tb(sys.exc_info()[2])
-    ours = [frame for frame in frames if "/clawback/" in frame.filename and "site-packages" not in frame.filename]
+    ours = [
+        frame for frame in frames if "/clawback/" in frame.filename and "site-packages" not in frame.filename
+    ]
     return f"({Path(ours[-1].filename).name}:{ours[-1].lineno})" if ours else ""
 
 
@@ -164,7 +166,9 @@ def draw(bench: Bench, row: Row) -> None:
         if list(answer.ids) != expected:
             raise Differs(f"greedy answers differ: {list(answer.ids)}, and transformers' {expected}")
     sampling = Sampling(0.9, top_p=0.95)
-    groups = policy.sample(prompts, samples=3, max_tokens=TOKENS, sampling=sampling, seed=1, stop=(7, 11, 13, 17))
+    groups = policy.sample(
+        prompts, samples=3, max_tokens=TOKENS, sampling=sampling, seed=1, stop=(7, 11, 13, 17)
+    )
     for prompt, group in zip(prompts, groups, strict=True):
         for answer in group:
             expected = _reference(bench.stock, _Pair(prompt, answer.ids), 0.9)
@@ -202,7 +206,9 @@ def serve(bench: Bench, _: Row) -> None:
         last = [22, 23][: len(under_way)]
         logits = rows.step(last).float().log_softmax(-1)
         for found, ids, token in zip(logits, under_way, last, strict=True):
-            expected = bench.stock(input_ids=torch.tensor([[*ids, token]])).logits[0, -1].float().log_softmax(-1)
+            expected = (
+                bench.stock(input_ids=torch.tensor([[*ids, token]])).logits[0, -1].float().log_softmax(-1)
+            )
             _close([found], [expected], "the server's log-probs and those of a full forward")
 
 
@@ -216,7 +222,9 @@ def train(bench: Bench, row: Row) -> None:
     bench.adapter = Path(result.path)
     still = [name for name, p in policy.model.named_parameters() if "lora_B" in name and not bool(p.any())]
     if still:
-        row.note = f"no gradient reaches {len(still)} parts of the adapter, such as {still[0].split('.lora_B')[0]}"
+        row.note = (
+            f"no gradient reaches {len(still)} parts of the adapter, such as {still[0].split('.lora_B')[0]}"
+        )
 
 
 def come_back(bench: Bench, _: Row) -> None:
@@ -267,12 +275,16 @@ def _tensor(values: Sequence[float]) -> Any:
 def _generated(model: Any, prompt: Sequence[int]) -> list[int]:
     """transformers' own greedy answer; where its ``generate`` does not work, the likeliest token of a full forward, again and again."""
     import torch
+    from transformers import GenerationConfig
 
     ids = torch.tensor([list(prompt)])
-    settings = {"do_sample": False, "max_new_tokens": TOKENS, "eos_token_id": None, "pad_token_id": 0}
+    # In place of the family's own, which may force an end at the limit.
+    model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=TOKENS, pad_token_id=0)
     with torch.no_grad():
         try:
-            return [int(t) for t in model.generate(ids, attention_mask=torch.ones_like(ids), **settings)[0, len(prompt) :]]
+            return [
+                int(t) for t in model.generate(ids, attention_mask=torch.ones_like(ids))[0, len(prompt) :]
+            ]
         except Exception:
             for _ in range(TOKENS):
                 following = model(input_ids=ids).logits[0, -1].argmax()
@@ -287,7 +299,10 @@ def page(rows: Sequence[Row]) -> str:
     """``docs/families.md``."""
     import transformers
 
-    count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("ok", "refused", "failed", "not made")}
+    count = {
+        verdict: sum(row.verdict == verdict for row in rows)
+        for verdict in ("ok", "refused", "failed", "not made")
+    }
     slow = sum(row.verdict == "ok" and row.draws not in ("lean decoder", "padded") for row in rows)
     lines = [
         "# Families of models",
@@ -319,10 +334,14 @@ def page(rows: Sequence[Row]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks families", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks families", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--only", default="", help="names, with commas between them")
     parser.add_argument("--slice", default="1/1", help="N/M: the Nth of M parts")
-    parser.add_argument("--page", action="store_true", help="write docs/families.md from all that was run, and run nothing")
+    parser.add_argument(
+        "--page", action="store_true", help="write docs/families.md from all that was run, and run nothing"
+    )
     options = parser.parse_args(argv)
     known = _results()
     if not options.page:
@@ -333,10 +352,15 @@ def main(argv: list[str] | None = None) -> int:
             with tempfile.TemporaryDirectory() as folder:
                 os.environ["CLAWBACK_HOME"] = folder
                 row = examine(name, Path(folder) / name)
-            print(f"{name:<28} {row.verdict:<9} {row.step:<10} {row.draws:<12} {row.scores:<8} {row.note} {row.seconds}", flush=True)
+            print(
+                f"{name:<28} {row.verdict:<9} {row.step:<10} {row.draws:<12} {row.scores:<8} {row.note} {row.seconds}",
+                flush=True,
+            )
             known = _results() | {name: row}  # another slice may have written meanwhile
             RESULTS.parent.mkdir(exist_ok=True)
-            RESULTS.write_text(json.dumps({key: asdict(value) for key, value in sorted(known.items())}, indent=1))
+            RESULTS.write_text(
+                json.dumps({key: asdict(value) for key, value in sorted(known.items())}, indent=1)
+            )
     if options.page or (not options.only and options.slice == "1/1"):
         PAGE.write_text(page([known[name] for name in families() if name in known]), "utf-8")
     return int(any(row.verdict == "failed" for row in known.values()))

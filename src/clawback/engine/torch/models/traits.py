@@ -94,7 +94,7 @@ def check_causal(model: Any) -> None:
     except Exception as error:  # transformers raises many kinds; each means the same to the user
         reason = (str(error).strip() or type(error).__name__).split("\n")[0]
         raise ModelError(
-            f"{name} cannot read plain text here: {reason} Choose another model: `clawback model list`."
+            f"{name} cannot read plain text here ({reason.rstrip('.')}). Choose another model: `clawback model list`."
         ) from error
     finally:
         causal.train(training)
@@ -121,13 +121,17 @@ def cache_layers(config: Any) -> list[Any] | None:
         return None
 
 
-def carries_state(config: Any) -> bool:
-    """Whether some layer passes a state from token to token beside attention (a convolution, a recurrence), or may do so.
+def attends_only(config: Any) -> bool:
+    """Whether every layer passes on nothing from token to token but keys and values, as transformers' cache has it.
 
-    Such a state flows from one packed sequence into the next, and takes padding on the left for text.
+    A state (a convolution, a recurrence) flows from one packed sequence into the next, and takes padding on the left for
+    text. An index over keys chooses among those of all packed sequences.
     """
+    from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
+
     layers = cache_layers(config)
-    return layers is None or any(hasattr(layer, "conv_states") for layer in layers)
+    plain = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)  # and nothing that adds to them
+    return layers is not None and all(type(layer) in plain for layer in layers)
 
 
 def window(config: Any) -> int:

@@ -27,8 +27,8 @@ from clawback.engine.torch.sampling.continuous import READ_TOKENS
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
 from clawback.engine.torch.sampling.generate import Sampled, draw_batch, stop_ids, until_speaker
-from clawback.engine.torch.sampling.ways import batches
 from clawback.engine.torch.sampling.prefix_tree import common
+from clawback.engine.torch.sampling.ways import batches
 from clawback.engine.types import Sampling
 
 _WORTH_SHARING = 8
@@ -322,7 +322,9 @@ def _chance(turn: Turn, sampling: Sampling, most: int = 0) -> Tensor:
     ``most``: filled up to so many, for tokens that are not asked for."""
     generator = torch.Generator().manual_seed(turn.seed)
     first = torch.rand(turn.max_tokens, generator=generator)
-    again = torch.rand(turn.max_tokens, generator=generator) if sampling.truncates else torch.zeros_like(first)
+    again = (
+        torch.rand(turn.max_tokens, generator=generator) if sampling.truncates else torch.zeros_like(first)
+    )
     return torch.nn.functional.pad(torch.stack([first, again]), (0, max(0, most - turn.max_tokens)))
 
 

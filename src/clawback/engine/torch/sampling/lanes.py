@@ -18,11 +18,11 @@ from torch import Tensor
 from clawback.engine.torch.sampling.continuous import READ_TOKENS
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
-from clawback.engine.torch.sampling.ways import Way, way_of
 from clawback.engine.torch.sampling.padded import Padded
 from clawback.engine.torch.sampling.prefix_cache import LEAST, PrefixCache, fill
 from clawback.engine.torch.sampling.prefix_tree import common
 from clawback.engine.torch.sampling.reading import Reading
+from clawback.engine.torch.sampling.ways import Way, way_of
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -245,7 +245,9 @@ class Apart:
         return torch.cat([row.step([token]) for row, token in zip(self.rows, last, strict=True)])
 
     def keep(self, places: Sequence[int]) -> None:
-        self.rows = [self.rows[old] for old in places]
+        rows = [self.rows[old] for old in places]
+        self.drop()
+        self.rows = rows
 
     def drop(self) -> None:
         self.rows = []

@@ -1,7 +1,7 @@
 """Sampling from models that the lean decoder does not know, by their own forward: in the fastest way that a model provably supports.
 
-* **padded**: rows of several lengths in one batch, padded on the left (``padded.py``). Never where a layer carries a
-  state beside attention.
+* **padded**: rows of several lengths in one batch, padded on the left (``padded.py``). Never where a layer does more
+  than attend to keys and values.
 * **cached**: rows of one length in one batch, with whatever cache the model has (``reading.py``); rows that end leave
   the batch if that cache can be selected from.
 * **anew**: rows of one length, read anew for each token. This is the definition of what a model says.
@@ -24,7 +24,7 @@ from torch import Tensor
 from clawback.engine.devices import total_bytes
 from clawback.engine.torch.models.traits import (
     agree,
-    carries_state,
+    attends_only,
     causal_of,
     check_causal,
     full_logits,
@@ -104,9 +104,7 @@ def batches(
     return by_length(prompts, max(1, rows // samples), alike=not way_of(model).padded)
 
 
-def by_length(
-    prompts: Sequence[Sequence[int]], size: int, *, alike: bool = False
-) -> Iterator[list[int]]:
+def by_length(prompts: Sequence[Sequence[int]], size: int, *, alike: bool = False) -> Iterator[list[int]]:
     """Places of at most ``size`` prompts together, of similar length; ``alike``: of the same."""
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     for _, group in groupby(order, key=lambda i: len(prompts[i]) if alike else 0):
@@ -135,7 +133,7 @@ def _proven(causal: Any) -> Way:
     sizes = _attempt(lambda: _goes_on(causal, ids, expected))
     cached = sizes is not None
     selects = cached and bool(_attempt(lambda: _selects(causal, ids, expected)))
-    padded = not carries_state(causal.config) and takes(causal, "past_key_values")
+    padded = attends_only(causal.config) and takes(causal, "past_key_values")
     padded = padded and bool(_attempt(lambda: _pads(causal, ids, expected)))
     return Way(padded, cached, selects, *(sizes or (0, 0)))
 
