@@ -39,7 +39,7 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r"hidden_size_per_layer_input|ple_embed_dim", 8),
     (r"(num_local|num|n_routed|moe_num)_experts", 4),
     (r".*experts_per_tok(en)?|moe_top_?k|top_k_experts|moe_k|.*shared_experts?", 2),
-    (r"n_group|topk_group|.*mamba_n_?groups|n_groups|num_groups", 1),
+    (r"n_group|topk_group|num_expert_group|.*mamba_n_?groups|n_groups|num_groups", 1),
     (r".*(state_size|d_state)", 8),
     (r"sliding_window|attention_chunk_size|local_attention|window_size|attention_window_size|index_topk", 16),
     (r"(mamba_)?chunk_size|mamba_chunk_size", 8),
@@ -72,9 +72,11 @@ _INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 8, 
 SPECIAL: Mapping[str, Mapping[str, Any]] = {
     "bamba": {**_MAMBA, "attn_layer_indices": [1]},
     "blt": {"encoder_hash_byte_group_vocab": 64},
+    "codegen": {"rotary_dim": 4},
+    "gptj": {"rotary_dim": 4},
     "cohere_compass_text": {"rope_parameters": dict.fromkeys(_BOTH, _ROPE), "layer_types": _BOTH},
     "dbrx": {
-        "attn_config": {"kv_n_heads": 2, "rope_theta": 10_000.0},
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 10_000.0, "clip_qkv": 8.0},
         "ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2},
     },
     "dots1": {

@@ -118,7 +118,7 @@ def _reference(model: Any, encoded: Any, temperature: float = 1.0) -> Any:
 
     ids = torch.tensor([[*encoded.prompt, *encoded.response]])
     with torch.no_grad():
-        logits = (model(input_ids=ids).logits[0].float() / temperature).log_softmax(-1)
+        logits = (model(input_ids=ids, use_cache=False).logits[0].float() / temperature).log_softmax(-1)
     return logits[len(encoded.prompt) - 1 : -1].gather(1, torch.tensor(encoded.response)[:, None])[:, 0]
 
 
@@ -207,7 +207,10 @@ def serve(bench: Bench, _: Row) -> None:
         logits = rows.step(last).float().log_softmax(-1)
         for found, ids, token in zip(logits, under_way, last, strict=True):
             expected = (
-                bench.stock(input_ids=torch.tensor([[*ids, token]])).logits[0, -1].float().log_softmax(-1)
+                bench.stock(input_ids=torch.tensor([[*ids, token]]), use_cache=False)
+                .logits[0, -1]
+                .float()
+                .log_softmax(-1)
             )
             _close([found], [expected], "the server's log-probs and those of a full forward")
 
@@ -287,7 +290,7 @@ def _generated(model: Any, prompt: Sequence[int]) -> list[int]:
             ]
         except Exception:
             for _ in range(TOKENS):
-                following = model(input_ids=ids).logits[0, -1].argmax()
+                following = model(input_ids=ids, use_cache=False).logits[0, -1].argmax()
                 ids = torch.cat([ids, following[None, None]], 1)
             return [int(t) for t in ids[0, len(prompt) :]]
 

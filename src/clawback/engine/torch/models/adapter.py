@@ -54,7 +54,7 @@ def targets(model: nn.Module) -> tuple[list[str], list[str]]:
     linear = {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, (nn.Linear, Conv1D)) and module is not head
+        if isinstance(module, (nn.Linear, Conv1D)) and module is not head and not _of_a_family(module)
     }
     unseen = {
         f"{name}.{leaf}"
@@ -72,6 +72,12 @@ def targets(model: nn.Module) -> tuple[list[str], list[str]]:
     if not modules and not parameters:
         raise ModelError(f"{type(model).__name__} has no linear layers that a LoRA could be put on.")
     return modules, parameters
+
+
+def _of_a_family(module: nn.Module) -> bool:
+    """Whether this linear layer computes something of its family's own (grouped products), which a LoRA beside it would not."""
+    kind = type(module)
+    return kind.__module__.startswith("transformers.models.") and "forward" in vars(kind)
 
 
 def _state_space(module: nn.Module) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clawback.engine.torch.models.vision import marks, read_as
 from clawback.errors import ModelError
 
 UNLIMITED = 2**62
@@ -26,11 +27,11 @@ def causal_of(model: Any) -> Any:
 
 
 @cache
-def _inputs(kind: type) -> frozenset[str] | None:
-    """Names of the inputs of a class's forward; None: any name."""
+def _inputs(function: Any) -> frozenset[str] | None:
+    """Names of a function's inputs; None: any name."""
     import inspect
 
-    parameters = inspect.signature(kind.forward).parameters.values()  # type: ignore[attr-defined]
+    parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
     return frozenset(parameter.name for parameter in parameters)
@@ -38,7 +39,7 @@ def _inputs(kind: type) -> frozenset[str] | None:
 
 def takes(model: Any, name: str) -> bool:
     """Whether the model's forward takes an input of this name."""
-    names = _inputs(type(causal_of(model)))
+    names = _inputs(type(causal_of(model)).forward)
     return names is None or name in names
 
 
@@ -56,11 +57,13 @@ def full_logits(model: Any, ids: list[int]) -> Tensor:
 
 
 def probe_ids(model: Any, count: int = _PROBE) -> list[int]:
-    """Random tokens of the model's vocabulary, always the same."""
-    vocabulary = int(causal_of(model).config.get_text_config(decoder=True).vocab_size)
+    """Random tokens of the model's vocabulary, always the same; none that stands for a picture."""
+    config = causal_of(model).config
+    vocabulary = int(config.get_text_config(decoder=True).vocab_size)
     generator = torch.Generator().manual_seed(0)
     ids: list[int] = torch.randint(0, vocabulary, (count,), generator=generator).tolist()
-    return ids
+    known = marks(config)
+    return [read_as(token, known) for token in ids]
 
 
 def agree(logits: Tensor, expected: Tensor) -> bool:
@@ -127,11 +130,27 @@ def attends_only(config: Any) -> bool:
     A state (a convolution, a recurrence) flows from one packed sequence into the next, and takes padding on the left for
     text. An index over keys chooses among those of all packed sequences.
     """
+    layers = cache_layers(config)
+    return layers is not None and all(map(_attends, layers))
+
+
+def takes_padding(config: Any) -> bool:
+    """Whether padding on the right changes nothing: every layer attends, or carries a state from left to right.
+
+    An index over keys chooses otherwise when rounding does, and that depends on the width of the batch.
+    """
+    layers = cache_layers(config)
+    return layers is not None and all(_attends(layer) or hasattr(layer, "conv_states") for layer in layers)
+
+
+def _attends(layer: Any) -> bool:
     from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
-    layers = cache_layers(config)
-    plain = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)  # and nothing that adds to them
-    return layers is not None and all(type(layer) in plain for layer in layers)
+    return type(layer) in (
+        DynamicLayer,
+        DynamicSlidingWindowLayer,
+        DummyLayer,
+    )  # and nothing that adds to them
 
 
 def window(config: Any) -> int:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from clawback.engine.torch.models.chat import Encoded
-from clawback.engine.torch.models.traits import attends_only, check_causal, forward, window
+from clawback.engine.torch.models.traits import attends_only, check_causal, forward, takes_padding, window
 from clawback.engine.torch.models.vision import marks, read_as
 from clawback.engine.torch.scoring.attention import Layout, Unsupported, common, configs_of, engaged, grain_of
 from clawback.engine.torch.scoring.exact_kl import divergence
@@ -329,6 +329,8 @@ class Scorer:
         for packed, fused, alone in (*ways, (False, False, True)):
             if packed and not attends_only(self._causal.config):
                 continue  # what else it passes on would flow from one sequence into the next
+            if not alone and not takes_padding(self._causal.config):
+                continue
             self.packed, self.fused_head, self.alone = packed, fused, alone
             try:
                 if _agree(self._score(encoded, False).logprobs, expected, self._dtype):
