@@ -287,7 +287,7 @@ def by_other_families(stage):
     from transformers.integrations import moe
 
     stage.monkeypatch.setattr(moe, "_can_use_grouped_mm", lambda *_: False)  # asks the driver
-    for family in ("gemma2", "granite", "gpt2", "qwen3_moe"):
+    for family in ("gemma2", "granite", "gpt2", "qwen3_moe", "mamba"):
         policy = stage.policy(family)
         settings = recipe(policy, "reinforce", steps=1, max_drift=1e9)
         engine.train(policy, make_samples(2), settings, seed=2, out=stage.out / family)

@@ -19,7 +19,7 @@ from clawback import engine
 from clawback.engine import devices, memory
 from clawback.engine.torch.loop import trainer
 from clawback.engine.torch.models import loading
-from clawback.engine.torch.sampling import generate, prefix_cache
+from clawback.engine.torch.sampling import generate, prefix_cache, ways
 from tests.engine.torch import tensor_code
 from tests.engine.torch.device_paths import SCENARIOS, Stage, rounds_of_fresh_answers
 from tests.engine.torch.pretended import accelerator, move
@@ -111,7 +111,7 @@ def stage(folders, llava, monkeypatch, tmp_path):  # noqa: F811
     """``stage("cuda:0", name)`` → a context in which this device is pretended: what scenarios run on."""
     real, load_base = trainer.Settings, loading.load_base
     monkeypatch.setattr(trainer, "Settings", lambda **kw: real(**{**kw, "checkpoint_seconds": 0.0}))
-    for module in (generate, prefix_cache, devices):
+    for module in (generate, ways, prefix_cache, devices):
         monkeypatch.setattr(module, "total_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "free_bytes", lambda device: 8 * 10**9)
     monkeypatch.setattr(devices, "wait", lambda device: None)

@@ -20,7 +20,7 @@ def policy():
 @pytest.mark.parametrize("seed", range(4))
 def test_both_ways_say_the_same_whoever_comes_and_goes(policy, seed):
     rng = random.Random(seed)
-    lean, plain = lanes.Lean(policy), lanes.Plain(lambda: policy.model, policy.device)
+    lean, plain = lanes.Lean(policy), lanes.Padded(lambda: policy.model, policy.device)
     rows = 0
     for _ in range(14):
         move = rng.choice(["read", "step", "step", "keep"])
@@ -79,7 +79,7 @@ def test_a_text_of_a_width_that_is_padded_has_the_same_vector(policy):
 
 @torch.no_grad()
 def test_the_next_turn_of_a_conversation_is_read_from_where_it_differs(policy):
-    lean, plain = lanes.Lean(policy), lanes.Plain(lambda: policy.model, policy.device)
+    lean, plain = lanes.Lean(policy), lanes.Padded(lambda: policy.model, policy.device)
     first = [(7 * i) % 300 for i in range(50)]
     for rows in (lean, plain):
         rows.read([first])
@@ -109,7 +109,7 @@ def test_the_next_turn_of_a_conversation_is_read_from_where_it_differs(policy):
 
 @torch.no_grad()
 def test_a_row_under_way_gives_others_its_beginning(policy):
-    lean, plain = lanes.Lean(policy), lanes.Plain(lambda: policy.model, policy.device)
+    lean, plain = lanes.Lean(policy), lanes.Padded(lambda: policy.model, policy.device)
     prompt = [(11 * i) % 300 for i in range(60)]
     for rows in (lean, plain):
         rows.read([prompt])

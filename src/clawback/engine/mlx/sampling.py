@@ -16,7 +16,8 @@ from torch import Tensor
 
 from clawback.engine.mlx.body import Body
 from clawback.engine.torch.sampling.choose import draw
-from clawback.engine.torch.sampling.generate import MOST_ROWS, Chance, Sampled, _batches, _finished
+from clawback.engine.torch.sampling.generate import Chance, Sampled, _finished
+from clawback.engine.torch.sampling.ways import MOST_ROWS, by_length
 from clawback.engine.types import Sampling
 
 
@@ -38,7 +39,7 @@ def sample(
         seed = Chance.drawn(len(prompts), samples, max_tokens, sampling.truncates, seed)
     chance, again = seed.first, seed.again
     answers: list[list[Sampled]] = [[] for _ in prompts]
-    for batch in _batches(prompts, max(1, (rows or MOST_ROWS) // samples)):
+    for batch in by_length(prompts, max(1, (rows or MOST_ROWS) // samples)):
         second = None if again is None else again[batch].flatten(0, 1)
         some = [list(prompts[i]) for i in batch]
         flat = _batch(body, some, samples, chance[batch].flatten(0, 1), second, sampling, frozenset(stop))

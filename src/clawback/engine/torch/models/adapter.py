@@ -36,8 +36,8 @@ CONFIG = lora_config.CONFIG
 NAME = "default"
 """The name under which PEFT holds the adapter."""
 
-_NO_OUT_PROJ = {"mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h"}
-"""Model types whose kernels read some weights past their module, so that a LoRA there would not be seen."""
+_PAST_THEIR_MODULE = ("out_proj", "dt_proj")
+"""Layers of a state space whose weights fast kernels read directly, so that a LoRA there would not be seen."""
 
 
 def targets(model: nn.Module) -> tuple[list[str], list[str]]:
@@ -54,10 +54,15 @@ def targets(model: nn.Module) -> tuple[list[str], list[str]]:
     linear = {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, (nn.Linear, Conv1D)) and module is not head
+        if isinstance(module, (nn.Linear, Conv1D)) and module is not head and not _of_a_family(module)
     }
-    left_out = ROUTERS | ({"out_proj", "dt_proj"} if inner.config.model_type in _NO_OUT_PROJ else set())
-    wanted = {name for name in linear if in_layer(name) and _leaf(name) not in left_out}
+    unseen = {
+        f"{name}.{leaf}"
+        for name, module in model.named_modules()
+        if _state_space(module)
+        for leaf in _PAST_THEIR_MODULE
+    }
+    wanted = {name for name in linear if in_layer(name) and _leaf(name) not in ROUTERS and name not in unseen}
     fused = {name for name, p in model.named_parameters() if p.ndim == 3 and ".experts." in name}
     if fused:
         leaves = {_leaf(name) for name in wanted}
@@ -67,6 +72,18 @@ def targets(model: nn.Module) -> tuple[list[str], list[str]]:
     if not modules and not parameters:
         raise ModelError(f"{type(model).__name__} has no linear layers that a LoRA could be put on.")
     return modules, parameters
+
+
+def _of_a_family(module: nn.Module) -> bool:
+    """Whether this linear layer computes something of its family's own (grouped products), which a LoRA beside it would not."""
+    kind = type(module)
+    return kind.__module__.startswith("transformers.models.") and "forward" in vars(kind)
+
+
+def _state_space(module: nn.Module) -> bool:
+    """Whether this is the mixer of a Mamba layer, of any kind: it has the decay of its states and what passes them by as parameters."""
+    names = {name for name, _ in module.named_parameters(recurse=False)}
+    return {"A_log", "D"} <= names
 
 
 def _leaf(name: str) -> str:

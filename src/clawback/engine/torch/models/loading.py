@@ -16,6 +16,7 @@ from clawback.config import EMBEDDED
 from clawback.engine import conversions, hub_cache, identity, local_models
 from clawback.engine.local_models import check_folder
 from clawback.engine.torch.models import gguf
+from clawback.engine.torch.models.traits import number
 from clawback.engine.torch.scoring.linear import quicken
 from clawback.engine.types import ModelInfo
 from clawback.errors import ModelError, NotFound
@@ -238,7 +239,7 @@ def describe(model: nn.Module, base: str, revision: str) -> ModelInfo:
     experts, chosen = _experts(config)
     in_experts = sum(_elements(p) for name, p in model.named_parameters() if ".experts." in name)
     active = total - round(in_experts * (1 - chosen / experts)) if experts > 1 else total
-    hidden = int(_first(config, "hidden_size", "n_embd", "d_model") or 0)
+    hidden = int(number(config, "hidden_size", "n_embd", "d_model") or 0)
     return ModelInfo(
         base=base,
         revision=revision,
@@ -246,12 +247,12 @@ def describe(model: nn.Module, base: str, revision: str) -> ModelInfo:
         total_parameters=total,
         active_parameters=active,
         hidden=hidden,
-        layers=int(_first(config, "num_hidden_layers", "n_layer", "num_layers") or 0),
+        layers=int(number(config, "num_hidden_layers", "n_layer", "num_layers") or 0),
         vocabulary=int(config.vocab_size),
         intermediate=int(
-            _first(config, "moe_intermediate_size", "intermediate_size", "n_inner") or 4 * hidden
+            number(config, "moe_intermediate_size", "intermediate_size", "n_inner") or 4 * hidden
         ),
-        context=int(_first(config, "max_position_embeddings", "n_positions", "max_seq_len") or 2048),
+        context=int(number(config, "max_position_embeddings", "n_positions", "max_seq_len") or 2048),
         experts=experts,
     )
 
@@ -264,18 +265,12 @@ def _elements(parameter: nn.Parameter) -> int:
 def _experts(config: Any) -> tuple[int, int]:
     """How many experts a layer has, and how many a token goes to."""
     count = int(
-        _first(config, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts") or 0
+        number(config, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts") or 0
     )
     chosen = int(
-        _first(config, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts") or 1
+        number(config, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts") or 1
     )
     return count, min(chosen, count)
-
-
-def _first(config: Any, *names: str) -> Any:
-    return next(
-        (value for name in names if isinstance(value := getattr(config, name, None), (int, float))), None
-    )
 
 
 def _commit(base: str, revision: str | None) -> str:

@@ -26,8 +26,9 @@ from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.continuous import READ_TOKENS
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
-from clawback.engine.torch.sampling.generate import Sampled, _rows, _sample_batch, stop_ids, until_speaker
+from clawback.engine.torch.sampling.generate import Sampled, draw_batch, stop_ids, until_speaker
 from clawback.engine.torch.sampling.prefix_tree import common
+from clawback.engine.torch.sampling.ways import batches
 from clawback.engine.types import Sampling
 
 _WORTH_SHARING = 8
@@ -98,7 +99,7 @@ class Conversations:
         training = model.training
         model.eval()
         try:
-            return self._by_the_model(turns, longest)
+            return self._by_the_model(turns)
         finally:
             model.train(training)
 
@@ -288,17 +289,15 @@ class Conversations:
 
     # --------------------------------------------------------------------------------------- without a cache
 
-    def _by_the_model(self, turns: Sequence[Turn], longest: int) -> list[Sampled]:
-        """Turns of like length together, as many as the memory holds."""
-        size = _rows(self.policy.model, longest)
-        order = sorted(range(len(turns)), key=lambda i: (len(turns[i].ids), i))
+    def _by_the_model(self, turns: Sequence[Turn]) -> list[Sampled]:
+        """Turns that fit together, as many as the memory holds."""
         answers: list[Sampled | None] = [None] * len(turns)
-        for start in range(0, len(order), size):
-            some = order[start : start + size]
+        model, longest = self.policy.model, max(turn.max_tokens for turn in turns)
+        for some in batches(model, [turn.ids for turn in turns], 1, longest):
             most = max(turns[i].max_tokens for i in some)
-            chance = torch.stack([_chance(turns[i], self.sampling, most) for i in some])
-            got = _sample_batch(
-                self.policy.model,
+            chance = torch.stack([_chance(turns[i], self.sampling, most) for i in some])  # [rows, 2, most]
+            batch = draw_batch(
+                model,
                 [list(turns[i].ids) for i in some],
                 chance[:, 0],
                 chance[:, 1] if self.sampling.truncates else None,
@@ -306,18 +305,27 @@ class Conversations:
                 stop=self.stop,
                 speaker=self.speaker,
             )
-            for i, one in zip(some, got, strict=True):
-                answers[i] = one
+            for i, answer in zip(some, batch, strict=True):
+                answers[i] = _at_most(answer, turns[i].max_tokens)
         return [answer for answer in answers if answer is not None]
 
 
+def _at_most(answer: Sampled, count: int) -> Sampled:
+    """An answer as it would have been with no more than so many tokens: its neighbours may have had room for more."""
+    if len(answer.ids) <= count:
+        return answer
+    return Sampled(answer.ids[:count], answer.logprobs[:count], False)
+
+
 def _chance(turn: Turn, sampling: Sampling, most: int = 0) -> Tensor:
-    """[2, max_tokens] what decides each token; the second row is for first ones that are cut off, and 0 where none is."""
-    count = most or turn.max_tokens
+    """[2, max_tokens] what decides each token; the second row is for first ones that are cut off, and 0 where none is.
+    ``most``: filled up to so many, for tokens that are not asked for."""
     generator = torch.Generator().manual_seed(turn.seed)
-    first = torch.rand(count, generator=generator)
-    again = torch.rand(count, generator=generator) if sampling.truncates else torch.zeros(count)
-    return torch.stack([first, again])
+    first = torch.rand(turn.max_tokens, generator=generator)
+    again = (
+        torch.rand(turn.max_tokens, generator=generator) if sampling.truncates else torch.zeros_like(first)
+    )
+    return torch.nn.functional.pad(torch.stack([first, again]), (0, max(0, most - turn.max_tokens)))
 
 
 def _alike(ordered: Sequence[Sequence[int]]) -> int:

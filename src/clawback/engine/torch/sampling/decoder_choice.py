@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clawback.engine.torch.models.traits import agree, window
 from clawback.engine.torch.sampling.decoder import SMALL, Cache, Decoder
 
 _ROPE = {"default", "linear", "llama3", "yarn"}
@@ -41,9 +42,7 @@ _PROVEN: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 def fits(model: nn.Module, tokens: int) -> bool:
     """True where ``Decoder`` says what the module does, for sequences of up to so many tokens."""
     causal: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
-    config = causal.config
-    limits = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
-    if any(isinstance(limit, int) and 0 < limit < tokens for limit in limits):
+    if window(causal.config) < tokens:
         return False
     if causal not in _PROVEN:
         _PROVEN[causal] = _proven(causal)
@@ -68,13 +67,7 @@ def _proven(causal: Any) -> bool:
         wanted = causal(input_ids=torch.tensor([ids], device=decoder.device), use_cache=False).logits[0, 5:]
     except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError):
         return False
-    apart = (torch.stack(got).float().log_softmax(-1) - wanted.float().log_softmax(-1)).abs()
-    if not apart.isfinite().all():
-        return False
-    if wanted.dtype == torch.float32:
-        return float(apart.max()) < 1e-3
-    # 16-bit weights round in every layer and with every shape: a nat at the worst logit after 30 layers. A missing norm or scale is tens off.
-    return float(apart.max()) < 3.0 and float(apart.mean()) < 0.5
+    return agree(torch.stack(got), wanted)
 
 
 def _plain(causal: Any) -> bool:

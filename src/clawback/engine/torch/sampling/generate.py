@@ -14,7 +14,7 @@ Log-probs are those of the tempered policy over the whole vocabulary (``Sampling
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +26,7 @@ from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.continuous import Draw, closed_ranks
 from clawback.engine.torch.sampling.decoder import Decoder
 from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
+from clawback.engine.torch.sampling.ways import CACHE_SHARE, MOST_ROWS, RowBatch, batches
 from clawback.engine.types import Completion, Sampling
 
 if TYPE_CHECKING:
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from clawback.engine.torch.models.speakers import NextSpeaker
 
 PLAIN = Sampling()
-MOST_ROWS = 128
-"""Rows computed at once, where their cache fits into ``CACHE_SHARE`` of the memory."""
-CACHE_SHARE = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ def sample(
         longest = max(map(len, prompts)) + max_tokens
         if fits(model, longest):
             dtype = drawing_dtype(model)
-            rows = rows or _rows(model, longest, dtype)
+            rows = rows or _decoder_rows(model, longest, dtype)
             job = Draw(
                 Decoder(model, dtype, rows),
                 prompts,
@@ -155,9 +153,8 @@ def sample(
             job.run()
             flat = until_speaker(speaker, _finished(job.tokens, job.logprobs, job.lengths, job.ended))
             return [flat[i * samples : (i + 1) * samples] for i in range(len(prompts))]
-        rows = rows or _rows(model, longest)
-        for batch in _batches(prompts, max(1, rows // samples)):
-            flat = _sample_batch(
+        for batch in batches(model, prompts, samples, max_tokens, rows):
+            flat = draw_batch(
                 model,
                 [prompts[i] for i in batch],
                 chance[batch].flatten(0, 1),
@@ -173,35 +170,17 @@ def sample(
         model.train(training)
 
 
-def _rows(model: Any, tokens: int, dtype: torch.dtype | None = None) -> int:
-    """As many rows as may hold this many tokens in the cache.
-
-    By the memory that the machine has in all and not by what is free at the moment: how rows are batched must follow from the
-    machine alone, or the same seed would not give the same bits.
-    """
+def _decoder_rows(model: Any, tokens: int, dtype: torch.dtype) -> int:
+    """As many rows of the lean decoder as may hold this many tokens, by the memory that the machine has in all (``most_rows``)."""
     config = model.config.get_text_config(decoder=True)
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    bytes_a_token = int(
-        2 * config.num_hidden_layers * heads * size * (dtype or next(model.parameters()).dtype).itemsize
-    )
-    return max(
-        1,
-        min(
-            MOST_ROWS,
-            int(total_bytes(next(model.parameters()).device) * CACHE_SHARE) // max(1, bytes_a_token * tokens),
-        ),
-    )
+    bytes_a_token = int(2 * config.num_hidden_layers * heads * size * dtype.itemsize)
+    room = int(total_bytes(next(model.parameters()).device) * CACHE_SHARE)
+    return max(1, min(MOST_ROWS, room // max(1, bytes_a_token * tokens)))
 
 
-def _batches(prompts: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:
-    """Places of prompts of similar length together, so that little padding is computed."""
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
-
-
-def _sample_batch(
+def draw_batch(
     model: nn.Module,
     prompts: Sequence[Sequence[int]],
     chance: Tensor,
@@ -211,25 +190,15 @@ def _sample_batch(
     stop: frozenset[int],
     speaker: NextSpeaker | None = None,
 ) -> list[Sampled]:
-    """``chance [prompts × samples, max_tokens]``: the random number that decides each token; ``again`` the one for a second try."""
-    from clawback.engine.torch.sampling.cache import new_cache
+    """Answers by the model's own forward, to prompts that go together (``ways.batches``).
 
+    ``chance [prompts × samples, max_tokens]``: the random number that decides each token; ``again`` the one for a second try.
+    """
     device = next(model.parameters()).device
     total, max_tokens = chance.shape
-    samples = total // len(prompts)
     chance = chance.to(device)
     again = None if again is None else again.to(device)
-
-    ids, mask = _left_padded(prompts, device)  # [prompts, width]
-    cache, plain = new_cache(model)
-    position = mask.cumsum(1) - 1
-    logits = _forward(model, ids, mask, position.clamp(min=0), cache)  # [prompts, vocabulary]
-    cache.batch_repeat_interleave(samples)
-    logits = logits.repeat_interleave(samples, 0)
-    position = position[:, -1:].repeat_interleave(samples, 0)  # [rows, 1]
-    width = ids.shape[1]
-    mask = torch.cat([mask, mask.new_ones(len(prompts), max_tokens)], 1).repeat_interleave(samples, 0)
-    padded = bool((mask == 0).any())
+    rows = RowBatch(model, prompts, total // len(prompts))
 
     tokens = torch.zeros(total, max_tokens, dtype=torch.long, device=device)
     logprobs = torch.zeros(total, max_tokens, device=device)
@@ -238,30 +207,27 @@ def _sample_batch(
     alive = torch.arange(total, device=device)  # [rows] whose answer each row of the batch writes
     for step in range(max_tokens):
         second = None if again is None else again[alive, step]
-        token, log_p = draw(logits, chance[alive, step], second, sampling)  # [rows] both
+        token, log_p = draw(rows.logits, chance[alive, step], second, sampling)  # [rows] both
         tokens[alive, step] = token
         logprobs[alive, step] = log_p
         done = [t in stop for t in token.tolist()]
         if speaker is not None:
-            drawn = zip(alive.tolist(), token.tolist(), done, strict=True)
+            latest = zip(alive.tolist(), token.tolist(), done, strict=True)
             done = [
                 over or (t in speaker.last_tokens and speaker.spoke(tokens[row, : step + 1].tolist()))
-                for row, t, over in drawn
+                for row, t, over in latest
             ]
+        keep: list[int] | None = None
         if any(done):
             for row, over in zip(alive.tolist(), done, strict=True):
                 if over:
                     lengths[row], ended[row] = step + 1, True
-            keep = torch.tensor(closed_ranks(done), dtype=torch.long, device=device)
-            alive, token, position, mask = alive[keep], token[keep], position[keep], mask[keep]
-            cache.batch_select_indices(keep)
+            keep = closed_ranks(done)
+            places = torch.tensor(keep, dtype=torch.long, device=device)
+            alive, token = alive[places], token[places]
         if not len(alive) or step + 1 == max_tokens:
             break
-        position = position + 1
-        seen: Tensor | None = mask[:, : width + step + 1]
-        if plain:  # a finished mask saves the model from making one
-            seen = seen[:, None, None, :].bool() if padded and seen is not None else None
-        logits = _forward(model, token[:, None], seen, position, cache)
+        rows.go_on(keep, token.tolist())
 
     return until_speaker(speaker, _finished(tokens, logprobs, lengths, ended))
 
@@ -271,25 +237,3 @@ def _finished(
 ) -> list[Sampled]:
     rows = zip(tokens.cpu(), logprobs.cpu(), lengths, ended, strict=True)
     return [Sampled(tuple(t[:n].tolist()), tuple(p[:n].tolist()), over) for t, p, n, over in rows]
-
-
-def _left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids and mask, ``[prompts, longest]``, so that all prompts end in the same column."""
-    width = max(len(p) for p in prompts)
-    ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
-    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
-    return ids, mask
-
-
-def _forward(model: nn.Module, ids: Tensor, mask: Tensor | None, position: Tensor, cache: Any) -> Tensor:
-    """Logits of the last column, ``[rows, vocabulary]``."""
-    out = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=position,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    )
-    logits: Tensor = out.logits[:, -1]
-    return logits

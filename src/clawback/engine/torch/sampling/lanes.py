@@ -1,8 +1,9 @@
 """The active answers of one version: reading their prompts and continuing them, one token at a time.
 
-There are two implementations with one interface: the lean decoder where it supports the model, at twice the
-speed and more; otherwise the model's own forward, with rows padded on the left. Rows are in order of arrival;
-where some end, those at the end take their places (``continuous.closed_ranks``).
+There are three implementations with one interface: the lean decoder where it supports the model, at twice the
+speed and more; the model's own forward with rows padded on the left (``padded.py``); and where that is not right for a
+model (``ways.py``), each row by itself. Rows are in order of arrival; where some end, those at the end take
+their places (``continuous.closed_ranks``).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import psutil
 import torch
 from torch import Tensor
 
-from clawback.engine.torch.sampling.cache import new_cache
 from clawback.engine.torch.sampling.continuous import READ_TOKENS
 from clawback.engine.torch.sampling.decoder import Cache, Decoder
 from clawback.engine.torch.sampling.decoder_choice import drawing_dtype, fits
-from clawback.engine.torch.sampling.generate import _forward, _left_padded
+from clawback.engine.torch.sampling.padded import Padded
 from clawback.engine.torch.sampling.prefix_cache import LEAST, PrefixCache, fill
 from clawback.engine.torch.sampling.prefix_tree import common
+from clawback.engine.torch.sampling.reading import Reading
+from clawback.engine.torch.sampling.ways import Way, way_of
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -62,7 +64,10 @@ class Rows(Protocol):
 
 def rows_of(policy: Policy) -> Rows:
     """For the version that the model speaks for now."""
-    return Lean(policy) if lean(policy) else Plain(lambda: policy.model, policy.device)
+    if lean(policy):
+        return Lean(policy)
+    way = way_of(policy.model)
+    return Padded(lambda: policy.model, policy.device) if way.padded else Apart(lambda: policy.model, way)
 
 
 def lean(policy: Policy) -> bool:
@@ -217,58 +222,32 @@ def wide(tokens: int) -> int:
     return tokens + -tokens % step
 
 
-class Plain:
-    """By the model's own forward. ``mask [rows, width]``: which columns of the cache each row uses."""
+class Apart:
+    """By the model's own forward, each row with a cache of its own: for models whose rows cannot be padded to join others."""
 
-    def __init__(self, model: Callable[[], Any], device: torch.device) -> None:
-        self.model, self.device = model, device
-        self.mask: Tensor | None = None
-        self.cache: Any = None
-        self.ours = False
-        """Whether the cache is of the kind that rows can join."""
+    open = True
+
+    def __init__(self, model: Callable[[], Any], way: Way) -> None:
+        self.model, self.way = model, way
+        self.rows: list[Reading] = []
         self.known: list[int] = []
-
-    @property
-    def open(self) -> bool:
-        return self.ours
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         self.known = [0] * len(prompts)
-        ids, mask = _left_padded(prompts, self.device)
-        cache, ours = new_cache(self.model())
-        position = (mask.cumsum(1) - 1).clamp(min=0)
-        logits = _forward(self.model(), ids, mask, position, cache)
-        if self.mask is None:
-            self.cache, self.ours, self.mask = cache, ours, mask
-        else:
-            before, mask = _level(self.mask, mask)
-            for old, new in zip(self.cache.layers, cache.layers, strict=True):
-                old.join(new, before.shape[1])
-            self.mask = torch.cat([before, mask])
-        return logits
+        fresh = [
+            Reading(self.model, [prompt], cached=self.way.cached, selects=self.way.selects)
+            for prompt in prompts
+        ]
+        self.rows += fresh
+        return torch.cat([row.logits for row in fresh])
 
     def step(self, last: Sequence[int]) -> Tensor:
-        assert self.mask is not None
-        self.mask = torch.cat([self.mask, self.mask.new_ones(len(last), 1)], 1)
-        position = self.mask.sum(1, keepdim=True) - 1
-        ids = torch.tensor(last, device=self.device)[:, None]
-        seen = self.mask[:, None, None, :].bool() if self.ours else self.mask
-        return _forward(self.model(), ids, seen, position, self.cache)
+        return torch.cat([row.step([token]) for row, token in zip(self.rows, last, strict=True)])
 
     def keep(self, places: Sequence[int]) -> None:
-        if not places or self.mask is None:
-            self.drop()
-            return
-        rows = torch.tensor(places, device=self.mask.device)
-        self.mask = self.mask[rows]
-        self.cache.batch_select_indices(rows)
+        rows = [self.rows[old] for old in places]
+        self.drop()
+        self.rows = rows
 
     def drop(self) -> None:
-        self.mask, self.cache = None, None
-
-
-def _level(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Two masks made equally wide by columns of zeros on the left."""
-    width = max(a.shape[1], b.shape[1])
-    pad = torch.nn.functional.pad
-    return pad(a, (width - a.shape[1], 0)), pad(b, (width - b.shape[1], 0))
+        self.rows = []

@@ -8,16 +8,17 @@ turn. The random numbers and the distribution are those of all other sampling.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from clawback.engine.torch.models.vision import Pixels, marks, read_as
+from clawback.engine.torch.models.vision import Pixels
 from clawback.engine.torch.sampling.choose import draw
 from clawback.engine.torch.sampling.generate import Chance, Sampled, stop_ids, until_speaker
+from clawback.engine.torch.sampling.reading import Reading
 from clawback.engine.types import Sampling
 
 if TYPE_CHECKING:
@@ -103,35 +104,14 @@ def _shape(turn: Sight) -> tuple[Any, ...]:
     return (len(turn.ids), turn.chance.shape[1], *inputs)
 
 
-class Reading:
-    """What a model has read of conversations with pictures, and what it expects to follow: ``logits [rows, vocabulary]``."""
-
-    def __init__(self, model: Any, ids: Sequence[Sequence[int]], pixels: Sequence[Pixels]) -> None:
-        """Rows of as many tokens, and pictures of the same size."""
-        weight = next(model.parameters())
-        self.device = weight.device
-        read = torch.tensor([list(row) for row in ids], device=self.device)  # [rows, tokens]
-        each = [one.beside(read.shape[1], weight.device, weight.dtype) for one in pixels]
-        # Rows come one after the other in what processors make of several conversations.
-        beside = {name: torch.cat([one[name] for one in each]) for name in each[0]}
-        # Without a mask, as nothing is padded: Qwen-VL takes its length for that of what is new.
-        out = model(input_ids=read, use_cache=True, logits_to_keep=1, **beside)
-        self.logits, self.cache = out.logits[:, -1], out.past_key_values
-        self.deltas = [(part, part.rope_deltas) for part in model.modules() if hasattr(part, "rope_deltas")]
-        """How far pictures have put positions off: models like Qwen-VL keep that to themselves, of what they read last."""
-
-    def go_on(self, model: Any, last: Sequence[int]) -> None:
-        """Each row by one token."""
-        for part, delta in self.deltas:
-            part.rope_deltas = delta
-        known = marks(model.config)
-        out = model(
-            input_ids=torch.tensor([[read_as(token, known)] for token in last], device=self.device),
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        self.logits, self.cache = out.logits[:, -1], out.past_key_values
+def _look(model: Callable[[], Any], ids: Sequence[Sequence[int]], pixels: Sequence[Pixels]) -> Reading:
+    """Rows of as many tokens, and pictures of the same size."""
+    weight = next(model().parameters())
+    each = [one.beside(len(ids[0]), weight.device, weight.dtype) for one in pixels]
+    # Rows come one after the other in what processors make of several conversations.
+    inputs = {name: torch.cat([one[name] for one in each]) for name in each[0]}
+    # Without a mask, as nothing is padded: Qwen-VL takes its length for that of what is new.
+    return Reading(model, ids, inputs=inputs)
 
 
 def _drawn(
@@ -140,7 +120,7 @@ def _drawn(
     sampling: Sampling,
     stop: frozenset[int],
 ) -> list[Sampled]:
-    reading = Reading(model, [turn.ids for turn in turns], [turn.pixels for turn in turns])
+    reading = _look(lambda: model, [turn.ids for turn in turns], [turn.pixels for turn in turns])
     numbers = torch.stack([turn.chance for turn in turns]).to(reading.device)  # [rows, 2, max_tokens]
     tokens: list[Tensor] = []
     logprobs: list[Tensor] = []
@@ -154,7 +134,7 @@ def _drawn(
         over = [before or t in stop for before, t in zip(over, token.tolist(), strict=True)]
         if all(over) or step + 1 == most:
             break
-        reading.go_on(model, token.tolist())
+        reading.step(token.tolist())
     rows = zip(torch.stack(tokens, 1).tolist(), torch.stack(logprobs, 1).tolist(), strict=True)
     return [_ended(said, values, stop) for said, values in rows]
 
@@ -184,7 +164,7 @@ class Seeing:
     def read(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         coming, self.coming = self.coming, ()
         looked = [
-            Reading(self.policy.model, [prompt], [pixels]) if pixels else None
+            _look(lambda: self.policy.model, [prompt], [pixels]) if pixels else None
             for prompt, pixels in zip(prompts, coming, strict=True)
         ]
         unseen = [prompt for prompt, row in zip(prompts, looked, strict=True) if row is None]
@@ -200,7 +180,7 @@ class Seeing:
             if row is None:
                 unseen.append(token)
             else:
-                row.go_on(self.policy.model, [token])
+                row.step([token])
         return self._together(self.rows, self.blind.step(unseen) if unseen else None)
 
     def keep(self, places: Sequence[int]) -> None:

@@ -6,6 +6,7 @@ A ``Scorer`` uses the fastest way that the model provably supports:
   that several have in common goes through the model once.
 * **padded**: sequences of similar length together, padded on the right, through the model's own attention. Works
   with any causal LM; also used for sequences longer than a sliding window.
+* **alone**: one sequence after the other, where a batch is not the same.
 * Either way the decoder's body runs first and the LM head sees response positions only, in tiles (``lm_head.py``). A head
   that is more than the product, scale and cap that ``Head`` knows goes through the model's whole forward instead.
 
@@ -25,10 +26,12 @@ import torch
 from torch import Tensor, nn
 
 from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.models.traits import attends_only, check_causal, forward, takes_padding, window
 from clawback.engine.torch.models.vision import marks, read_as
 from clawback.engine.torch.scoring.attention import Layout, Unsupported, common, configs_of, engaged, grain_of
 from clawback.engine.torch.scoring.exact_kl import divergence
 from clawback.engine.torch.scoring.lm_head import Head, logprobs
+from clawback.errors import ModelError
 
 MICRO_TOKENS = 2048
 """Tokens that go through the model at once. Matrix products gain nothing from more, and activations grow with it."""
@@ -36,6 +39,8 @@ MICRO_TOKENS = 2048
 _ROWS = 64
 """Rows of a packed batch on a CPU come in multiples of this. oneDNN compiles code for each new shape of a product and keeps it:
 half a millisecond and half a megabyte each, twenty shapes a layer, and no two batches would have the same."""
+_CANNOT = (Unsupported, TypeError, ValueError, AttributeError, RuntimeError, IndexError, KeyError)
+"""What a model raises that does not know a way."""
 _WORTH = 0.1
 """Share of the tokens that has to be saved for sequences to be ordered by their beginnings and not by length."""
 
@@ -70,12 +75,15 @@ class Scorer:
         self.micro_tokens = micro_tokens
         inner: Any = model
         self._causal: Any = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-        self._body: Any = getattr(self._causal, self._causal.base_model_prefix)
+        self._body: Any = getattr(self._causal, self._causal.base_model_prefix, None)
         self._configs = configs_of(model)
-        weight = self._causal.get_output_embeddings().weight
+        head = self._causal.get_output_embeddings()
+        weight = next(model.parameters()) if head is None else head.weight
         self._dtype, self._grain = weight.dtype, grain_of(weight)
-        self._window = _window(self._causal.config)
+        self._window = window(self._causal.config)
         self.packed = False
+        self.alone = False
+        """Each sequence goes through the model by itself."""
         self.shares = False
         """Common beginnings go through the model once, where it is packed."""
         self.fused_head = True
@@ -240,7 +248,7 @@ class Scorer:
 
     def _rows(self, encoded: Sequence[Encoded], through: Any) -> Tensor:
         """[N, H] through the body, or [N, V] logits through the whole model. Each sequence with pictures goes by itself."""
-        if not _sees(encoded):
+        if not _sees(encoded) and not self.alone:
             return self._padded(encoded, through)
         return torch.cat(
             [self._seeing(one, through) if one.pixels else self._padded([one], through) for one in encoded]
@@ -300,12 +308,16 @@ class Scorer:
             mask[row, :length] = 1
             wanted[row, len(one.prompt) - 1 : length] = True
         device = self.device
-        out: Tensor = through(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)[0]
+        inputs = {"input_ids": ids.to(device), "use_cache": False}
+        if not self.alone:
+            inputs["attention_mask"] = mask.to(device)
+        out: Tensor = forward(through, **inputs)[0]
         return out[wanted.to(device)]
 
     @torch.no_grad()
     def _probe(self) -> None:
-        """Find out which fast ways agree with the model's own forward, one sequence at a time."""
+        """Find out which fast ways agree with the model's own forward, one sequence at a time. Raises ``ModelError`` where none does."""
+        check_causal(self._causal)
         count = self._causal.config.get_text_config().vocab_size
         generator = torch.Generator().manual_seed(0)
         encoded = []
@@ -313,14 +325,36 @@ class Scorer:
             ids = torch.randint(0, count, (prompt + response,), generator=generator).tolist()
             encoded.append(Encoded(tuple(ids[:prompt]), tuple(ids[prompt:])))
         expected = torch.cat([self._stock(one) for one in encoded])
-        for packed, fused in ((True, True), (False, True), (False, False)):
-            self.packed, self.fused_head = packed, fused
+        ways = ((True, True, False), (False, True, False), (False, False, False), (False, True, True))
+        for packed, fused, alone in (*ways, (False, False, True)):
+            if packed and not attends_only(self._causal.config):
+                continue  # what else it passes on would flow from one sequence into the next
+            if not alone and not takes_padding(self._causal.config):
+                continue
+            self.packed, self.fused_head, self.alone = packed, fused, alone
             try:
                 if _agree(self._score(encoded, False).logprobs, expected, self._dtype):
+                    if packed and self._leaks(encoded):
+                        continue
                     self.shares = packed and self._sharing_agrees()
                     return
-            except (Unsupported, TypeError, ValueError, AttributeError, RuntimeError, IndexError, KeyError):
+            except _CANNOT:
                 continue
+        raise ModelError(
+            f"{type(self._causal).__name__} does not give the same log-probs twice, so nothing can be learned with it. "
+            "Choose another model: `clawback model list`."
+        )
+
+    def _leaks(self, encoded: Sequence[Encoded]) -> bool:
+        """Whether the states of a packed sequence depend on the tokens of the one before it, by more than rounding."""
+        first, second = encoded[:2]
+        changed = Encoded(tuple(reversed(first.prompt)), tuple(reversed(first.response)))
+        states, others = (
+            self._packed([previous, second], False)[len(first.response) :].float()
+            for previous in (first, changed)
+        )
+        apart = float((states - others).abs().mean() / states.abs().mean())
+        return not apart < max(4e-6, 8 * torch.finfo(self._dtype).eps)
 
     def _sharing_agrees(self) -> bool:
         """Whether two answers to one prompt are scored alike with the prompt read once and twice."""
@@ -331,7 +365,7 @@ class Scorer:
             return False
         try:
             once, twice = (self.states(both, share=share) for share in (True, False))
-        except (Unsupported, TypeError, ValueError, AttributeError, RuntimeError, IndexError, KeyError):
+        except _CANNOT:
             return False
         targets = torch.tensor(ids[36:], device=self.device)
         if not self.fused_head:
@@ -341,9 +375,8 @@ class Scorer:
 
     def _stock(self, one: Encoded) -> Tensor:
         ids = torch.tensor([[*one.prompt, *one.response]], device=self.device)
-        logits: Tensor = (
-            self.model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
-        )  # [T, V]
+        out = forward(self.model, input_ids=ids, use_cache=False)
+        logits: Tensor = out.logits[0].float().log_softmax(-1)  # [T, V]
         start = len(one.prompt)
         return logits[start - 1 : -1].gather(1, ids[0, start:, None])[:, 0]
 
@@ -360,13 +393,6 @@ def _tokens(one: Encoded) -> int:
 
 def _sees(encoded: Sequence[Encoded]) -> bool:
     return any(one.pixels for one in encoded)
-
-
-def _window(config: Any) -> int:
-    """Tokens up to which attention with a sliding window or in chunks is plain causal attention."""
-    text = config.get_text_config()
-    limits = [getattr(text, name, None) for name in ("sliding_window", "attention_chunk_size")]
-    return min([limit for limit in limits if isinstance(limit, int) and limit > 0], default=2**62)
 
 
 def _agree(values: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:

@@ -1,0 +1,187 @@
+"""Sampling from models that the lean decoder does not know, by their own forward: in the fastest way that a model provably supports.
+
+* **padded**: rows of several lengths in one batch, padded on the left (``padded.py``). Never where a layer does more
+  than attend to keys and values.
+* **cached**: rows of one length in one batch, with whatever cache the model has (``reading.py``); rows that end leave
+  the batch if that cache can be selected from.
+* **anew**: rows of one length, read anew for each token. This is the definition of what a model says.
+
+"Provably": the first time that a model is drawn from, a short sequence goes through each way, and a way whose logits
+differ from those of one pass without a cache is not used. A new family is at worst slow.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clawback.engine.devices import total_bytes
+from clawback.engine.torch.models.traits import (
+    agree,
+    attends_only,
+    causal_of,
+    check_causal,
+    full_logits,
+    probe_ids,
+    takes,
+)
+from clawback.engine.torch.sampling.padded import Padded
+from clawback.engine.torch.sampling.reading import Reading, cache_bytes
+
+MOST_ROWS = 128
+"""Rows computed at once, where their cache fits into ``CACHE_SHARE`` of the memory."""
+CACHE_SHARE = 1 / 8
+MOST_TOKENS = 4096
+"""Tokens of a batch whose logits are computed at every position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How rows go through a model's own forward."""
+
+    padded: bool = False
+    cached: bool = False
+    selects: bool = False
+    """Rows of the cache can be copied and dropped."""
+    row_bytes: int = 0
+    """What the cache holds of a row, however long it is, and"""
+    token_bytes: int = 0
+    """of each of its tokens."""
+
+
+_WAYS: weakref.WeakKeyDictionary[Any, Way] = weakref.WeakKeyDictionary()
+
+
+def way_of(model: Any) -> Way:
+    """Found once for each model in memory. Raises ``ModelError`` for a model that nothing can be drawn from."""
+    causal = causal_of(model)
+    if causal not in _WAYS:
+        check_causal(causal)
+        training = causal.training
+        causal.eval()
+        try:
+            _WAYS[causal] = _proven(causal)
+        finally:
+            causal.train(training)
+    return _WAYS[causal]
+
+
+class RowBatch:
+    """The rows of one batch: ``samples`` to each of some prompts, that fit together by ``batches``."""
+
+    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], samples: int) -> None:
+        way = way_of(model)
+        self.rows: Padded | Reading
+        if way.padded:
+            self.rows = Padded(lambda: model, next(model.parameters()).device)
+            self.logits = self.rows.read(prompts)
+            self.rows.repeat(samples)
+            self.logits = self.logits.repeat_interleave(samples, 0)
+        else:
+            self.rows = Reading.repeated(
+                lambda: model, prompts, samples, cached=way.cached, selects=way.selects
+            )
+            self.logits = self.rows.logits
+
+    def go_on(self, indices: Sequence[int] | None, last: Sequence[int]) -> None:
+        """Those rows that have not ended (None: all), each with its last token."""
+        if indices is not None:
+            self.rows.keep(indices)
+        self.logits = self.rows.step(last)
+
+
+def batches(
+    model: Any, prompts: Sequence[Sequence[int]], samples: int, max_tokens: int, rows: int | None = None
+) -> Iterator[list[int]]:
+    """Places of prompts that go through the model together: of similar length, or of the same where nothing is padded."""
+    rows = rows or most_rows(model, max(map(len, prompts)) + max_tokens)
+    return by_length(prompts, max(1, rows // samples), alike=not way_of(model).padded)
+
+
+def by_length(prompts: Sequence[Sequence[int]], size: int, *, alike: bool = False) -> Iterator[list[int]]:
+    """Places of at most ``size`` prompts together, of similar length; ``alike``: of the same."""
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    for _, group in groupby(order, key=lambda i: len(prompts[i]) if alike else 0):
+        indices = list(group)
+        for start in range(0, len(indices), size):
+            yield indices[start : start + size]
+
+
+def most_rows(model: Any, tokens: int) -> int:
+    """As many rows as may hold this many tokens in the cache.
+
+    By the memory that the machine has in all and not by what is free at the moment: how rows are batched must follow from the
+    machine alone, or the same seed would not give the same bits.
+    """
+    way = way_of(model)
+    room = int(total_bytes(next(model.parameters()).device) * CACHE_SHARE)
+    rows = room // max(1, way.row_bytes + way.token_bytes * tokens)
+    if not (way.padded or way.cached) or not takes(model, "logits_to_keep"):
+        rows = min(rows, MOST_TOKENS // tokens)
+    return max(1, min(MOST_ROWS, rows))
+
+
+def _proven(causal: Any) -> Way:
+    ids = probe_ids(causal)
+    expected = full_logits(causal, ids)
+    sizes = _attempt(lambda: _goes_on(causal, ids, expected))
+    cached = sizes is not None
+    selects = cached and bool(_attempt(lambda: _selects(causal, ids, expected)))
+    padded = attends_only(causal.config) and takes(causal, "past_key_values")
+    padded = padded and bool(_attempt(lambda: _pads(causal, ids, expected)))
+    return Way(padded, cached, selects, *(sizes or (0, 0)))
+
+
+def _attempt(way: Callable[[], Any]) -> Any:
+    """What it gives; None where the model cannot do it."""
+    try:
+        with torch.no_grad():
+            return way()
+    except Exception:  # a model that does not know a way raises anything
+        return None
+
+
+def _other(ids: Sequence[int]) -> list[int]:
+    """Other tokens than these."""
+    return [ids[-1 - i] for i in range(len(ids))]
+
+
+def _goes_on(causal: Any, ids: Sequence[int], expected: Tensor) -> tuple[int, int] | None:
+    """Bytes of the cache for a row, and for each of its tokens; None where stepping through is not the same as reading."""
+    reading = Reading(lambda: causal, [ids[:6], _other(ids)[:6]], selects=False)
+    logits, first = [reading.logits[0]], cache_bytes(reading.cache)
+    for token in ids[6:9]:
+        logits.append(reading.step([token, ids[0]])[0])
+    if not agree(torch.stack(logits), expected[5:9]):
+        return None
+    each = max(0, cache_bytes(reading.cache) - first) // 6
+    return max(0, first // 2 - 6 * each), each
+
+
+def _selects(causal: Any, ids: Sequence[int], expected: Tensor) -> bool:
+    """Whether rows of the cache go on as themselves when they are copied, change places and leave."""
+    reading = Reading.repeated(lambda: causal, [_other(ids)[:6], ids[:6]], 2, cached=True, selects=True)
+    logits = [reading.logits[3]]
+    reading.keep([3, 1, 0])
+    logits.append(reading.step([ids[6], ids[0], ids[1]])[0])
+    reading.keep([2, 0])
+    logits.append(reading.step([ids[2], ids[7]])[1])
+    return agree(torch.stack(logits), expected[5:8])
+
+
+def _pads(causal: Any, ids: Sequence[int], expected: Tensor) -> bool:
+    """Whether a row is the same beside longer ones as by itself, while rows are copied, change places and leave."""
+    rows = Padded(lambda: causal, next(causal.parameters()).device)
+    logits = [rows.read([ids[:3], _other(ids)[:7]])[0]]
+    rows.repeat(2)
+    rows.keep([0, 1, 2])
+    logits.append(rows.step([ids[3], ids[3], ids[0]])[1])
+    rows.keep([0, 2])
+    logits.append(rows.step([ids[4], ids[1]])[0])
+    return agree(torch.stack(logits), expected[2:5])
