@@ -15,7 +15,6 @@ from clawback import scales
 from clawback.capture.importers import lines, pairs
 from clawback.capture.importers.columns import plain_number
 from clawback.capture.importers.entries import BadLine, Entry, Reading, dicts
-from clawback.capture.importers.messages import conversation_of
 from clawback.records import Feedback
 from clawback.redact import redact
 
@@ -106,7 +105,7 @@ def read_label_studio(data: Mapping[str, Any], reading: Reading) -> Iterator[Ent
 
 def _read(fields: Mapping[str, Any], answers: list[Answer], reading: Reading) -> Iterator[Entry]:
     """The entry of a record or task. Raises ``BadLine``."""
-    data = lines.lowered({k: _conversation(v) for k, v in fields.items()})
+    data = lines.lowered(fields)
     names = pairs.names_of_duel(data) or pairs.names_of_pair(data)
     if names is None:
         messages, response = lines.conversation(data)
@@ -129,11 +128,6 @@ def _read(fields: Mapping[str, Any], answers: list[Answer], reading: Reading) ->
             rated |= {answer.person} if one.kind == "rating" else set()
             opinions.append(one)
     yield Entry(turns, tuple(opinions))
-
-
-def _conversation(value: Any) -> Any:
-    """A chat field keeps its messages; anything else stays."""
-    return value if not isinstance(value, list) or conversation_of(value) is None else value
 
 
 def _opinions(

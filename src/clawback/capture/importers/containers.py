@@ -27,11 +27,11 @@ from clawback.capture.importers import databases, lines, messages, pairs
 from clawback.capture.rows import Row
 from clawback.errors import MissingExtra, NotFound, UsageError
 
-_UNPACKERS: tuple[tuple[bytes, Callable[[Path], IO[bytes]]], ...] = (
-    (b"\x1f\x8b", lambda path: gzip.open(path)),
-    (b"BZh", lambda path: bz2.open(path)),
-    (b"\xfd7zXZ\0", lambda path: lzma.open(path)),
-)
+_UNPACKERS: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+}
 _ZIP, _PARQUET, _ARROW = b"PK\x03\x04", b"PAR1", b"ARROW1"
 ENDINGS = (
     ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".zip", ".gz", ".bz2", ".xz", ".db", ".sqlite", ".sqlite3",
@@ -68,7 +68,7 @@ def open_path(path: Path, workspace: Path) -> Opened:
         copy = _fresh(workspace) / "stdin"
         with copy.open("wb") as file:
             _copy(sys.stdin.buffer, file, workspace, "standard input")
-        return Opened([source for source in _of_file(copy, "standard input", workspace)], [])
+        return Opened(list(_of_file(copy, "standard input", workspace)), [])
     if path.is_dir():
         return _of_folder(path, workspace)
     if not path.exists():
@@ -125,7 +125,7 @@ def _of_file(path: Path, name: str, workspace: Path) -> list[Source]:
             start = file.read(4096)
     except OSError as error:
         raise NotFound(f"{path} cannot be read: {error.strerror or error}.") from error
-    for magic, unpack in _UNPACKERS:
+    for magic, unpack in _UNPACKERS.items():
         if start.startswith(magic):
             inner = name.removesuffix(path.suffix) or name
             copy = _fresh(workspace) / (Path(inner).name or "file")
@@ -188,7 +188,7 @@ def json_rows(path: Path) -> Iterator[Row]:
     if document is None:  # damaged, or lines of which the first is broken
         yield from _unwrapped(rows.read(path))
         return
-    yield from document
+    yield from _unwrapped(document)
 
 
 def _is_json(text: str) -> bool:

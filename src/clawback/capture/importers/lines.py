@@ -100,7 +100,7 @@ READ = frozenset(
 
 def lowered(data: Mapping[str, Any]) -> dict[str, Any]:
     """The record with names of fields as we write them: small letters, underscores."""
-    if all(isinstance(name, str) and name.islower() and " " not in name for name in data):
+    if all(isinstance(name, str) and name.islower() and not {" ", "-"} & set(name) for name in data):
         return dict(data)
     return {
         str(name).strip().lower().replace(" ", "_").replace("-", "_"): value for name, value in data.items()

@@ -25,7 +25,17 @@ _ROLES = {
 """Who speaks, by the names that others use. ``call``: the model calls a tool."""
 ROLE_FIELDS = ("role", "from", "author", "sender", "speaker", "name", "type", "user")
 TEXT_FIELDS = ("content", "value", "text", "message", "mes", "body", "utterance", "parts")
-LISTS = ("messages", "conversations", "conversation", "dialogue", "dialog", "turns", "chat", "history")
+LISTS = (
+    "messages",
+    "conversations",
+    "conversation",
+    "dialogue",
+    "dialog",
+    "turns",
+    "chat",
+    "history",
+    "text",
+)
 """Fields that hold a conversation."""
 
 _CHATML = re.compile(r"<\|im_start\|>\s*(\w+)\s*\n(.*?)(?:<\|im_end\|>|\Z)", re.DOTALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -224,7 +225,7 @@ def has_duel(data: Mapping[str, Any]) -> bool:
 
 
 def _verdict_fields(data: Mapping[str, Any], names: tuple[str, str]) -> list[str]:
-    first, second = _suffixes_of(names)
+    first = _suffixes_of(names)[0]
     fields = [f"winner_model_{first}", f"winner_{first}"] + [name for name in VERDICTS if name not in names]
     fields += [f"{stem}_{first}" for stem in _SCORES]
     return [name for name in fields if data.get(name) is not None]
@@ -241,15 +242,23 @@ def verdict(data: Mapping[str, Any], names: tuple[str, str], columns: Columns) -
         wins = [_plain(data.get(f"{stem}_{side}")) for side in (first, second)]
         if None not in wins:
             return _sign((wins[0] or 0.0) - (wins[1] or 0.0)), f"{stem}_{first}"
+    unclear = ""
     for field in VERDICTS:
-        if field not in names and (value := data.get(field)) is not None:
+        if field in names or (value := data.get(field)) is None:
+            continue
+        try:
             winner = _winner(field, value, names, data, columns)
-            if winner is not None:
-                return winner, field
+        except BadLine as error:
+            unclear = str(error)
+            continue
+        if winner is not None:
+            return winner, field
     for stem in _SCORES:
         scores = [_plain(data.get(f"{stem}_{side}")) for side in (first, second)]
         if None not in scores:
             return _sign((scores[0] or 0.0) - (scores[1] or 0.0)), f"{stem}_{first}"
+    if unclear:
+        raise BadLine(unclear)
     raise BadLine(f"nothing says which of `{names[0]}` and `{names[1]}` is better")
 
 
@@ -339,21 +348,26 @@ def read_duel(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
 
 
 def _as_answer(value: Any) -> Any:
-    """Lists that are written as text (LMArena's first table), and {"answer": …} or {"text": …}."""
+    """Rounds that are written as a list of texts (LMArena's first table), and {"answer": …} or {"text": …}."""
+    rounds = _rounds(value)
+    if rounds is not None:
+        return rounds[-1]
+    if isinstance(value, dict) and message_of(value) is None:
+        names = ("text", "answer", "response", "content")
+        return next((value[n] for n in names if isinstance(value.get(n), str)), value)
+    return value
+
+
+def _rounds(value: Any) -> list[str] | None:
+    """The texts of a list, which may be written as text itself; None for anything else."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            read = json.loads(value)
+            value = json.loads(value)
         except ValueError:
-            return value
-        if isinstance(read, list) and read and all(isinstance(one, (str, type(None))) for one in read):
-            return str(read[-1] or "")
-        return read
-    if isinstance(value, dict) and message_of(value) is None:
-        return next(
-            (value[n] for n in ("text", "answer", "response", "content") if isinstance(value.get(n), str)),
-            value,
-        )
-    return value
+            return None
+    if isinstance(value, list) and value and all(isinstance(one, (str, type(None))) for one in value):
+        return [str(one or "") for one in value]
+    return None
 
 
 def _duel_question(data: Mapping[str, Any]) -> list[Message] | None:
@@ -364,17 +378,13 @@ def _duel_question(data: Mapping[str, Any]) -> list[Message] | None:
             (prompt[n] for n in ("full_text", "text", "content") if isinstance(prompt.get(n), str)), None
         )
         data = {**data, "prompt": prompt}
-    if isinstance(prompt, str) and prompt.lstrip().startswith("["):
-        try:
-            rounds = json.loads(prompt)
-        except ValueError:
-            rounds = None
-        if isinstance(rounds, list) and rounds and all(isinstance(one, str) for one in rounds):
-            if len(rounds) > 1:
-                raise BadLine(
-                    "its conversation has several rounds, of which the answers of the earlier ones differ"
-                )
-            return [{"role": "user", "content": redact(rounds[0])}]
+    rounds = _rounds(prompt)
+    if rounds is not None:
+        if len(rounds) > 1:
+            raise BadLine(
+                "its conversation has several rounds, of which the answers of the earlier ones differ"
+            )
+        return [{"role": "user", "content": redact(rounds[0])}]
     if isinstance(data.get("context"), list) and (read := conversation_of(data["context"])):
         return list(messages_of(read))
     if isinstance(data.get("history"), str) and not prompt:
@@ -474,7 +484,7 @@ def read_answers(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
     ranked = sorted(
         (one["rank"], index) for index, one in enumerate(found) if isinstance(one.get("rank"), (int, float))
     )
-    for (rank, better), (next_rank, worse) in zip(ranked, ranked[1:], strict=False):
+    for (rank, better), (next_rank, worse) in itertools.pairwise(ranked):
         if rank < next_rank and texts[better] != texts[worse]:
             opinions.append(Feedback(better, "preference", 1.0, other_turn_id=worse, person=who))
     if isinstance(data.get("choice"), int) and not ranked and 0 <= data["choice"] < len(found):
@@ -497,10 +507,10 @@ def answer_scores(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def steps_of(data: Mapping[str, Any]) -> list[str]:
     """The steps of a solution, each with a label; [] where there are none."""
     steps, labels = data.get("completions"), data.get("labels")
-    if isinstance(steps, list) and isinstance(labels, list) and len(steps) == len(labels) > 0:
-        if all(isinstance(s, str) for s in steps) and all(isinstance(one, (bool, int)) for one in labels):
-            return list(steps)
-    return []
+    if not (isinstance(steps, list) and isinstance(labels, list) and len(steps) == len(labels) > 0):
+        return []
+    plain = all(isinstance(s, str) for s in steps) and all(isinstance(one, (bool, int)) for one in labels)
+    return list(steps) if plain else []
 
 
 def read_steps(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:

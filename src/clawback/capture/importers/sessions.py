@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -57,12 +57,12 @@ def is_gemini(record: Record) -> bool:
     )
 
 
-def read_claude_code(records: Sequence[Record], reading: Reading, name: str) -> Iterator[Entry]:
+def read_claude_code(records: Sequence[Record], _reading: Reading, name: str) -> Iterator[Entry]:
     """A transcript. Types that are not known are passed over, and so are failures without an answer; what was cut has its ``ending``."""
     yield from _of_exchanges(claude_transcript.read(_written(records)), "claude-code", name, TRANSCRIPT)
 
 
-def read_codex(records: Sequence[Record], reading: Reading, name: str) -> Iterator[Entry]:
+def read_codex(records: Sequence[Record], _reading: Reading, name: str) -> Iterator[Entry]:
     meta = next((r["payload"] for r in records if r.get("type") == "session_meta"), {})
     session = str(meta.get("id") or name)
     found = [
@@ -72,7 +72,7 @@ def read_codex(records: Sequence[Record], reading: Reading, name: str) -> Iterat
     yield from _of_exchanges(found, "codex", session, f"codex-rollout:{session}:")
 
 
-def read_gemini(records: Sequence[Record], reading: Reading, name: str) -> Iterator[Entry]:
+def read_gemini(records: Sequence[Record], _reading: Reading, name: str) -> Iterator[Entry]:
     session = next((str(r["sessionId"]) for r in records if r.get("sessionId")), name)
     found = [replace(one, session=session) for one in gemini_chat.read(list(_written(records)))]
     yield from _of_exchanges(found, "gemini-cli", session, f"gemini-chat:{session}:")
@@ -275,6 +275,3 @@ def read_hermes(record: Record, reading: Reading) -> Iterator[Entry]:
     name = first(record, ("session_id", "id"))
     for entry in read_history({**record, "id": name, "messages": messages, "agent": "hermes"}, reading):
         yield replace(entry, prompts=tuple(((), (turn.prompt,)) for turn in entry.turns))
-
-
-Reader = Callable[[Sequence[Record], Reading, str], Iterator[Entry]]

@@ -5,6 +5,7 @@ Most are one of the shapes in ``pairs`` and ``lines``; here is what is their own
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -141,7 +142,7 @@ def read_oasst_tree(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry
         ranked.sort()
         opinions += [
             Feedback(better, "preference", 1.0, other_turn_id=worse, person=reading.person)
-            for (rank, better), (following, worse) in zip(ranked, ranked[1:], strict=False)
+            for (rank, better), (following, worse) in itertools.pairwise(ranked)
             if rank < following
         ]
         waiting += [(reply, path) for reply in reversed(replies)]
@@ -163,7 +164,9 @@ def _oasst_turn(tree: str, answer: Mapping[str, Any], messages: tuple[Message, .
     )
 
 
-def read_oasst_messages(records: Sequence[Mapping[str, Any]], reading: Reading, name: str) -> Iterator[Entry]:
+def read_oasst_messages(
+    records: Sequence[Mapping[str, Any]], reading: Reading, _name: str
+) -> Iterator[Entry]:
     """Messages, one a record, each with its parent."""
     known = {str(r["message_id"]): {**r, "replies": []} for r in records}
     roots = []

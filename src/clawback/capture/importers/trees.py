@@ -9,6 +9,7 @@ A turn is the last message of an answer, with all that led to it. **Free prefere
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,7 +72,7 @@ class Conversation:
 
 def chain(nodes: Sequence[Node]) -> list[Node]:
     """The same messages, each the child of the one before it."""
-    for previous, node in zip(nodes, nodes[1:], strict=False):
+    for previous, node in itertools.pairwise(nodes):
         node.parent = previous.id
     if nodes:
         nodes[0].parent = None
