@@ -240,6 +240,15 @@ HISTORIES = [
     Case("openclaw.jsonl", openclaw(), ONE, []),
     Case("opencode.json", opencode(), ONE, []),
     Case("hermes.json", hermes(), ONE, []),
+    Case("gemini.json", {"sessionId": "g", "projectHash": "x", "startTime": "2026-01-02T03:04:05Z", "messages": [
+        {"id": "1", "timestamp": "2026-01-02T03:04:05Z", "type": "user", "content": Q},
+        {"id": "2", "timestamp": "2026-01-02T03:04:06Z", "type": "gemini", "content": G, "model": "gemini-3-pro", "thoughts": [], "tokens": {}}]}, ONE, []),
+    Case("codex.jsonl", lines(
+        {"timestamp": "2026-01-02T03:04:05Z", "type": "session_meta", "payload": {"id": "x1", "cwd": "/p"}},
+        {"timestamp": "2026-01-02T03:04:05Z", "type": "event_msg", "payload": {"type": "task_started", "turn_id": "t"}},
+        {"timestamp": "2026-01-02T03:04:05Z", "type": "event_msg", "payload": {"type": "user_message", "message": Q}},
+        {"timestamp": "2026-01-02T03:04:06Z", "type": "event_msg", "payload": {"type": "agent_message", "message": G}},
+        {"timestamp": "2026-01-02T03:04:06Z", "type": "event_msg", "payload": {"type": "task_complete", "turn_id": "t"}}), ONE, []),
     Case("deepseek.json", [{"id": "d", "title": "t", "mapping": {
         "root": {"id": "root", "parent": None, "children": ["1"], "message": None},
         "1": {"id": "1", "parent": "root", "children": ["2"], "message": {"model": "m", "inserted_at": "2026-01-02T03:04:05", "fragments": [{"type": "REQUEST", "content": Q}]}},

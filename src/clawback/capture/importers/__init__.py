@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from clawback.capture import rows
 from clawback.capture.importers import lines
 from clawback.capture.importers.columns import ColumnSurvey
-from clawback.capture.importers.containers import Source, json_rows, open_path
+from clawback.capture.importers.containers import Source, json_rows
 from clawback.capture.importers.entries import BadLine, Consent, Reading
 from clawback.capture.importers.export import export_file
 from clawback.capture.importers.importing import Options, parsed, recognise, store_source
@@ -73,10 +73,14 @@ def import_transcripts(store: Store, path: Path) -> Report:
     if not path.exists():
         raise NotFound(f"There is no file or folder {path}.")
     report = Report()
-    for source in open_path(path, path.parent).sources:
-        if source.path.suffix == ".jsonl" or path.is_file():
-            recognised = recognise(source, Options(format="claude-code"))
-            store_source(store, recognised, report, Understanding(source.name))
+    files = (
+        [path] if path.is_file() else sorted(p for p in path.rglob("*.jsonl") if "subagents" not in p.parts)
+    )
+    for file in files:
+        source = Source(file.name, file, lambda file=file: json_rows(file))  # type: ignore[misc]
+        store_source(
+            store, recognise(source, Options(format="claude-code")), report, Understanding(source.name)
+        )
     return report
 
 

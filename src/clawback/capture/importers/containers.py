@@ -314,7 +314,11 @@ def _of_arrow(path: Path, *, parquet: bool) -> Iterator[Row]:
         ) from error
     number = 0
     try:
-        batches = tables.ParquetFile(path).iter_batches(batch_size=500) if parquet else iter(ipc.open_file(path).get_batch(i) for i in range(ipc.open_file(path).num_record_batches))  # fmt: skip
+        batches = (
+            tables.ParquetFile(path).iter_batches(batch_size=500)
+            if parquet
+            else _arrow_batches(ipc.open_file(path))
+        )
         for batch in batches:
             for record in batch.to_pylist():
                 number += 1
@@ -323,14 +327,24 @@ def _of_arrow(path: Path, *, parquet: bool) -> Iterator[Row]:
         raise UsageError(f"{path.name} is no table that can be read: {error}.") from error
 
 
+def _arrow_batches(file: Any) -> Iterator[Any]:
+    return (file.get_batch(index) for index in range(file.num_record_batches))
+
+
 def remove(folder: Path) -> None:
     """Delete what was unpacked."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def workspace_in(folder: Path) -> Path:
-    """A new folder that only its owner can read."""
+    """A new folder that only its owner can read. Those that killed imports left are deleted."""
     import tempfile
 
-    os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-    return Path(tempfile.mkdtemp(prefix="import-", dir=folder))
+    import psutil
+
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for left in folder.glob("import-*"):
+        number = left.name.split("-")[1]
+        if number.isdecimal() and not psutil.pid_exists(int(number)):
+            remove(left)
+    return Path(tempfile.mkdtemp(prefix=f"import-{os.getpid()}-", dir=folder))
