@@ -115,7 +115,7 @@ def export(
         if kind == "label-studio":
             path.with_suffix(".xml").write_text(annotation_tools.LABEL_CONFIG, "utf-8")
         emit({"path": str(path), "turns": count}, f"{count} turns written to {path}.", as_json)
-        return None
+        return
     with open_store() as store:
         count = _locked(
             path,
