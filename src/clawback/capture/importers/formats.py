@@ -125,6 +125,23 @@ def format_of(record: Any) -> Format | None:
     return next((one for one in FORMATS if _fits(one, record)), None)
 
 
+class Recogniser:
+    """The formats of the records of a file. One that looks as the one before it, with values in which nothing can hide, is not looked at again."""
+
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] = ()
+        self._found: Format | None = None
+
+    def format_of(self, record: Any) -> Format | None:
+        if not isinstance(record, Mapping):
+            return None
+        names = tuple(record)
+        plain = self._found is LINES and names == self._names and "chosen" not in record
+        if not plain or any(isinstance(value, (list, dict)) for value in record.values()):
+            self._names, self._found = names, format_of(record)
+        return self._found
+
+
 def _fits(one: Format, record: Record) -> bool:
     try:
         return one.fits(record)

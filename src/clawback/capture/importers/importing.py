@@ -16,7 +16,7 @@ from clawback.capture.importers import annotated, formats, lines
 from clawback.capture.importers.columns import ColumnSurvey
 from clawback.capture.importers.containers import Opened, Source, open_path
 from clawback.capture.importers.entries import BadLine, Columns, Consent, Entry, Reading
-from clawback.capture.importers.formats import LINES, Format, format_of, whole_format_of
+from clawback.capture.importers.formats import LINES, Format, Recogniser, format_of, whole_format_of
 from clawback.capture.importers.storing import Importer, Report
 from clawback.capture.importers.understanding import Understanding
 from clawback.capture.rows import Row
@@ -67,9 +67,10 @@ class Recognised:
         if self.whole is not None:
             yield from self._of_whole(self.whole, reading, understanding)
             return
+        known = Recogniser()
         for row in self.source.read():
             try:
-                found, record = self._format(row)
+                found, record = self._format(row, known)
                 for entry in found.entries(record, reading):
                     _check(entry)
                     yield found, entry
@@ -80,12 +81,12 @@ class Recognised:
                     f"line {row.number}: holds what cannot be stored ({type(error).__name__})"
                 )
 
-    def _format(self, row: Row) -> tuple[Format, Any]:
+    def _format(self, row: Row, known: Recogniser) -> tuple[Format, Any]:
         record = parsed(row)
         found = (
             formats.BY_NAME[self.options.format]
             if self.options.format in formats.BY_NAME
-            else format_of(record)
+            else known.format_of(record)
         )
         if found is None or found.whole:
             if not isinstance(record, dict):
@@ -151,14 +152,14 @@ def recognise(source: Source, options: Options) -> Recognised:
         whole = chosen if chosen.whole else None
     survey = ColumnSurvey(options.scale, options.rating_field)
     people: set[str] = set()
-    own, number = 0, 0
+    own, number, known = 0, 0, Recogniser()
     for part in (sample, rows):
         for row in part:
             number += 1
             record = _parsed_or_none(row)
             if record is None or whole is not None:
                 continue
-            found = formats.BY_NAME[options.format] if options.format else format_of(record)
+            found = formats.BY_NAME[options.format] if options.format else known.format_of(record)
             own += _look(survey, people, found, record, options)
     columns = survey.columns(adopt=own > 0)
     if people:

@@ -153,9 +153,10 @@ class Importer:
             "implicit",
             "reward",
         )
-        there = self.store.feedback(turn_id=opinion.turn_id)
-        if opinion.created_at and any(_same(opinion, author, one) for one in there):
-            return
+        if opinion.created_at:
+            there = self.store.feedback(turn_id=opinion.turn_id)
+            if any(_same(opinion, author, one) for one in there):
+                return
         guess = author in (KEPT, ASKED_AGAIN, CORRECTED)
         content = f"{opinion.kind}{opinion.value}{opinion.text}{opinion.person}{opinion.created_at or ''}"
         event_id = (
@@ -165,17 +166,13 @@ class Importer:
         )
         if author == ASKED_AGAIN:
             event_id = f"implicit:asked-again:{opinion.turn_id}"  # as where it is noticed live
-        before = self.store.count_all_feedback()
-        self.store.add_feedback(
+        newest = self.store.count_all_feedback()
+        stored = self.store.add_feedback(
             replace(
-                opinion,
-                text=redact(opinion.text),
-                source=author if machine else SOURCE,
-                person=author,
-                event_id=event_id,
+                opinion, text=redact(opinion.text), source=author if machine else SOURCE, person=author, event_id=event_id
             )
         )
-        self.report.feedback += self.store.count_all_feedback() - before
+        self.report.feedback += stored.id > newest
 
 
 def add(store: Store, turn: Turn, seen_at: float | None = None) -> tuple[Turn, bool]:
