@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from clawback.capture.importers.entries import BadLine, digest
-from clawback.capture.importers.export import _oldest_first
+from clawback.capture.importers.export import oldest_first
 from clawback.capture.importers.storing import Report, add
 from clawback.errors import NotFound, UsageError
 from clawback.feedback.give import scored
@@ -70,7 +70,7 @@ class Said(NamedTuple):
 def export(store: Store, path: Path, tool: Tool, *, everything: bool = False, blind: bool = False) -> int:
     """Write rated turns (``everything``: all that can be rated) and return how many. ``blind``: without what anybody said of them."""
     made = []
-    for turn in _oldest_first(store):
+    for turn in oldest_first(store):
         said = list(_newest(store.feedback(turn_id=turn.id), turn.id))
         if turn.kind == "main" and turn.response and (said or everything):
             made.append((_record if tool == "argilla" else _task)(turn, [] if blind else said))

@@ -111,7 +111,7 @@ def _read(fields: Mapping[str, Any], answers: list[Answer], reading: Reading) ->
         messages, response = lines.conversation(data)
         turns = (lines.turn_of(data, messages, response),)
     else:
-        asked = pairs._duel_question(data)
+        asked = pairs.question_of_duel(data)
         if asked is None:
             raise BadLine("`prompt` or `messages` is missing")
         texts = [redact(str(data[n])) for n in names]
@@ -182,6 +182,6 @@ def _better(value: Any, names: tuple[str, str], data: Mapping[str, Any], reading
     ):
         return None
     try:
-        return pairs._winner("comparison", value, names, data, reading.columns)
+        return pairs.winner_in("comparison", value, names, data, reading.columns)
     except BadLine:
         return None

@@ -10,7 +10,7 @@ from typing import Any, cast
 from clawback import scales
 from clawback.capture.importers import trees
 from clawback.capture.importers.entries import BadLine, Entry, Reading, dicts, digest, moment
-from clawback.capture.importers.messages import _blocks, _calls, message_of, role_of
+from clawback.capture.importers.messages import calls_of, message_of, role_of
 from clawback.capture.importers.trees import Conversation, Node, chain
 from clawback.endings import ending_of
 from clawback.records import Ending, Feedback
@@ -253,7 +253,7 @@ def read_claude(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
             elif kind == "thinking":
                 thinking.append(str(block.get("thinking") or ""))
             elif kind == "tool_use":
-                calls += _calls([{**block, "arguments": block.get("input", {})}])
+                calls += calls_of([{**block, "arguments": block.get("input", {})}])
             elif kind not in ("tool_result", "token_budget"):
                 reading.unread[f"blocks of the kind {kind}"] += 1
         spoken = "\n\n".join(w for w in words if w.strip()) or str(raw.get("text") or "")
@@ -687,6 +687,3 @@ def read_sillytavern(records: Sequence[Mapping[str, Any]], reading: Reading, nam
     begun = next((raw for raw in records if "chat_metadata" in raw), {})
     group = str(first(begun, ("create_date",)) or name)
     yield from trees.entries(Conversation(group, "sillytavern", nodes, parent or ""), reading)
-
-
-__all__ = ["_blocks", "first", "opinion_in", "stamp"]

@@ -34,7 +34,7 @@ def export_file(
     The file appears whole or not at all, and is readable by its owner alone.
     """
     chosen: dict[int, list[int]] = {}
-    for turn in _oldest_first(store, session=session or None):
+    for turn in oldest_first(store, session=session or None):
         opinions = store.feedback(turn_id=turn.id)
         if person and turn.id not in turns:
             opinions = [one for one in opinions if person in (one.author, one.source)]
@@ -66,7 +66,7 @@ def write_lines(path: Path, rows: Iterator[Mapping[str, Any]]) -> int:
     return number
 
 
-def _oldest_first(store: Store, page: int = 500, session: str | None = None) -> Iterator[Turn]:
+def oldest_first(store: Store, page: int = 500, session: str | None = None) -> Iterator[Turn]:
     newest_first: list[int] = []
     last: int | None = None
     while found := store.turns(limit=page, before=last, session=session):
@@ -138,7 +138,7 @@ def export_layout(store: Store, path: Path, format: str, layout: Layout) -> int:
     from clawback.feedback.opinions import standing
 
     def rows() -> Iterator[dict[str, Any]]:
-        for turn in _oldest_first(store):
+        for turn in oldest_first(store):
             opinions = store.feedback(turn_id=turn.id)
             if turn.trainable and turn.ending not in UNLEARNED and opinions:
                 yield from _rows_of(store, turn, standing(opinions), format, layout)

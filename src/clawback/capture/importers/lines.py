@@ -141,10 +141,10 @@ def fields_read(data: Mapping[str, Any]) -> set[str]:
 def fits(data: Mapping[str, Any]) -> bool:
     """Whether a record holds a question and an answer to it."""
     prompt, answer = names_of(lowered(data))
-    return bool(prompt and answer) or (prompt in LISTS and _messages_under(lowered(data), prompt) is not None)
+    return bool(prompt and answer) or (prompt in LISTS and messages_under(lowered(data), prompt) is not None)
 
 
-def _messages_under(data: Mapping[str, Any], name: str) -> list[Message] | None:
+def messages_under(data: Mapping[str, Any], name: str) -> list[Message] | None:
     value = data[name]
     if isinstance(value, str):
         if value.lstrip().startswith("["):
@@ -175,11 +175,11 @@ def conversation(data: Mapping[str, Any]) -> tuple[tuple[Message, ...], str]:
     name, answer = names_of(data)
     response: Any = data.get(answer) if answer else None
     if name in LISTS or ("messages" in data and not name):
-        read = _messages_under(data, name) if name else None
+        read = messages_under(data, name) if name else None
         messages = list(messages_of(read if read is not None else data.get(name or "messages")))
     else:
-        messages = list(messages_of(_asked(data, name)))
-    messages = _with_system(data, messages)
+        messages = list(messages_of(question_of(data, name)))
+    messages = with_system(data, messages)
     if isinstance(response, Mapping):
         response = [response]
     if isinstance(response, list):  # the answer as messages: all but the last led to it
@@ -193,16 +193,12 @@ def conversation(data: Mapping[str, Any]) -> tuple[tuple[Message, ...], str]:
             response, messages = own, messages[:-1]
     if not isinstance(response, str) or not response.strip():
         raise BadLine("`response` is missing")
-    return _with_tools(data, messages), redact(response)
+    return with_tools(data, messages), redact(response)
 
 
-def _asked(data: Mapping[str, Any], name: str) -> list[Message]:
+def question_of(data: Mapping[str, Any], name: str) -> list[Message]:
     prompt = data.get(name) if name else None
-    if (
-        isinstance(prompt, str)
-        and prompt.lstrip().startswith('[{"')
-        and (read := _messages_under(data, name))
-    ):
+    if isinstance(prompt, str) and prompt.lstrip().startswith('[{"') and (read := messages_under(data, name)):
         return read
     if isinstance(prompt, list):
         return prompt if _as_openai(prompt) or (read := conversation_of(prompt)) is None else read
@@ -218,7 +214,7 @@ def _asked(data: Mapping[str, Any], name: str) -> list[Message]:
     return [*earlier, {"role": "user", "content": words}]
 
 
-def _with_system(data: Mapping[str, Any], messages: list[Message]) -> list[Message]:
+def with_system(data: Mapping[str, Any], messages: list[Message]) -> list[Message]:
     name = _first(data, SYSTEMS)
     system = data.get(name) if name else None
     if isinstance(system, str) and system.strip() and not any(m.get("role") == "system" for m in messages):
@@ -226,7 +222,7 @@ def _with_system(data: Mapping[str, Any], messages: list[Message]) -> list[Messa
     return messages
 
 
-def _with_tools(data: Mapping[str, Any], messages: list[Message]) -> tuple[Message, ...]:
+def with_tools(data: Mapping[str, Any], messages: list[Message]) -> tuple[Message, ...]:
     """The tools that the model could call stand in the first message: templates pass over what they do not know."""
     tools = data.get("tools")
     if isinstance(tools, str):
@@ -370,12 +366,12 @@ def read(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
         f in data for f in ("feedback", "edit", "critique", "note")
     )
     if name in LISTS and not answer and not rated:
-        messages = _messages_under(data, name)
+        messages = messages_under(data, name)
         if messages is not None and _several(messages):
             yield from answers_of(data, messages, reading)
             return
     if "calls" in data and not data.get("response") and data.get("calls"):
-        messages, response = _with_tools(data, list(messages_of(data.get("messages")))), ""
+        messages, response = with_tools(data, list(messages_of(data.get("messages")))), ""
     else:
         messages, response = conversation(data)
     opinions = tuple(feedback({**data, **original}, reading))
@@ -391,7 +387,7 @@ def _several(messages: list[Message]) -> bool:
 def answers_of(data: Mapping[str, Any], messages: list[Message], reading: Reading) -> Iterator[Entry]:
     """A turn for each answer that a user's message follows, or nothing. ``weight`` 1: the file wants it learned, so that it counts as good;
     0 says nothing of it."""
-    clean = list(_with_tools(data, _with_system(data, list(messages_of(messages)))))
+    clean = list(with_tools(data, with_system(data, list(messages_of(messages)))))
     session = str(data.get("session") or f"import:{digest(clean, '', '')[:16]}")
     turns: list[Turn] = []
     liked: list[Feedback] = []

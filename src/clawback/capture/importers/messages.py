@@ -76,7 +76,7 @@ def message_of(raw: Any) -> Message | None:
         content = _blocks(content)
     if content is not None and not isinstance(content, (str, list)):
         return None
-    calls = _calls(raw.get("tool_calls")) or _calls(
+    calls = calls_of(raw.get("tool_calls")) or calls_of(
         [raw["function_call"]] if raw.get("function_call") else None
     )
     if role == "call":
@@ -144,7 +144,7 @@ def _blocks(content: Sequence[Any]) -> str | list[Any]:
     return parts
 
 
-def _calls(raw: Any) -> list[dict[str, Any]]:
+def calls_of(raw: Any) -> list[dict[str, Any]]:
     """Calls of tools as OpenAI writes them."""
     if isinstance(raw, str):
         try:
@@ -172,7 +172,7 @@ def _written_call(content: Any) -> list[dict[str, Any]]:
         call = json.loads(content) if isinstance(content, str) else content
     except ValueError:
         call = {"name": "", "arguments": content}
-    return _calls([call] if isinstance(call, Mapping) else call)
+    return calls_of([call] if isinstance(call, Mapping) else call)
 
 
 def transcript(words: str) -> list[Message] | None:

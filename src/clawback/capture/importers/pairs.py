@@ -86,7 +86,8 @@ def read_pair(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
         messages, better, worse = _where_they_part([*messages, _reply(better)], [*other, _reply(worse)])
     if better == worse:
         raise BadLine(f"`{names[0]}` and `{names[1]}` are the same")
-    messages = lines._with_tools(data, list(messages))
+    inner = data["input"] if isinstance(data.get("input"), Mapping) else {}
+    messages = lines.with_tools({**inner, **data}, list(messages))
     turns = tuple(
         lines.turn_of(_model_of(data, name), messages, answer)
         for name, answer in zip(names, (better, worse), strict=True)
@@ -117,13 +118,13 @@ def _question(data: Mapping[str, Any]) -> list[Message] | None:
         data = {**inner, "prompt": None}
     name, _ = lines.names_of(data)
     if name in lines.LISTS:
-        read = lines._messages_under(data, name)
+        read = lines.messages_under(data, name)
         if read is None:
             return None
-        return lines._with_system(data, list(messages_of(read)))
+        return lines.with_system(data, list(messages_of(read)))
     if not name or name in ("output", "answer"):
         return None
-    return lines._with_system(data, list(messages_of(lines._asked(data, name))))
+    return lines.with_system(data, list(messages_of(lines.question_of(data, name))))
 
 
 def _answer_to(asked: list[Message] | None, data: Mapping[str, Any], name: str) -> tuple[list[Message], str]:
@@ -247,7 +248,7 @@ def verdict(data: Mapping[str, Any], names: tuple[str, str], columns: Columns) -
         if field in names or (value := data.get(field)) is None:
             continue
         try:
-            winner = _winner(field, value, names, data, columns)
+            winner = winner_in(field, value, names, data, columns)
         except BadLine as error:
             unclear = str(error)
             continue
@@ -275,7 +276,7 @@ def _sign(value: float) -> int:
     return (value > 0) - (value < 0)
 
 
-def _winner(
+def winner_in(
     field: str, value: Any, names: tuple[str, str], data: Mapping[str, Any], columns: Columns
 ) -> int | None:
     """What one value of a verdict says; None where it says nothing."""
@@ -323,7 +324,7 @@ def read_duel(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
     names = names_of_duel(data)
     if names is None:
         raise BadLine("there are no two answers")
-    asked = _duel_question(data)
+    asked = question_of_duel(data)
     answers = [_answer_to(asked, {**data, name: _as_answer(data[name])}, name) for name in names]
     if answers[0][0] != answers[1][0]:
         conversations = [[*messages, _reply(words)] for messages, words in answers]
@@ -370,7 +371,7 @@ def _rounds(value: Any) -> list[str] | None:
     return None
 
 
-def _duel_question(data: Mapping[str, Any]) -> list[Message] | None:
+def question_of_duel(data: Mapping[str, Any]) -> list[Message] | None:
     """What both are asked; where the answers are whole conversations, None."""
     prompt = data.get("prompt", data.get("question"))
     if isinstance(prompt, Mapping):  # WebGPT: {"full_text": …}
@@ -460,7 +461,7 @@ def read_answers(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
     """A turn for each answer; a rating for each score; of ranks a preference for each over the next one. Raises ``BadLine``."""
     data = lines.lowered(data)
     found = answers_in(data)
-    asked = _duel_question({k: v for k, v in data.items() if k not in _LISTS})
+    asked = question_of_duel({k: v for k, v in data.items() if k not in _LISTS})
     if not found or asked is None:
         raise BadLine("the question or the answers are missing")
     who = text(data, "person") or reading.person

@@ -13,7 +13,7 @@ from clawback.capture.exchanges import Exchange, result_text
 from clawback.capture.importers import trees
 from clawback.capture.importers.chats import first, read_history, stamp
 from clawback.capture.importers.entries import Entry, Reading, dicts, digest, moment
-from clawback.capture.importers.messages import _calls, role_of
+from clawback.capture.importers.messages import calls_of, role_of
 from clawback.capture.importers.trees import Conversation, Node, chain
 from clawback.endings import ending_of
 from clawback.records import Ending, Message, Turn
@@ -168,7 +168,7 @@ def _fill_openclaw(node: Node, message: Record, record: Record) -> None:
         else str(message.get("content") or "")
     )
     node.thinking = "\n".join(str(b.get("thinking") or "") for b in blocks if b.get("type") == "thinking")
-    node.calls = _calls([b for b in blocks if b.get("type") == "toolCall"])
+    node.calls = calls_of([b for b in blocks if b.get("type") == "toolCall"])
     node.content = words.strip()
     if node.role == "user":
         node.content = without_reminders(words_of_person({"role": "user", "content": words}))
@@ -228,7 +228,7 @@ def _opencode_nodes(message: Record) -> Iterator[Node]:
     )
     node.thinking = "\n".join(str(p.get("text") or "") for p in parts if p.get("type") == "reasoning").strip()
     tools = [p for p in parts if p.get("type") == "tool" and isinstance(p.get("state"), dict)]
-    node.calls = _calls(
+    node.calls = calls_of(
         [
             {"id": p.get("callID"), "name": p.get("tool"), "arguments": p["state"].get("input", {})}
             for p in tools

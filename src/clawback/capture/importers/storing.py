@@ -169,7 +169,11 @@ class Importer:
         newest = self.store.count_all_feedback()
         stored = self.store.add_feedback(
             replace(
-                opinion, text=redact(opinion.text), source=author if machine else SOURCE, person=author, event_id=event_id
+                opinion,
+                text=redact(opinion.text),
+                source=author if machine else SOURCE,
+                person=author,
+                event_id=event_id,
             )
         )
         self.report.feedback += stored.id > newest
