@@ -176,20 +176,16 @@ def test_opencodes_folder_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert answers(db) == {G: Q}
 
 
-@pytest.mark.parametrize("agent", ["claude-code", "codex", "gemini-cli"])
+@pytest.mark.parametrize("agent", ["claude-code", "codex"])
 def test_sessions_of_agents_that_hooks_read_as_well(
     agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = opened(monkeypatch, tmp_path)
-    found = 0
     for file in sorted(RECORDED.glob(f"{agent}-*.jsonl")):
         records = [json.loads(line) for line in file.read_text().splitlines()]
         written = [r["record"] for r in records if "record" in r]
         if written:
             (tmp_path / file.name).write_text(lines(*written))
-            found += 1
-    if not found:
-        pytest.skip(f"no session of {agent} is recorded")
     main(["import", *map(str, sorted(tmp_path.glob("*.jsonl")))])
     with store.connect(home) as db:
         turns = db.turns(limit=99)

@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from clawback.capture.importers import annotated, chats, lines, pairs, sessions, sets
+from clawback.capture.importers import (
+    annotated,
+    chatgpt,
+    chats,
+    lines,
+    local_chats,
+    open_webui,
+    pairs,
+    ranked,
+    sessions,
+    sets,
+)
 from clawback.capture.importers.entries import BadLine, Entry, Reading
 
 Record = Mapping[str, Any]
@@ -52,7 +63,9 @@ def _webui(read: Callable[..., Iterator[Entry]]) -> Callable[[Record, Reading], 
         several = (
             len(reading.columns.values.get("person", ())) > 1 and not reading.mine and not reading.person
         )
-        yield from read(record, reading, f"open-webui:{chats.user_of_open_webui(record)}" if several else "")
+        yield from read(
+            record, reading, f"open-webui:{open_webui.user_of_open_webui(record)}" if several else ""
+        )
 
     return of_person
 
@@ -76,19 +89,19 @@ FORMATS: tuple[Format, ...] = (
     _history("gemini-cli", "Gemini CLI", sessions.is_gemini, sessions.read_gemini, whole=True),
     _history("opencode", "opencode", sessions.is_opencode, sessions.read_opencode),
     _history("hermes", "Hermes", sessions.is_hermes, sessions.read_hermes),
-    _history("chatgpt", "ChatGPT", chats.is_chatgpt, chats.read_chatgpt),
-    _history("chatgpt-feedback", "ChatGPT's thumbs", chats.is_chatgpt_feedback, chats.read_chatgpt_feedback),
+    _history("chatgpt", "ChatGPT", chatgpt.is_chatgpt, chatgpt.read_chatgpt),
+    _history("chatgpt-feedback", "ChatGPT's thumbs", chatgpt.is_chatgpt_feedback, chatgpt.read_chatgpt_feedback),
     _history("claude.ai", "Claude.ai", chats.is_claude, chats.read_claude),
     _history(
-        "open-webui-feedback", "Open WebUI's feedback", chats.is_open_webui_feedback, _webui(chats.read_open_webui_feedback),
-        person=chats.user_of_open_webui,
+        "open-webui-feedback", "Open WebUI's feedback", open_webui.is_open_webui_feedback, _webui(open_webui.read_open_webui_feedback),
+        person=open_webui.user_of_open_webui,
     ),
-    _history("open-webui", "Open WebUI", chats.is_open_webui, _webui(chats.read_open_webui), person=chats.user_of_open_webui),
-    _history("lm-studio", "LM Studio", chats.is_lm_studio, chats.read_lm_studio),
-    _history("librechat", "LibreChat", chats.is_librechat, chats.read_librechat),
+    _history("open-webui", "Open WebUI", open_webui.is_open_webui, _webui(open_webui.read_open_webui), person=open_webui.user_of_open_webui),
+    _history("lm-studio", "LM Studio", local_chats.is_lm_studio, local_chats.read_lm_studio),
+    _history("librechat", "LibreChat", local_chats.is_librechat, local_chats.read_librechat),
     _history("grok", "Grok", chats.is_grok, chats.read_grok),
-    _history("text-generation-webui", "text-generation-webui", chats.is_text_webui, chats.read_text_webui),
-    _history("sillytavern", "SillyTavern", chats.is_sillytavern, chats.read_sillytavern, whole=True),
+    _history("text-generation-webui", "text-generation-webui", local_chats.is_text_webui, local_chats.read_text_webui),
+    _history("sillytavern", "SillyTavern", local_chats.is_sillytavern, local_chats.read_sillytavern, whole=True),
     _set("argilla", "Argilla", annotated.is_argilla, annotated.read_argilla, scores=annotated.scores),
     _set("label-studio", "Label Studio", annotated.is_label_studio, annotated.read_label_studio, scores=annotated.scores),
     _set("oasst", "OASST", sets.is_oasst_tree, sets.read_oasst_tree, stranger="oasst"),
@@ -102,12 +115,12 @@ FORMATS: tuple[Format, ...] = (
     _set("helpsteer", "HelpSteer", sets.is_helpsteer, sets.read_helpsteer, stranger="helpsteer"),
     _set("helpsteer-words", "HelpSteer", sets.is_helpsteer_words, sets.read_helpsteer_words, stranger="helpsteer"),
     _set("helpsteer-pairs", "HelpSteer", lambda r: "context" in r and "overall_preference" in r, pairs.read_duel, stranger="helpsteer"),
-    _set("nectar", "Nectar", sets.is_nectar, pairs.read_answers, stranger="nectar"),
+    _set("nectar", "Nectar", sets.is_nectar, ranked.read_answers, stranger="nectar"),
     _set("arena", "LMArena", sets.is_arena, pairs.read_duel, stranger="lmarena"),
-    _set("steps", "steps with labels (TRL)", lambda r: bool(pairs.steps_of(r)), pairs.read_steps),
+    _set("steps", "steps with labels (TRL)", lambda r: bool(ranked.steps_of(r)), ranked.read_steps),
     _set("pairs", "pairs", pairs.has_pair, pairs.read_pair, scores=pairs.score_column),
     _set("duels", "two answers and a verdict", pairs.has_duel, pairs.read_duel),
-    _set("ranked", "several answers with scores or ranks", pairs.has_answers, pairs.read_answers, scores=pairs.answer_scores),
+    _set("ranked", "several answers with scores or ranks", ranked.has_answers, ranked.read_answers, scores=ranked.answer_scores),
     _history("chats", "conversations", chats.is_history, chats.read_history),
     Format("lines", "answers", lines.fits, lines.read, "own", scores=_opinion),
     _history("messages", "messages, one a line", chats.is_message, chats.read_messages, whole=True),

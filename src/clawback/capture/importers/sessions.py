@@ -11,8 +11,9 @@ from clawback.capture import claude_transcript, codex_rollout, gemini_chat
 from clawback.capture.conversations import said as words_of_person
 from clawback.capture.exchanges import Exchange, result_text
 from clawback.capture.importers import trees
-from clawback.capture.importers.chats import first, read_history, stamp
+from clawback.capture.importers.chats import read_history
 from clawback.capture.importers.entries import Entry, Reading, dicts, digest, moment
+from clawback.capture.importers.fields import first, stamp
 from clawback.capture.importers.messages import calls_of, role_of
 from clawback.capture.importers.trees import Conversation, Node, chain
 from clawback.endings import ending_of

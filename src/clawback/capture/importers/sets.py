@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clawback.capture.importers import lines, pairs
+from clawback.capture.importers import lines, pairs, ranked
 from clawback.capture.importers.entries import BadLine, Columns, Entry, Reading, dicts, messages_of, moment
 from clawback.capture.importers.messages import conversation_of, role_of
 from clawback.records import Feedback, Message, Turn
@@ -50,7 +50,7 @@ def read_ultrafeedback(data: Mapping[str, Any], reading: Reading) -> Iterator[En
         for one in dicts(data["completions"])
         if isinstance(one.get("response"), str) and one["response"].strip()
     ]
-    yield from pairs.read_answers({**data, "completions": known}, replace(reading, columns=columns))
+    yield from ranked.read_answers({**data, "completions": known}, replace(reading, columns=columns))
 
 
 def is_helpsteer(data: Mapping[str, Any]) -> bool:
