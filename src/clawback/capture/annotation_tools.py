@@ -24,8 +24,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from clawback.capture.importers import Report, _add, _hash, _oldest_first
-from clawback.capture.rated_lines import BadLine
+from clawback.capture.importers.entries import BadLine, digest
+from clawback.capture.importers.export import oldest_first
+from clawback.capture.importers.storing import Report, add
 from clawback.errors import NotFound, UsageError
 from clawback.feedback.give import scored
 from clawback.files import replace as write
@@ -69,7 +70,7 @@ class Said(NamedTuple):
 def export(store: Store, path: Path, tool: Tool, *, everything: bool = False, blind: bool = False) -> int:
     """Write rated turns (``everything``: all that can be rated) and return how many. ``blind``: without what anybody said of them."""
     made = []
-    for turn in _oldest_first(store):
+    for turn in oldest_first(store):
         said = list(_newest(store.feedback(turn_id=turn.id), turn.id))
         if turn.kind == "main" and turn.response and (said or everything):
             made.append((_record if tool == "argilla" else _task)(turn, [] if blind else said))
@@ -87,7 +88,7 @@ def import_file(store: Store, path: Path, tool: Tool) -> Report:
     for number, one in enumerate(_read(path), 1):
         try:
             turn, said = (_from_record if tool == "argilla" else _from_task)(store, one, known)
-            stored, new = (turn, False) if turn.id else _add(store, turn)
+            stored, new = (turn, False) if turn.id else add(store, turn)
         except BadLine as error:
             report.problems.append(f"{'record' if tool == 'argilla' else 'task'} {number}: {error}")
             continue
@@ -95,6 +96,13 @@ def import_file(store: Store, path: Path, tool: Tool) -> Report:
         report.known += not new
         report.feedback += sum(_keep(store, stored, each, tool) for each in said)
     return report
+
+
+def is_ours(record: dict[str, Any], tool: Tool) -> bool:
+    """Whether a record or task comes from our own export."""
+    data = record.get("data")
+    name = record.get("id") if tool == "argilla" else data.get("clawback") if isinstance(data, dict) else None
+    return isinstance(name, str) and name.startswith(MARK)
 
 
 def user_id(source: str) -> str:
@@ -196,7 +204,7 @@ def _turn(store: Store, name: Any, fields: Any) -> Turn:
     if fields.get("before") not in (None, "", "(nothing)"):
         raise BadLine("it belongs to a conversation that this home does not have")
     messages = ({"role": "user", "content": redact(prompt)},)
-    return Turn("import", messages, redact(response), agent="import", event_id=f"import:{_hash(messages, response, 'import')}")  # fmt: skip
+    return Turn("import", messages, redact(response), agent="import", event_id=f"import:{digest(messages, response, 'import')}")  # fmt: skip
 
 
 def _from_record(store: Store, one: dict[str, Any], known: set[str]) -> tuple[Turn, list[Said]]:
@@ -255,6 +263,6 @@ def _keep(store: Store, turn: Turn, said: Said, tool: Tool) -> bool:
     given = scored(said.score) if said.kind == "rating" else Feedback(0, said.kind)
     if own and (_score(own[-1].value) == said.score if said.kind == "rating" else own[-1].text == said.text):
         return False
-    mark = _hash((), f"{said.source}{said.kind}{given.value}{said.text}", f"{turn.id}/{len(own)}")
+    mark = digest((), f"{said.source}{said.kind}{given.value}{said.text}", f"{turn.id}/{len(own)}")
     store.add_feedback(replace(given, turn_id=turn.id, text=said.text, source=tool, person=said.source, event_id=f"{tool}:{mark}"))  # fmt: skip
     return True

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from clawback.capture import rows
-from clawback.capture.importers import Consent, Report, _add, _hash, _parse
-from clawback.capture.rated_lines import BadLine
+from clawback.capture.importers.entries import BadLine, Consent, digest
+from clawback.capture.importers.importing import parsed
+from clawback.capture.importers.storing import Report, add
 from clawback.errors import NotFound, UsageError
 from clawback.records import Feedback, Message, Turn
 from clawback.redact import redact, redact_all
@@ -46,6 +47,14 @@ MOST_TEXT = 4000
 """Characters that are kept of what a judge wrote."""
 
 
+def _record(row: rows.Row) -> dict[str, Any]:
+    """The object of a line. Raises ``BadLine``."""
+    record = parsed(row)
+    if not isinstance(record, dict):
+        raise BadLine("not a JSON object")
+    return record
+
+
 # ------------------------------------------------------------------------------------------------- ReinforceClaw
 
 
@@ -60,7 +69,7 @@ def import_reinforceclaw(store: Store, path: Path, *, consent: Consent = "", lic
         except BadLine as error:
             report.problems.append(f"row {number}: {error}")
             continue
-        stored, new = _add(store, turn)
+        stored, new = add(store, turn)
         report.turns += new
         report.known += not new
         value = float(row["rating"])
@@ -112,7 +121,7 @@ def _reinforceclaw_turn(row: Mapping[str, Any], consent: Consent, licence: str) 
     messages = [m for m in kept.get("messages", []) if _is_message(m)]
     if not messages or messages[-1].get("content") != prompt:
         messages.append({"role": "user", "content": prompt})
-    named = str(row["event_id"] or _hash(tuple(messages), response, str(row["id"])))
+    named = str(row["event_id"] or digest(tuple(messages), response, str(row["id"])))
     return Turn(
         session=str(kept.get("session_id") or kept.get("sessionId") or kept.get("conversation_id") or "reinforceclaw"),
         messages=tuple(redact_all(m) for m in messages),
@@ -141,12 +150,12 @@ def import_openclaw_rl(store: Store, path: Path, *, consent: Consent = "", licen
     votes = _votes(path.with_name(f"{path.stem}_prm{path.suffix}"), report)
     for row in rows.read(path):
         try:
-            data = _parse(row)
+            data = _record(row)
             turn = _openclaw_turn(data, consent, licence)
         except BadLine as error:
             report.problems.append(f"line {row.number}: {error}")
             continue
-        stored, new = _add(store, turn)
+        stored, new = add(store, turn)
         report.turns += new
         report.known += not new
         if turn.next_state:
@@ -164,7 +173,7 @@ def _votes(path: Path, report: Report) -> dict[tuple[str, Any], list[_Vote]]:
         return found
     for row in rows.read(path):
         try:
-            data = _parse(row)
+            data = _record(row)
         except BadLine as error:
             report.problems.append(f"{path.name}, line {row.number}: {error}")
             continue
@@ -208,7 +217,7 @@ def _openclaw_turn(data: Mapping[str, Any], consent: Consent, licence: str) -> T
         raise BadLine("`response_text` is empty")
     came = data.get("next_state")
     session, at = str(data.get("session_id") or "openclaw-rl"), str(data.get("timestamp") or "")
-    name = _hash(tuple(messages), written, f"{session}/{data.get('turn')}")
+    name = digest(tuple(messages), written, f"{session}/{data.get('turn')}")
     return Turn(
         session=session,
         messages=tuple(redact_all(m) for m in messages),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import mmap
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,8 @@ from clawback.errors import NotFound, UsageError
 LONGEST = 64_000_000
 """Characters of one line; a longer one is no turn."""
 LARGEST_LIST = 500_000_000
-"""Bytes of a JSON list, which is read at once."""
+"""Bytes of a JSON list that is read at once: one in UTF-16, or in a manner that JSON does not allow."""
+NO_TEXT = "holds bytes that are no UTF-8 text: save the file as UTF-8"
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -90,7 +92,7 @@ def _lines(file: io.TextIOWrapper) -> Iterator[Row]:
         if len(line) > LONGEST:
             yield Row(number, problem=f"longer than {LONGEST:,} characters")
         elif _UNDECODED.search(line):
-            yield Row(number, problem="holds bytes that are no UTF-8 text: save the file as UTF-8")
+            yield Row(number, problem=NO_TEXT)
         elif line.strip():
             yield Row(number, line)
         rest = line
@@ -100,22 +102,110 @@ def _lines(file: io.TextIOWrapper) -> Iterator[Row]:
                 return  # a device that never ends, or nothing more
 
 
+def is_undecoded(text: str) -> bool:
+    """Whether bytes stand in the text that are no UTF-8."""
+    return bool(_UNDECODED.search(text))
+
+
 def _list_or_lines(path: Path, raw: IO[bytes], encoding: str) -> Iterator[Row]:
     """A JSON list, or lines of which the first begins like one."""
+    if encoding.startswith("utf-8") and (entries := _pieces(raw, encoding, list)) is not None:
+        yield from (_row(number, bytes(entry)) for number, entry in enumerate(entries, 1))
+        return
     data = raw.read(LARGEST_LIST + 1)
     if len(data) > LARGEST_LIST:
         raise UsageError(
-            f"{path} is a JSON list of more than {LARGEST_LIST // 10**6} MB: bring it as JSON lines."
+            f"{path} is a JSON list of more than {LARGEST_LIST // 10**6} MB that is damaged, or no UTF-8: bring it as JSON lines."
         )
     text = data.decode(encoding, "replace" if "16" in encoding else "surrogateescape").removeprefix("\ufeff")
     try:
-        entries = json.loads(text)
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        rows = list(_lines(_text(io.BytesIO(data), encoding)))
-        if len(rows) < 2 or not any(row.text.lstrip().startswith("{") for row in rows):
+        found = list(_lines(_text(io.BytesIO(data), encoding)))
+        if len(found) < 2 or not any(row.text.lstrip().startswith("{") for row in found):
             raise UsageError(f"{path} begins like a JSON list and is none: {error}.") from None
-        yield from rows
+        yield from found
         return
-    for number, entry in enumerate(entries, 1):
-        bad = isinstance(entry, (str, dict)) and _UNDECODED.search(json.dumps(entry, ensure_ascii=False))
-        yield Row(number, problem="holds bytes that are no UTF-8 text") if bad else Row(number, value=entry)
+    for number, value in enumerate(values, 1):
+        bad = isinstance(value, (str, dict)) and is_undecoded(json.dumps(value, ensure_ascii=False))
+        yield Row(number, problem="holds bytes that are no UTF-8 text") if bad else Row(number, value=value)
+
+
+def _pieces(raw: IO[bytes], encoding: str, shape: type) -> Any:
+    """The entries of a JSON list or object as they stand in the file, which is not read into memory; None for what JSON does not allow."""
+    import msgspec
+
+    try:
+        data = memoryview(mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ))
+        data = data[len(codecs.BOM_UTF8) if encoding == "utf-8-sig" else 0 :]
+        return msgspec.json.decode(data, type=list[msgspec.Raw] if shape is list else dict[str, msgspec.Raw])
+    except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _row(number: int, piece: bytes) -> Row:
+    try:
+        return Row(number, value=json.loads(piece))
+    except UnicodeDecodeError:
+        return Row(number, problem="holds bytes that are no UTF-8 text")
+    except (ValueError, RecursionError) as error:
+        return Row(number, problem=f"not JSON ({error})")
+
+
+_HOLDERS = (
+    "conversations", "data", "rows", "records", "examples", "items", "results", "train", "chats", "sessions", "instances", "tasks",
+    "samples", "threads",
+)  # fmt: skip
+"""Fields of a document that hold its records."""
+
+
+def members(path: Path) -> Iterator[Row] | None:
+    """The records of a document, an object in one piece: those of the list that it holds, or itself. None for what is no JSON object."""
+    with path.open("rb") as raw:
+        encoding = encoding_of(raw.peek(4096))
+        fields = _pieces(raw, encoding, dict) if encoding.startswith("utf-8") else None
+        if fields is None:
+            if path.stat().st_size > LARGEST_LIST:
+                raise UsageError(
+                    f"{path} is one JSON document of more than {LARGEST_LIST // 10**6} MB: bring it as JSON lines."
+                )
+            return _whole(raw.read().decode(encoding, "replace" if "16" in encoding else "surrogateescape"))
+    import msgspec
+
+    for name in _HOLDERS:
+        if (
+            name in fields
+            and bytes(fields[name][:1] if isinstance(fields[name], bytes) else memoryview(fields[name])[:1])
+            == b"["
+        ):
+            try:
+                listed = msgspec.json.decode(fields[name], type=list[msgspec.Raw])
+            except msgspec.MsgspecError:
+                return None
+            if listed and bytes(listed[0])[:1] == b"{" and _holds_records(json.loads(bytes(listed[0])), name):
+                return (_row(number, bytes(entry)) for number, entry in enumerate(listed, 1))
+    return iter([Row(1, value={name: json.loads(bytes(value)) for name, value in fields.items()})])
+
+
+def _whole(text: str) -> Iterator[Row] | None:
+    try:
+        value = json.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    for name in _HOLDERS:
+        listed = value.get(name)
+        if (
+            isinstance(listed, list)
+            and listed
+            and isinstance(listed[0], dict)
+            and _holds_records(listed[0], name)
+        ):
+            return (Row(number, value=one) for number, one in enumerate(listed, 1))
+    return iter([Row(1, value=value)])
+
+
+def _holds_records(entry: dict[str, Any], name: str) -> bool:
+    """Whether a list is one of records and not the messages of one conversation (ShareGPT names that ``conversations``)."""
+    return name != "conversations" or not {"role", "from"} & entry.keys()

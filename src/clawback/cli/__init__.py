@@ -78,7 +78,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "doctor": ("setup", "Find out what is wrong, and how to fix it."),
         "config": ("settings", "Show and change the settings."),
         "model": ("model", "Which models this machine has, and what they are."),
-        "import": ("files", "Bring turns in from a file."),
+        "import": ("import_files", "Bring histories and preference sets in."),
         "export": ("files", "Write turns with their feedback to a file."),
         "forget": ("privacy", "Delete turns for good, and train without them."),
         "prune": ("privacy", "Delete old turns and versions."),

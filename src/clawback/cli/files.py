@@ -1,4 +1,4 @@
-"""``import export backup``: turns and their feedback in and out of files."""
+"""``export backup``: turns and their feedback out into files; and how encrypted files are opened."""
 
 from __future__ import annotations
 
@@ -7,111 +7,18 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from clawback import config
 from clawback.cli.common import current_home, emit, json_option, open_store
-from clawback.cli.encryption import locking, passphrase, unlocking
+from clawback.cli.encryption import locking, passphrase
 from clawback.errors import UsageError
 
 
-@click.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option(
-    "--format", "kind", default="jsonl", show_default=True,
-    type=click.Choice(["jsonl", "claude-code", "reinforceclaw", "openclaw-rl", "argilla", "label-studio"]),
-    help="claude-code: a transcript, or a folder of them; reinforceclaw: its database; openclaw-rl: a record file"
-    " (with FILE_prm.jsonl beside it); the last two: what was annotated there.",
-)  # fmt: skip
-@click.option(
-    "--scale", default="auto", show_default=True, metavar="LOW-HIGH",
-    help="The scale of the scores, such as 1-5 or 0-100; auto reads it from all of them, and asks where they do not say it.",
-)  # fmt: skip
-@click.option(
-    "--rating-field", default="", metavar="NAME", help="A field to read as the rating, such as `helpfulness`."
-)
-@click.option(
-    "--person",
-    default="",
-    metavar="NAME",
-    help="Whose opinions these are where a line names nobody (default: yours).",
-)
-@click.option(
-    "--consent", type=click.Choice(["yes", "no"]),
-    help="Whether the author agreed to training; no: only to look at. A line's own `consent` overrides it.",
-)  # fmt: skip
-@click.option(
-    "--licence", default="", metavar="L", help="Under which it came, such as CC-BY-4.0; kept with each turn."
-)
-@unlocking
-@json_option
-def import_(
-    path: Path,
-    kind: Any,
-    scale: str,
-    rating_field: str,
-    person: str,
-    consent: Any,
-    licence: str,
-    identity: Path | None,
-    phrase: bool,
-    as_json: bool,
-) -> int:
-    """Import turns from a file. Importing the same file twice adds nothing.
-
-    Each line (or entry of a JSON list) is {"prompt" or "messages", "response", "rating" (-1/1, true, "up") or "score", "note",
-    "edit", "critique", "person", "ending" (done, length, filter …), "consent" (true/false), "licence"}, or a pair {"prompt", "chosen", "rejected"}.
-
-    \b
-    clawback import rated.jsonl
-    clawback import stars.jsonl --scale 1-5
-    clawback import ~/.claude/projects --format claude-code
-    clawback import ~/.reinforceclaw/reinforceclaw.db --format reinforceclaw
-    """
-    from clawback.capture import annotation_tools, importers, peers
-
-    with open_store() as store, _opened(path, identity, phrase) as path:
-        required = config.load(current_home().config).privacy.require_consent
-        agreed: Any = consent or ("no" if required else "")
-        if kind == "claude-code":
-            report = importers.import_transcripts(store, path)
-        elif kind == "reinforceclaw":
-            report = peers.import_reinforceclaw(store, path, consent=agreed, licence=licence)
-        elif kind == "openclaw-rl":
-            report = peers.import_openclaw_rl(store, path, consent=agreed, licence=licence)
-        elif kind in ("argilla", "label-studio"):
-            report = annotation_tools.import_file(store, path, kind)
-        else:
-            report = importers.import_file(
-                store,
-                path,
-                scale=scale,
-                consent=consent or "",
-                licence=licence,
-                required=required,
-                person=person,
-                rating_field=rating_field,
-            )
-    lines = [
-        f"{report.turns} turns and {report.feedback} pieces of feedback imported; {report.known} were known already."
-    ]
-    lines += [f"  {note}" for note in report.notes]
-    lines += [f"  {problem}" for problem in report.problems[:20]]
-    if len(report.problems) > 20:
-        lines.append(f"  … and {len(report.problems) - 20} more")
-    emit(asdict(report), "\n".join(lines), as_json)
-    return 1 if report.problems else 0
-
-
-import_.name = "import"
-
-
 @contextmanager
-def _opened(path: Path, identity: Path | None, phrase: bool) -> Iterator[Path]:
+def opened(path: Path, identity: Path | None, phrase: bool) -> Iterator[Path]:
     """The file itself; where it is encrypted, what it holds, in a file of the home that is gone afterwards."""
     from clawback.privacy import age
 
@@ -154,8 +61,13 @@ def _locked(path: Path, to: tuple[str, ...], phrase: bool, write: Callable[[Path
 @click.option("--session", default="", metavar="NAME", help="All turns of one conversation.")
 @click.option("--person", default="", metavar="NAME", help="What one rater said (`clawback raters`).")
 @click.option(
-    "--format", "kind", type=click.Choice(["jsonl", "argilla", "label-studio"]), default="jsonl", show_default=True,
-    help="Records or tasks (JSON) that these tools read; Label Studio's configuration is written beside, as .xml.",
+    "--format", "kind", type=click.Choice(["jsonl", "trl", "openai", "argilla", "label-studio"]), default="jsonl", show_default=True,
+    help="jsonl: our own, which loses nothing. trl, openai: what trainers read. The last two: records or tasks (JSON) that these tools read; "
+    "Label Studio's configuration is written beside, as .xml.",
+)  # fmt: skip
+@click.option(
+    "--layout", type=click.Choice(["dpo", "kto", "sft"]),
+    help="trl, openai: pairs, answers with a thumb, or liked answers. Without it each layout that has rows goes into a file of its own (PATH-dpo.jsonl …).",
 )  # fmt: skip
 @click.option("--blind", is_flag=True, help="Leave all feedback out (argilla, label-studio).")
 @locking
@@ -166,6 +78,7 @@ def export(
     session: str,
     person: str,
     kind: Any,
+    layout: Any,
     blind: bool,
     to: tuple[str, ...],
     phrase: bool,
@@ -176,6 +89,7 @@ def export(
     \b
     clawback export mine.jsonl
     clawback export anna.jsonl --person slack:U024
+    clawback export mine.jsonl --format trl --layout dpo
     clawback export tasks.json --format label-studio --all --blind
     clawback export for-ben.age --to age1…
     """
@@ -183,8 +97,13 @@ def export(
 
     if kind != "jsonl" and (session or person):
         raise UsageError("--session and --person work only with --format jsonl.")
-    if kind == "jsonl" and blind:
+    if kind in ("jsonl", "trl", "openai") and blind:
         raise UsageError("--blind is for --format argilla and label-studio.")
+    if layout and kind not in ("trl", "openai"):
+        raise UsageError("--layout is for --format trl and openai.")
+    if kind in ("trl", "openai"):
+        _layouts(path, kind, layout, to, phrase, as_json)
+        return
     if kind != "jsonl":
         with open_store() as store:
             count = _locked(
@@ -207,6 +126,30 @@ def export(
             ),
         )
     emit({"path": str(path), "turns": count}, f"{count} turns written to {path}.", as_json)
+
+
+def _layouts(path: Path, kind: str, layout: Any, to: tuple[str, ...], phrase: bool, as_json: bool) -> None:
+    """Write one layout into the file, or each into a file of its own."""
+    from clawback.capture.importers.export import LAYOUTS, export_layout
+
+    known = LAYOUTS[kind]
+    if layout and layout not in known:
+        raise UsageError(f"{kind} has no layout {layout}: it has {' and '.join(known)}.")
+    files = {layout: path} if layout else {name: path.with_name(f"{path.stem}-{name}{path.suffix}") for name in known}  # fmt: skip
+    written: dict[str, int] = {}
+    with open_store() as store:
+        for name, file in files.items():
+            count = _locked(
+                file, to, phrase, lambda target, name=name: export_layout(store, target, kind, name)
+            )  # type: ignore[misc]
+            if count or layout:
+                written[str(file)] = count
+            else:
+                file.unlink(missing_ok=True)
+    lines = [f"{count} rows written to {file}." for file, count in written.items()]
+    lines = lines or ["Nothing that anybody liked, disliked, preferred or edited: no file was written."]
+    lines.append("Remarks, notes and scores have no place in these layouts: `--format jsonl` keeps all.")
+    emit({"files": written}, "\n".join(lines), as_json)
 
 
 @click.command()

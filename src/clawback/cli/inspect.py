@@ -162,6 +162,8 @@ def _in_words(said: Feedback) -> str:
         if said.value < 0:
             better, worse = worse, better
         return f"preference: {better} is better than {worse} {said.text}".rstrip()
+    if said.kind == "implicit" and said.other_turn_id is not None:
+        return f"a guess ({said.source}): {said.turn_id} is better than {said.other_turn_id}"
     if said.kind in ("edit", "critique"):
         return f"{said.kind}: {said.text}"
     return f"{said.kind} {said.value:+.2g} {said.text}".rstrip()

@@ -36,6 +36,7 @@ EXTRAS = {
     ),
     "serve": ("aiohttp", "httptools", "starlette", "uvicorn", "uvloop"),
     "gguf": ("gguf",),
+    "parquet": ("pyarrow",),
     "gym": ("gymnasium",),
     "cuda": ("bitsandbytes",),
     "reward": ("sentence_transformers",),

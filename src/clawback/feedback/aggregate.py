@@ -12,7 +12,8 @@ The reward is the weighted mean of the parts. A part's weight says how directly 
   algorithms that read.
 - Where several people rate, what one of them says weighs as much as they agree with the others (calibrate.py), and where it stands alone it is
   worth no more than that: ``Σ w v / max(Σ w, min(1, Σ w₀))``, w₀ the weights of the table for what was said outright. One person alone has weight 1.
-- An implicit sign is a guess, and counts only where there is no feedback from a person or an environment.
+- An implicit sign is a guess, and counts only where there is no feedback from a person or an environment. One about two turns (which of several
+  answers the person went on with) counts as a preference does, at its own small weight.
 - Where there is only feedback from judges and implicit signs the reward is ``Σ w v / max(1, Σ w)``: each is worth no more than its weight, what the person
   would say of such a turn on average. A judge of weight 0 makes no sample at all.
 
@@ -97,7 +98,7 @@ def _weight(given: Feedback, judges: Mapping[str, Reliability], raters: Mapping[
 
 
 def _value(turn_id: int, given: Feedback) -> float:
-    if given.kind == "preference":
+    if given.kind == "preference" or (given.kind == "implicit" and given.other_turn_id is not None):
         return PREFERENCE if given.turn_id == turn_id else -PREFERENCE
     return EDITED_AWAY if given.kind == "edit" else given.value
 

@@ -47,3 +47,44 @@ def asked_again(before: str, now: str) -> bool:
     import difflib
 
     return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio() >= SAME
+
+
+LONGEST_CORRECTION = 30
+"""Words of a message from which on a leading "no" is the beginning of a story."""
+_NO = frozenset(
+    [
+        "no",
+        "nope",
+        "nah",
+        "wrong",
+        "incorrect",
+        "nein",
+        "falsch",
+        "non",
+        "faux",
+        "nee",
+        "não",
+        "nao",
+        "nie",
+        "nej",
+        "нет",
+        "неправильно",
+        "いいえ",
+        "不",
+        "不对",
+        "不是",
+    ]
+)
+
+
+def corrected(message: str) -> bool:
+    """Whether a short message begins with a no: "no, shorter".
+
+    >>> corrected("No, shorter please."), corrected("No problem, thanks!"), corrected("Now in French.")
+    (True, False, False)
+    """
+    words = re.findall(r"\w+", message.lower())
+    if not 2 <= len(words) <= LONGEST_CORRECTION or words[0] not in _NO:
+        return False
+    # "No problem" and "no idea" go on; a correction pauses after the no.
+    return words[0] not in ("no", "não", "nao") or bool(re.match(r"\s*\w+\s*[,.;:!…—–-]", message))

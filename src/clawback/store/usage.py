@@ -42,7 +42,7 @@ class Usage(Base):
             """
             SELECT min(t.version) AS version, count(*) AS turns, max(t.created_at) - min(t.created_at) AS seconds,
                    sum(EXISTS (SELECT 1 FROM uses u WHERE u.turn_id = t.id)) AS used,
-                   sum(EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.kind = 'implicit' AND f.undone_at IS NULL)) AS again
+                   sum(EXISTS (SELECT 1 FROM feedback f WHERE f.turn_id = t.id AND f.kind = 'implicit' AND f.other_turn_id IS NULL AND f.undone_at IS NULL)) AS again
             FROM sessions s JOIN turns t ON t.session_id = s.id
             WHERE s.created_at > ? AND t.kind = 'main' AND t.version IS NOT NULL
             GROUP BY s.id HAVING min(t.version) = max(t.version) ORDER BY s.id

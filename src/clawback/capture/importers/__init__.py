@@ -1,0 +1,114 @@
+"""Histories and preference sets of all kinds, in and out. What is read is one list: ``formats``.
+
+``import_file`` reads one file as it is; the command goes by ``importing``, which shows what was understood before anything is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clawback.capture import rows
+from clawback.capture.importers import lines
+from clawback.capture.importers.columns import ColumnSurvey
+from clawback.capture.importers.containers import Source, json_rows
+from clawback.capture.importers.entries import BadLine, Consent, Reading
+from clawback.capture.importers.export import export_file
+from clawback.capture.importers.importing import Options, parsed, recognise, store_source
+from clawback.capture.importers.sessions import TRANSCRIPT
+from clawback.capture.importers.storing import SOURCE, Report
+from clawback.capture.importers.understanding import Understanding
+from clawback.errors import NotFound, UsageError
+from clawback.records import Message
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+__all__ = [
+    "SOURCE", "TRANSCRIPT", "Options", "Report", "export_file", "import_file", "import_transcripts", "scored_lines",
+]  # fmt: skip
+
+
+def import_file(
+    store: Store,
+    path: Path,
+    *,
+    scale: str = "auto",
+    consent: Consent = "",
+    licence: str = "",
+    required: bool = False,
+    person: str = "",
+    rating_field: str = "",
+) -> Report:
+    """Bring in every record of a file of text that can be read; the others are named in the report with their number.
+
+    ``consent`` and ``licence`` are those of records that name none; ``required``: without consent a record is never trained on. ``scale``: of
+    numbers whose column does not say it (``1-5``). ``person``: whose opinions these are where a record names nobody: the owner's. ``rating_field``: a
+    field to read as the rating. Raises ``NotFound`` when there is no such file.
+    """
+    options = Options(
+        scale=scale,
+        consent=consent,
+        licence=licence,
+        required=required,
+        person=person,
+        rating_field=rating_field,
+    )
+    if path.is_file():
+        source = Source(path.name, path, lambda: json_rows(path))
+    else:
+        listed = list(rows.read(path))  # a pipe is read once
+        source = Source(str(path), path, lambda: iter(listed))
+    report = Report()
+    store_source(store, recognise(source, options), report, Understanding(source.name))
+    return report
+
+
+def import_transcripts(store: Store, path: Path) -> Report:
+    """Turns of Claude Code transcripts: one file, or every ``*.jsonl`` of a folder (sub-agents' are left out).
+
+    What hooks or our own server captured is known. Raises ``NotFound``.
+    """
+    if not path.exists():
+        raise NotFound(f"There is no file or folder {path}.")
+    report = Report()
+    files = (
+        [path] if path.is_file() else sorted(p for p in path.rglob("*.jsonl") if "subagents" not in p.parts)
+    )
+    for file in files:
+        source = Source(file.name, file, lambda file=file: json_rows(file))  # type: ignore[misc]
+        store_source(
+            store, recognise(source, Options(format="claude-code")), report, Understanding(source.name)
+        )
+    return report
+
+
+def scored_lines(
+    path: Path, scale: str = "auto"
+) -> Iterator[tuple[int, tuple[Message, ...], str, float | None]]:
+    """(line number, messages, response, rating in [-1, 1] or None) of every line, without a store.
+
+    Raises ``NotFound`` without a file, ``UsageError`` with its number at the first line that cannot be read.
+    """
+    listed = list(rows.read(path))
+    survey = ColumnSurvey(scale)
+    for row in listed:
+        try:
+            record = parsed(row)
+        except BadLine:
+            continue  # named below
+        name, value = lines.opinion(record) if isinstance(record, dict) else ("", None)
+        if name and not record.get("scale"):
+            survey.add(name, value)
+    reading = Reading(survey.columns(adopt=False))
+    for row in listed:
+        try:
+            record = parsed(row)
+            if not isinstance(record, dict):
+                raise BadLine("not a JSON object")
+            messages, response = lines.conversation(record)
+            ratings = [f.value for f in lines.feedback(record, reading) if f.kind == "rating"]
+        except BadLine as error:
+            raise UsageError(f"Line {row.number} of {path}: {error}.") from error
+        yield row.number, messages, response, ratings[-1] if ratings else None

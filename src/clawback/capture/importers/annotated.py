@@ -1,0 +1,187 @@
+"""Sets that people annotated in Argilla or Label Studio, with questions of their own.
+
+A question is read by its answers: a number is a score (on the scale that all answers to the question are on), a word for good or bad a rating, a
+choice between two answers a preference, a text a remark, or an edit where the question's name says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from clawback import scales
+from clawback.capture.importers import lines, pairs
+from clawback.capture.importers.columns import plain_number
+from clawback.capture.importers.entries import BadLine, Entry, Reading, dicts
+from clawback.records import Feedback
+from clawback.redact import redact
+
+_EDITS = re.compile(r"edit|correct(?:ed|ion)|rewrit|revis|improved|better|ideal|rephras", re.IGNORECASE)
+
+
+class Answer(NamedTuple):
+    """One answer to one question, by one person."""
+
+    person: str
+    question: str
+    value: Any
+
+
+def is_argilla(data: Mapping[str, Any]) -> bool:
+    return isinstance(data.get("fields"), dict) and isinstance(data.get("responses"), (dict, list))
+
+
+def argilla_answers(data: Mapping[str, Any]) -> Iterator[Answer]:
+    responses = data["responses"]
+    if isinstance(responses, list):  # as its server sends them: one object a person
+        for one in dicts(responses):
+            for question, inner in (one.get("values") or {}).items():
+                value = inner.get("value") if isinstance(inner, dict) else inner
+                if one.get("status", "submitted") == "submitted":
+                    yield Answer(f"argilla:{one.get('user_id') or 'somebody'}", str(question), value)
+        return
+    for question, listed in responses.items():
+        for one in dicts(listed):
+            if one.get("status", "submitted") in ("submitted", None):
+                yield Answer(f"argilla:{one.get('user_id') or 'somebody'}", str(question), one.get("value"))
+
+
+def is_label_studio(data: Mapping[str, Any]) -> bool:
+    return isinstance(data.get("data"), dict) and any(
+        isinstance(data.get(k), list) for k in ("annotations", "completions", "predictions")
+    )
+
+
+def label_studio_answers(data: Mapping[str, Any]) -> Iterator[Answer]:
+    for annotation in dicts(data.get("annotations")) or dicts(data.get("completions")):
+        if annotation.get("was_cancelled"):
+            continue
+        by = annotation.get("completed_by")
+        who = (by.get("email") or by.get("id")) if isinstance(by, dict) else by
+        for result in dicts(annotation.get("result")):
+            value = result.get("value")
+            inner: dict[str, Any] = value if isinstance(value, dict) else {}
+            found = next(
+                (
+                    inner[k]
+                    for k in ("rating", "number", "choices", "text", "selected", "ranker")
+                    if k in inner
+                ),
+                None,
+            )
+            if found is not None:
+                question = str(result.get("from_name") or result.get("type"))
+                yield Answer(f"label-studio:{who if who is not None else 'somebody'}", question, found)
+
+
+def scores(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(question, value) of all numbers and words that may be ratings."""
+    for answer in argilla_answers(data) if is_argilla(data) else label_studio_answers(data):
+        value = _single(answer.value)
+        if _number(value) is not None:
+            yield answer.question, value
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return plain_number(value)
+    except BadLine:
+        return None
+
+
+def _single(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def read_argilla(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+    yield from _read(data["fields"], list(argilla_answers(data)), reading)
+
+
+def read_label_studio(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+    yield from _read(data["data"], list(label_studio_answers(data)), reading)
+
+
+def _read(fields: Mapping[str, Any], answers: list[Answer], reading: Reading) -> Iterator[Entry]:
+    """The entry of a record or task. Raises ``BadLine``."""
+    data = lines.lowered(fields)
+    names = pairs.names_of_duel(data) or pairs.names_of_pair(data)
+    if names is None:
+        messages, response = lines.conversation(data)
+        turns = (lines.turn_of(data, messages, response),)
+    else:
+        asked = pairs.question_of_duel(data)
+        if asked is None:
+            raise BadLine("`prompt` or `messages` is missing")
+        texts = [redact(str(data[n])) for n in names]
+        turns = tuple(lines.turn_of({**data, "event_id": None}, tuple(asked), words) for words in texts)
+    opinions: list[Feedback] = []
+    rated: set[str] = set()
+    for answer in sorted(
+        answers, key=lambda a: _number(_single(a.value)) is None
+    ):  # of one person a score says most
+        for one in _opinions(answer, names, data, reading):
+            if one.kind == "rating" and answer.person in rated:
+                reading.unread[f"`{answer.question}`, beside another rating"] += 1
+                continue
+            rated |= {answer.person} if one.kind == "rating" else set()
+            opinions.append(one)
+    yield Entry(turns, tuple(opinions))
+
+
+def _opinions(
+    answer: Answer, names: tuple[str, str] | None, data: Mapping[str, Any], reading: Reading
+) -> Iterator[Feedback]:
+    person = reading.person or ("owner" if reading.mine else answer.person)
+    value = _single(answer.value)
+    if names is not None:
+        better = _better(value, names, data, reading)
+        if better is not None:
+            if better:
+                yield Feedback(
+                    0 if better > 0 else 1,
+                    "preference",
+                    1.0,
+                    other_turn_id=1 if better > 0 else 0,
+                    person=person,
+                )
+            return
+    if _number(value) is not None:
+        scale = reading.columns.scale_of.get(answer.question)
+        if scale and names is None:
+            yield replace(lines.rating(answer.question, value, reading.columns, who=person), turn_id=0)
+        else:
+            reading.unread[f"`{answer.question}`"] += 1
+    elif isinstance(value, bool) or (isinstance(value, str) and scales.sign_of(value) is not None):
+        if names is None:
+            yield lines.rating(answer.question, value, reading.columns, who=person)
+    elif isinstance(value, str) and value.strip():
+        kind = "edit" if _EDITS.search(answer.question) and names is None else "critique"
+        if len(value.split()) > 2 or kind == "edit":
+            yield Feedback(0, kind, 0.0, redact(value), person=person)  # type: ignore[arg-type]
+        else:
+            reading.unread[f"`{answer.question}`"] += 1
+    elif value is not None:
+        reading.unread[f"`{answer.question}`"] += 1
+
+
+def _better(value: Any, names: tuple[str, str], data: Mapping[str, Any], reading: Reading) -> int | None:
+    """Which of two answers is better: 1, -1, 0 for neither; None where the value does not say it."""
+    if isinstance(value, list):  # a ranking: [{"value": "response-1", "rank": 1}, …]
+        ranks = {str(one.get("value")).replace("-", "_").lower(): one.get("rank") for one in dicts(value)}
+        places = [ranks.get(name) for name in names]
+        if all(isinstance(place, (int, float)) for place in places):
+            first, second = (float(place) for place in places if place is not None)
+            return (first < second) - (first > second)
+        return None
+    if (
+        not isinstance(value, (str, int, float))
+        or isinstance(value, bool)
+        or (isinstance(value, str) and len(value) > 60)
+    ):
+        return None
+    try:
+        return pairs.winner_in("comparison", value, names, data, reading.columns)
+    except BadLine:
+        return None

@@ -1,0 +1,193 @@
+"""Claude.ai's export, Grok's, and conversations of other programs by their shape: messages with names or times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from clawback.capture.importers import local_chats, trees
+from clawback.capture.importers.entries import Entry, Reading, dicts, digest
+from clawback.capture.importers.fields import IDS, STAMPS, first, opinion_in, stamp
+from clawback.capture.importers.messages import calls_of, message_of, role_of
+from clawback.capture.importers.trees import Conversation, Node, chain
+from clawback.endings import ending_of
+from clawback.records import Ending
+
+_PARENTS = (
+    "parent", "parentId", "parent_id", "parentMessageId", "parent_message_id", "parent_message_uuid", "parent_response_id",
+)  # fmt: skip
+_OPINIONS = (
+    "rating",
+    "feedback",
+    "vote",
+    "thumbs",
+    "liked",
+    "like",
+    "reaction",
+    "annotation",
+    "chat_feedback",
+)
+
+
+def is_claude(data: Mapping[str, Any]) -> bool:
+    return isinstance(data.get("chat_messages"), list)
+
+
+def read_claude(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+    nodes = []
+    for raw in dicts(data["chat_messages"]):
+        words, thinking, calls = [], [], []
+        for block in dicts(raw.get("content")):
+            kind = block.get("type")
+            if kind == "text" and isinstance(block.get("text"), str):
+                words.append(block["text"])
+            elif kind == "thinking":
+                thinking.append(str(block.get("thinking") or ""))
+            elif kind == "tool_use":
+                calls += calls_of([{**block, "arguments": block.get("input", {})}])
+            elif kind not in ("tool_result", "token_budget"):
+                reading.unread[f"blocks of the kind {kind}"] += 1
+        spoken = "\n\n".join(w for w in words if w.strip()) or str(raw.get("text") or "")
+        for attached in dicts(raw.get("attachments")):
+            if isinstance(attached.get("extracted_content"), str):
+                spoken += f"\n\n{attached['extracted_content']}"
+        node = Node(
+            str(raw.get("uuid") or ""),
+            None,
+            role_of(raw.get("sender")),
+            spoken.strip(),
+            at=stamp(raw),
+            thinking="\n\n".join(thinking),
+        )
+        parent = raw.get("parent_message_uuid")
+        node.parent = parent if isinstance(parent, str) else None
+        node.model = str(raw.get("model") or data.get("model") or "")
+        node.ending = cast("Ending", ending_of(raw.get("stop_reason")) or "")
+        node.feedback = (
+            opinion_in(raw["chat_feedback"], stamp(raw["chat_feedback"]))
+            if isinstance(raw.get("chat_feedback"), dict)
+            else []
+        )
+        nodes.append(node)
+    if not any(node.parent for node in nodes):
+        nodes = chain(nodes)
+    current = str(data.get("current_leaf_message_uuid") or "")
+    yield from trees.entries(
+        Conversation(str(data.get("uuid") or digest([], str(data), "")), "claude.ai", nodes, current), reading
+    )
+
+
+def is_grok(data: Mapping[str, Any]) -> bool:
+    return (
+        isinstance(data.get("conversation"), dict)
+        and bool(dicts(data.get("responses")))
+        and "response" in dicts(data["responses"])[0]
+    )
+
+
+def read_grok(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+    nodes = []
+    for one in dicts(data["responses"]):
+        raw = one.get("response")
+        if isinstance(raw, dict):
+            node = _plain_node(raw, len(nodes))
+            node.role = "user" if str(raw.get("sender")).lower() == "human" else "assistant"
+            nodes.append(node)
+    nodes = nodes if any(n.parent for n in nodes) else chain(nodes)
+    yield from trees.entries(Conversation(str(first(data["conversation"], IDS)), "grok", nodes), reading)
+
+
+def is_history(data: Mapping[str, Any]) -> bool:
+    """A conversation whose messages have names or times, as programs keep them and data sets do not."""
+    messages = dicts(data.get("messages")) or dicts(data.get("conversation")) or dicts(data.get("turns"))
+    if not messages or "chosen" in data or "response" in data:
+        return False
+    return all(message_of(m) is not None or _fragments(m) for m in messages) and any(
+        first(m, (*IDS, *STAMPS)) is not None for m in messages
+    )
+
+
+def read_history(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+    messages = dicts(data.get("messages")) or dicts(data.get("conversation")) or dicts(data.get("turns"))
+    nodes = [_plain_node(raw, place) for place, raw in enumerate(messages)]
+    nodes = nodes if any(n.parent for n in nodes) else chain(nodes)
+    model = first(data, ("model", "modelId", "model_id"))
+    for node in nodes:
+        if node.role == "assistant" and not node.model and isinstance(model, str):
+            node.model = model
+    name = str(
+        first(data, ("id", "uuid", "conversation_id", "conversationId", "session_id", "thread_id", "chat_id"))
+        or ""
+    )
+    name = name or digest([], json.dumps(messages[:2], default=str), "")[:16]
+    system = first(data, ("system_prompt", "system", "preprompt", "instructions"))
+    tools = data.get("tools") if isinstance(data.get("tools"), list) else []
+    agent = str(data.get("agent") or "chat")
+    current = str(first(data, ("currentId", "current_node", "current_leaf")) or "")
+    yield from trees.entries(
+        Conversation(
+            name, agent, nodes, current, system if isinstance(system, str) else "", tools=tools or []
+        ),
+        reading,
+    )
+
+
+def _fragments(raw: Mapping[str, Any]) -> list[str]:
+    """Texts of a message that is kept in fragments."""
+    parts = [f.get("part") for f in dicts(raw.get("fragments"))]
+    return [p["text"] for p in parts if isinstance(p, dict) and isinstance(p.get("text"), str)]
+
+
+def _plain_node(raw: Mapping[str, Any], place: int) -> Node:
+    pieces = _fragments(raw)
+    message = message_of({**raw, "content": "\n".join(pieces)} if pieces else raw) or {
+        "role": "",
+        "content": "",
+    }
+    ancestors = raw.get("ancestors")
+    parent = first(raw, _PARENTS) or (ancestors[-1] if isinstance(ancestors, list) and ancestors else None)
+    name = first(raw, IDS)
+    node = Node(
+        str(name if name is not None else f"m{place}"),
+        str(parent) if parent is not None else None,
+        str(message["role"]),
+    )
+    node.content, node.calls = message["content"], list(message.get("tool_calls") or [])
+    node.call_id, node.at = str(message.get("tool_call_id") or ""), stamp(raw)
+    model = first(raw, ("model", "model_name", "modelId", "model_slug", "modelID"))
+    node.model = model if isinstance(model, str) and node.role == "assistant" else ""
+    thinking = first(raw, ("thinking", "reasoning_content", "reasoning"))
+    node.thinking = thinking if isinstance(thinking, str) else ""
+    node.ending = cast("Ending", ending_of(first(raw, ("finish_reason", "stop_reason"))) or "")
+    for field in _OPINIONS:
+        if node.role == "assistant" and raw.get(field) is not None and (found := opinion_in(raw[field])):
+            node.feedback = found
+            break
+    return node
+
+
+def is_message(data: Mapping[str, Any]) -> bool:
+    """A record that is one message of a conversation."""
+    return (
+        message_of(data) is not None
+        and any(name in data for name in ("role", "from", "isCreatedByUser", "sender"))
+        and "prompt" not in data
+    )
+
+
+_GROUPS = ("thread_id", "conversation_id", "conversationId", "session_id", "chat_id", "sessionId", "chatId")
+
+
+def read_messages(records: Sequence[Mapping[str, Any]], reading: Reading, name: str) -> Iterator[Entry]:
+    """Messages, one a record: conversations by what names them, else all of them are one."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for raw in records:
+        groups.setdefault(str(first(raw, _GROUPS) or name), []).append(raw)
+    for group, listed in groups.items():
+        if all("isCreatedByUser" in raw for raw in listed):
+            yield from local_chats.read_librechat(
+                {"conversationId": group, "messages": list(listed)}, reading
+            )
+        else:
+            yield from read_history({"id": group, "messages": [dict(raw) for raw in listed]}, reading)

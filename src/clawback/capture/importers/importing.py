@@ -1,0 +1,271 @@
+"""The way of an import: open what is there, recognise it, read its columns, show what was understood, store it.
+
+A file is read twice or three times, record by record, so that its size does not matter: once for its columns (a scale is never guessed from one
+record), once to show what it holds where somebody looks first, once to store it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clawback.capture.importers import annotated, formats, lines
+from clawback.capture.importers.columns import ColumnSurvey
+from clawback.capture.importers.containers import Opened, Source, open_path
+from clawback.capture.importers.entries import BadLine, Columns, Consent, Entry, Reading
+from clawback.capture.importers.formats import LINES, Format, Recogniser, format_of, whole_format_of
+from clawback.capture.importers.storing import Importer, Report
+from clawback.capture.importers.understanding import Understanding
+from clawback.capture.rows import Row
+from clawback.errors import UsageError
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+BATCH = 100
+"""Entries that are stored with one sync of the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a file is to be read, as the command's options say it."""
+
+    format: str = ""
+    scale: str = "auto"
+    rating_field: str = ""
+    person: str = ""
+    mine: bool = False
+    liked: bool = False
+    consent: Consent = ""
+    licence: str = ""
+    required: bool = False
+
+
+@dataclass(slots=True)
+class Recognised:
+    """A source whose columns have been read."""
+
+    source: Source
+    options: Options
+    columns: Columns
+    whole: Format | None
+    records: int
+
+    def entries(self, understanding: Understanding) -> Iterator[tuple[Format, Entry]]:
+        """All entries that can be read; what cannot is named in ``understanding``."""
+        reading = Reading(
+            self.columns,
+            self.options.person,
+            self.options.rating_field,
+            self.options.mine,
+            self.options.liked,
+            understanding.unread,
+        )
+        if self.whole is not None:
+            yield from self._of_whole(self.whole, reading, understanding)
+            return
+        known = Recogniser()
+        for row in self.source.read():
+            try:
+                found, record = self._format(row, known)
+                for entry in found.entries(record, reading):
+                    _check(entry)
+                    yield found, entry
+            except BadLine as error:
+                understanding.refuse(f"line {row.number}: {error}")
+            except (UnicodeError, OverflowError, RecursionError) as error:
+                understanding.refuse(
+                    f"line {row.number}: holds what cannot be stored ({type(error).__name__})"
+                )
+
+    def _format(self, row: Row, known: Recogniser) -> tuple[Format, Any]:
+        record = parsed(row)
+        found = (
+            formats.BY_NAME[self.options.format]
+            if self.options.format in formats.BY_NAME
+            else known.format_of(record)
+        )
+        if found is None or found.whole:
+            if not isinstance(record, dict):
+                raise BadLine("not a JSON object")
+            found = LINES  # its reader says what is missing
+        return found, record
+
+    def _of_whole(
+        self, found: Format, reading: Reading, understanding: Understanding
+    ) -> Iterator[tuple[Format, Entry]]:
+        records = []
+        for row in self.source.read():
+            try:
+                records.append(parsed(row))
+            except BadLine as error:
+                if found.name not in (
+                    "claude-code",
+                    "codex",
+                    "gemini-cli",
+                    "openclaw",
+                ):  # whose last line is often half written
+                    understanding.refuse(f"line {row.number}: {error}")
+        if found.stranger:
+            reading = replace(reading, person=reading.author(found.stranger))
+        try:
+            for entry in found.read(
+                [r for r in records if isinstance(r, dict)], reading, Path(self.source.path).stem
+            ):
+                _check(entry)
+                yield found, entry
+        except BadLine as error:
+            understanding.refuse(f"{error}")
+        except (UnicodeError, OverflowError, RecursionError) as error:
+            understanding.refuse(f"holds what cannot be stored ({type(error).__name__})")
+
+
+def parsed(row: Row) -> Any:
+    """The record of a row. Raises ``BadLine``."""
+    try:
+        return row.decoded()
+    except ValueError as error:
+        raise BadLine(str(error)) from error
+
+
+def _check(entry: Entry) -> None:
+    """Raises ``UnicodeError`` for text that no database takes, before anything of the entry is stored."""
+    for turn in entry.turns:
+        f"{turn.response}{turn.messages}{turn.session}{turn.model}{turn.thinking}".encode()
+        "".join(str(m.get("content")) for m in turn.messages).encode()
+    for opinion in entry.feedback:
+        f"{opinion.text}{opinion.person}".encode()
+
+
+def recognise(source: Source, options: Options) -> Recognised:
+    """Look at all records of a source: which format, which columns."""
+    if options.format and options.format not in formats.BY_NAME:
+        raise UsageError(f"There is no format `{options.format}`. Known are: {', '.join(formats.BY_NAME)}.")
+    rows = source.read()
+    sample = list(islice(rows, formats.SAMPLE))
+    whole = whole_format_of([row for row in map(_parsed_or_none, sample) if row is not None])
+    if options.format:
+        chosen = formats.BY_NAME[options.format]
+        whole = chosen if chosen.whole else None
+    survey = ColumnSurvey(options.scale, options.rating_field)
+    people: set[str] = set()
+    own, number, known = 0, 0, Recogniser()
+    for part in (sample, rows):
+        for row in part:
+            number += 1
+            record = _parsed_or_none(row)
+            if record is None or whole is not None:
+                continue
+            found = formats.BY_NAME[options.format] if options.format else known.format_of(record)
+            own += _look(survey, people, found, record, options)
+    columns = survey.columns(adopt=own > 0)
+    if people:
+        columns.values["person"] = frozenset(people)
+    return Recognised(source, options, columns, whole, number)
+
+
+def _parsed_or_none(row: Row) -> Any:
+    try:
+        record = parsed(row)
+    except BadLine:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _look(
+    survey: ColumnSurvey, people: set[str], found: Format | None, record: dict[str, Any], options: Options
+) -> int:
+    """Read the columns of a record; whether it is one of our own, in which any field may be the rating."""
+    if found is None:
+        found = LINES
+    if found.person is not None and len(people) < 1000:
+        people.add(found.person(record))
+    if found.scores is not None:
+        if found is LINES and options.rating_field and record.get(options.rating_field) is not None:
+            survey.add(options.rating_field, record[options.rating_field])
+        else:
+            try:
+                for name, value in found.scores(record):
+                    survey.add(name, value)
+            except BadLine:
+                pass
+    if found is LINES:
+        survey.offer(record, lines.fields_read(record))
+        return 1
+    if found.name in ("duels", "arena", "helpsteer-pairs", "pairs") or found.scores is annotated.scores:
+        survey.watch(record)
+    return 0
+
+
+def store_source(store: Store, recognised: Recognised, report: Report, understanding: Understanding) -> None:
+    """Store all entries of a source, some at a time with one sync of the disk; what is known already is passed over."""
+    options = recognised.options
+    importer = Importer(store, report, options.consent, options.licence, options.required)
+    linked = False
+    entries = recognised.entries(understanding)
+    while batch := list(islice(entries, BATCH)):
+        with store.together():
+            for found, entry in batch:
+                importer.add(entry, history=found.kind == "history")
+                understanding.add(entry, found.title)
+                understanding.stranger = understanding.stranger or bool(found.stranger)
+                linked = linked or bool(entry.links)
+    report.notes += [n for n in recognised.columns.notes if n not in report.notes]
+    report.problems += understanding.problems
+    if linked:
+        _store_links(store, recognised, importer, report)
+
+
+def _store_links(store: Store, recognised: Recognised, importer: Importer, report: Report) -> None:
+    """What entries say of turns of others, when all turns are there."""
+    entries = (entry for _, entry in recognised.entries(Understanding("")) if entry.links)
+    while batch := list(islice(entries, BATCH)):
+        with store.together():
+            for entry in batch:
+                for missing in importer.link(entry):
+                    what = (
+                        "a preference: the turn {!r}, which it is over, is not in the file"
+                        if entry.turns
+                        else "a rating: the answer {!r}, which it is about, is not here"
+                    )
+                    report.problems.append(what.format(missing))
+
+
+def understand(recognised: Recognised) -> Understanding:
+    """What a source holds, without storing anything."""
+    found = Understanding(recognised.source.name)
+    for one, entry in recognised.entries(found):
+        found.add(entry, one.title)
+        found.stranger = found.stranger or bool(one.stranger)
+    found.notes = list(recognised.columns.notes)
+    return found
+
+
+def unknown_sentence(source: Source) -> str:
+    """What to do with a file of which nothing was recognised; "" where only its records were refused."""
+    row = next(iter(source.read()), None)
+    record = _parsed_or_none(row) if row is not None else None
+    if row is None:
+        return f"{source.name} is empty."
+    if record is not None and format_of(record) is not None:
+        return ""
+    fields = f" Its fields are {', '.join(f'`{name}`' for name in list(record)[:12])}." if record else ""
+    return f"{source.name} is in no format that is known.{fields} Known are those of `clawback import --help`, or lines with `prompt` and `response`."
+
+
+def sources_of(
+    paths: Sequence[Path], workspace: Path, progress: Callable[[str], None] = lambda _: None
+) -> Opened:
+    """All sources of all paths."""
+    every = Opened([], [])
+    for path in paths:
+        progress(str(path))
+        opened = open_path(path, workspace)
+        every.sources += opened.sources
+        every.passed_over += opened.passed_over
+    # What is about messages of other files comes after them.
+    every.sources.sort(key=lambda source: "feedback" in source.name.rsplit("/", 1)[-1])
+    return every

@@ -1,0 +1,406 @@
+"""Records with a prompt and an answer, under our own names of fields or those that others use, and what somebody thinks of the answer.
+
+    {"prompt" or "messages", "response", "rating" (-1/1, true, "up", 👍) or "score" (with "scale"), "note", "edit", "critique", "person", …}
+
+``messages`` may end with the answer; then ``response`` is not needed. ``feedback`` is a list of all that was said, as `clawback export` writes it; where
+it is there it alone counts. The scale of a number is read from the whole column (``columns``), never from a single record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from clawback import scales
+from clawback.capture.importers.columns import plain_number, typed_score
+from clawback.capture.importers.entries import (
+    BadLine,
+    Columns,
+    Entry,
+    Reading,
+    answer_text,
+    digest,
+    ending,
+    messages_of,
+    moment,
+    number,
+    text,
+)
+from clawback.capture.importers.messages import LISTS, conversation_of, role_of, transcript
+from clawback.errors import UsageError
+from clawback.records import Feedback, FeedbackKind, Message, Turn, text_of
+from clawback.redact import redact
+
+PROMPTS = (
+    "prompt", "instruction", "question", "query", "user_prompt", "user_message", "input", "user", "human", "request",
+    "prompt_text", "user_input", "inputs",
+)  # fmt: skip
+ANSWERS = (
+    "response", "completion", "output", "answer", "assistant", "reply", "generation", "generated_text", "model_response",
+    "model_output", "assistant_response", "bot_response", "bot", "llm_output", "response_text", "completion_text",
+    "prediction", "outputs", "responses", "target", "ai_response", "assistant_message",
+)  # fmt: skip
+CONTEXTS = ("input", "context", "inputs")
+"""What an ``instruction`` is about, in the layouts of Alpaca and Dolly."""
+SYSTEMS = ("system", "system_prompt", "system_message")
+NOTES = ("note", "comment", "comments", "remark", "reason", "rationale")
+EDITS = (
+    "edit",
+    "edited_response",
+    "corrected_response",
+    "correction",
+    "revised_response",
+    "improved_response",
+)
+MODELS = ("model", "model_name", "model_id", "generator")
+TIMES = ("created_at", "timestamp", "time", "date", "created")
+KINDS = get_args(FeedbackKind)
+READ = frozenset(
+    [
+        "prompt",
+        "messages",
+        "response",
+        "rating",
+        "score",
+        "scale",
+        "note",
+        "edit",
+        "critique",
+        "person",
+        "feedback",
+        "session",
+        "agent",
+        "model",
+        "event_id",
+        "created_at",
+        "consent",
+        "licence",
+        "license",
+        "chosen",
+        "rejected",
+        "split",
+        "source",
+        "id",
+        "prompt_id",
+        "ending",
+        "finish_reason",
+        "stop_reason",
+        "tools",
+        "calls",
+        "thinking",
+        "next_state",
+        "cwd",
+        "kind",
+        "parallel_tool_calls",
+    ]
+)
+"""Fields of our own that are read, and those that say nothing of an answer."""
+
+
+def lowered(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with names of fields as we write them: small letters, underscores."""
+    if all(isinstance(name, str) and name.islower() and not {" ", "-"} & set(name) for name in data):
+        return dict(data)
+    return {
+        str(name).strip().lower().replace(" ", "_").replace("-", "_"): value for name, value in data.items()
+    }
+
+
+def _first(data: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((name for name in names if data.get(name) not in (None, "", [])), "")
+
+
+def names_of(data: Mapping[str, Any]) -> tuple[str, str]:
+    """The fields that hold the question (or the conversation) and the answer; "" for one that is missing."""
+    prompt = _first(data, PROMPTS)
+    answer = next((name for name in ANSWERS if name != prompt and data.get(name) not in (None, "", [])), "")
+    messages = next(
+        (name for name in LISTS if isinstance(data.get(name), (list, tuple, str)) and data.get(name)), ""
+    )
+    if messages and (messages == "messages" or not (prompt and answer)):
+        return messages, answer if answer in ("response", "completion") else ""
+    return prompt, answer
+
+
+def fields_read(data: Mapping[str, Any]) -> set[str]:
+    """The fields of a record that are read, or that say nothing of an answer."""
+    names = {name for name in names_of(lowered(data)) if name}
+    words = {
+        *NOTES,
+        *EDITS,
+        *MODELS,
+        *TIMES,
+        *SYSTEMS,
+        *(CONTEXTS if "instruction" in names else ()),
+        "history",
+    }
+    return READ | names | words | ({"label"} if isinstance(data.get("label"), bool) else set())
+
+
+def fits(data: Mapping[str, Any]) -> bool:
+    """Whether a record holds a question and an answer to it."""
+    prompt, answer = names_of(lowered(data))
+    return bool(prompt and answer) or (prompt in LISTS and messages_under(lowered(data), prompt) is not None)
+
+
+def messages_under(data: Mapping[str, Any], name: str) -> list[Message] | None:
+    value = data[name]
+    if isinstance(value, str):
+        if value.lstrip().startswith("["):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                return None
+        else:
+            return transcript(value)
+    if _as_openai(value):
+        return list(value)
+    return conversation_of(value)
+
+
+def _as_openai(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(m, dict)
+        and role_of(m.get("role")) in ("user", "assistant", "system", "tool")
+        and m.get("role") in ("user", "assistant", "system", "developer", "tool")
+        and isinstance(m.get("content"), (str, list, type(None)))
+        for m in value
+    )
+
+
+def conversation(data: Mapping[str, Any]) -> tuple[tuple[Message, ...], str]:
+    """The messages of a record and the answer to them. Raises ``BadLine``."""
+    data = lowered(data)
+    name, answer = names_of(data)
+    response: Any = data.get(answer) if answer else None
+    if name in LISTS or ("messages" in data and not name):
+        read = messages_under(data, name) if name else None
+        messages = list(messages_of(read if read is not None else data.get(name or "messages")))
+    else:
+        messages = list(messages_of(question_of(data, name)))
+    messages = with_system(data, messages)
+    if isinstance(response, Mapping):
+        response = [response]
+    if isinstance(response, list):  # the answer as messages: all but the last led to it
+        written = conversation_of(response)
+        if written is None:
+            raise BadLine(f"`{answer}` is neither text nor messages")
+        messages, response = [*messages, *messages_of(written)], None
+    if len(messages) > 1 and messages[-1].get("role") == "assistant":
+        own = text_of(messages[-1].get("content"))
+        if response is None or response == own:
+            response, messages = own, messages[:-1]
+    if not isinstance(response, str) or not response.strip():
+        raise BadLine("`response` is missing")
+    return with_tools(data, messages), redact(response)
+
+
+def question_of(data: Mapping[str, Any], name: str) -> list[Message]:
+    prompt = data.get(name) if name else None
+    if isinstance(prompt, str) and prompt.lstrip().startswith('[{"') and (read := messages_under(data, name)):
+        return read
+    if isinstance(prompt, list):
+        return prompt if _as_openai(prompt) or (read := conversation_of(prompt)) is None else read
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise BadLine("`prompt` or `messages` is missing")
+    if read := transcript(prompt):
+        return read
+    about = next(
+        (data[c] for c in CONTEXTS if c != name and isinstance(data.get(c), str) and data[c].strip()), ""
+    )
+    words = f"{prompt}\n\n{about}" if about and name == "instruction" else prompt
+    earlier = conversation_of(data.get("history")) or []
+    return [*earlier, {"role": "user", "content": words}]
+
+
+def with_system(data: Mapping[str, Any], messages: list[Message]) -> list[Message]:
+    name = _first(data, SYSTEMS)
+    system = data.get(name) if name else None
+    if isinstance(system, str) and system.strip() and not any(m.get("role") == "system" for m in messages):
+        return [{"role": "system", "content": redact(system)}, *messages]
+    return messages
+
+
+def with_tools(data: Mapping[str, Any], messages: list[Message]) -> tuple[Message, ...]:
+    """The tools that the model could call stand in the first message: templates pass over what they do not know."""
+    tools = data.get("tools")
+    if isinstance(tools, str):
+        try:
+            tools = json.loads(tools)
+        except ValueError:
+            tools = None
+    if isinstance(tools, list) and tools and messages and "tools" not in messages[0]:
+        messages = [{**messages[0], "tools": tools}, *messages[1:]]
+    return tuple(messages)
+
+
+# ------------------------------------------------------------------------------------------------------- opinions
+
+
+def opinion(row: Mapping[str, Any], rating_field: str = "") -> tuple[str, Any]:
+    """The field that says how good the answer is, and what it holds; ("", None) where none does."""
+    for name in (rating_field, "rating", "score"):
+        if name and row.get(name) is not None:
+            # An exported rating has both, and then the score is what was given.
+            both = name == "rating" and row.get("score") is not None and row.get("scale")
+            return ("score", row["score"]) if both else (name, row[name])
+    return ("label", row["label"]) if isinstance(row.get("label"), bool) else ("", None)
+
+
+def feedback(data: Mapping[str, Any], reading: Reading) -> Iterator[Feedback]:
+    """What a record says of its answer; ``turn_id`` is 0. Raises ``BadLine``."""
+    who = text(data, "person") or reading.person
+    if isinstance(data.get("feedback"), list):
+        yield from (_listed(one) for one in data["feedback"] if not _over(one))
+        return
+    name, value = opinion(data, reading.columns.rating_field)
+    note = text(data, "note") or next((data[n] for n in NOTES if isinstance(data.get(n), str)), "")
+    if name and value != "":
+        yield rating(name, value, reading.columns, note, who, text(data, "scale"))
+    elif note:
+        yield Feedback(0, "critique", 0.0, note, person=who)
+    elif reading.liked:
+        yield Feedback(0, "rating", 1.0, person=who)
+    for field in ("edit", *EDITS[1:]):
+        if edit := text(data, field):
+            yield Feedback(0, "edit", 0.0, edit, person=who)
+            break
+    if critique := text(data, "critique"):
+        yield Feedback(0, "critique", 0.0, critique, person=who)
+
+
+def rating(
+    name: str, value: Any, columns: Columns, note: str = "", who: str = "", scale: str = ""
+) -> Feedback:
+    """A rating as a file has it: a word or sign for good or bad, a score with its scale, or a number of a column. Raises ``BadLine``."""
+    if isinstance(value, bool):
+        return Feedback(0, "rating", 1.0 if value else -1.0, note, person=who)
+    if isinstance(value, str) and (sign := scales.sign_of(value)) is not None:
+        return Feedback(0, "rating", sign, note, person=who)
+    score = plain_number(value)
+    if score is None:
+        typed = typed_score(value) if isinstance(value, str) else None
+        if typed is None:
+            raise BadLine(f"`{name}` is not a number, nor a word such as good or bad")
+        score, scale = typed
+    else:
+        scale = scale or columns.scale_of.get(name, "")
+        if not scale:
+            why = columns.unclear.get(name, "give `--scale LOW-HIGH`")
+            raise BadLine(f"`{name}` {score:g} is on a scale that is not clear: {why}")
+    low, high = _ends(scale)
+    if not low <= score <= high:
+        raise BadLine(f"`{name}` {score:g} is not between {low:g} and {high:g}")
+    if name == "rating" and scale == "-1-1":
+        return Feedback(0, "rating", score, note, person=who)
+    return Feedback(0, "rating", scales.value_of(score, scale), note, person=who, score=score, scale=scale)
+
+
+def _ends(scale: str) -> tuple[float, float]:
+    try:
+        return scales.ends(scale)
+    except UsageError as error:
+        raise BadLine(str(error)) from error
+
+
+def _over(one: Any) -> str:
+    return one["over"] if isinstance(one, dict) and isinstance(one.get("over"), str) else ""
+
+
+def preferences(data: Mapping[str, Any]) -> Iterator[tuple[str, Feedback]]:
+    """(event id of the worse turn, preference) of a record. Raises ``BadLine``."""
+    for one in data["feedback"] if isinstance(data.get("feedback"), list) else ():
+        if over := _over(one):
+            yield over, _listed(one)
+
+
+def _listed(one: Any) -> Feedback:
+    if not isinstance(one, dict) or one.get("kind") not in KINDS:
+        raise BadLine(f"an entry of `feedback` has no kind of {', '.join(KINDS)}")
+    value = number(one.get("value", 0.0), "value")
+    if not -1 <= value <= 1:
+        raise BadLine(f"a value of {value:g} is outside -1 to 1")
+    score = None if one.get("score") is None else number(one["score"], "score")
+    at = number(one.get("created_at", 0.0), "created_at")
+    scale = text(one, "scale")
+    if scale:
+        _ends(scale)
+    return Feedback(0, one["kind"], value, text(one, "text"), person=text(one, "person"), created_at=at, score=score, scale=scale)  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- whole records
+
+
+def turn_of(data: Mapping[str, Any], messages: tuple[Message, ...], response: str, event: str = "") -> Turn:
+    """The turn of a record. Raises ``BadLine``."""
+    consent = data.get("consent")
+    if consent is not None and not isinstance(consent, bool):
+        raise BadLine("`consent` is neither true nor false")
+    at = number(data["created_at"], "created_at") if isinstance(data.get("created_at"), (int, float)) else moment(data.get(_first(data, TIMES)))  # fmt: skip
+    model = data.get(_first(data, MODELS))
+    return Turn(
+        session=str(data.get("session") or "import"),
+        messages=messages,
+        response=response,
+        agent=str(data.get("agent") or "import"),
+        kind="side" if data.get("kind") == "side" else "main",
+        model=model if isinstance(model, str) else "",
+        cwd=text(data, "cwd"),
+        event_id=event or f"import:{digest(messages, response, str(data.get('session', '')))}",
+        created_at=at,
+        consent="" if consent is None else "yes" if consent else "no",
+        licence=text(data, "licence") or (data["license"] if isinstance(data.get("license"), str) else ""),
+        ending=ending(data),
+        calls=tuple(c for c in data.get("calls") or () if isinstance(c, dict)),
+        next_state=tuple(m for m in data.get("next_state") or () if isinstance(m, dict)),
+        thinking=text(data, "thinking"),
+    )
+
+
+def read(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+    """The entry of a record: one turn, or of a conversation that nobody rates one for each of its answers."""
+    original, data = data, lowered(data)
+    name, answer = names_of(data)
+    rated = opinion(data, reading.columns.rating_field)[0] or any(
+        f in data for f in ("feedback", "edit", "critique", "note")
+    )
+    if name in LISTS and not answer and not rated:
+        messages = messages_under(data, name)
+        if messages is not None and _several(messages):
+            yield from answers_of(data, messages, reading)
+            return
+    if "calls" in data and not data.get("response") and data.get("calls"):
+        messages, response = with_tools(data, list(messages_of(data.get("messages")))), ""
+    else:
+        messages, response = conversation(data)
+    opinions = tuple(feedback({**data, **original}, reading))
+    turn = turn_of(data, messages, response, text(data, "event_id"))
+    yield Entry((turn,), opinions, tuple((over, one) for over, one in preferences(data)))
+
+
+def _several(messages: list[Message]) -> bool:
+    weights = any("weight" in m for m in messages)
+    return weights or sum(m.get("role") == "assistant" and bool(answer_text(m)) for m in messages) > 1
+
+
+def answers_of(data: Mapping[str, Any], messages: list[Message], reading: Reading) -> Iterator[Entry]:
+    """A turn for each answer that a user's message follows, or nothing. ``weight`` 1: the file wants it learned, so that it counts as good;
+    0 says nothing of it."""
+    clean = list(with_tools(data, with_system(data, list(messages_of(messages)))))
+    session = str(data.get("session") or f"import:{digest(clean, '', '')[:16]}")
+    turns: list[Turn] = []
+    liked: list[Feedback] = []
+    bare = [{k: v for k, v in m.items() if k != "weight"} for m in clean]
+    for index, message in enumerate(bare):
+        following = bare[index + 1 : index + 2]
+        words = answer_text(message) if message.get("role") == "assistant" else ""
+        if not words or index == 0 or (following and following[0].get("role") not in ("user", "system")):
+            continue
+        weight = clean[index].get("weight")
+        if weight == 1 or (reading.liked and weight is None):
+            liked.append(Feedback(len(turns), "rating", 1.0, person=reading.person))
+        turns.append(turn_of({**data, "session": session}, tuple(bare[:index]), redact(words)))
+    if not turns:
+        raise BadLine("there is no answer in the conversation")
+    yield Entry(tuple(turns), tuple(liked))

@@ -1,0 +1,74 @@
+"""Files that need more than their records to be read: databases and records of other trainers, and what was annotated of our own export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from clawback.capture import annotation_tools, peers
+from clawback.capture.importers.containers import Source
+from clawback.capture.importers.entries import BadLine
+from clawback.capture.importers.importing import Options, parsed
+from clawback.capture.importers.storing import Report
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+NAMES = ("reinforceclaw", "openclaw-rl")
+"""Formats of ``--format`` that are read here alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A reader that takes a whole file."""
+
+    title: str
+    store: Callable[[Store], Report]
+
+
+def program_of(source: Source, options: Options) -> Program | None:
+    """The reader of a file, by the option or by what it holds; None where its records say all."""
+    consent = options.consent or ("no" if options.required else "")
+    path, licence = source.path, options.licence
+    if options.format == "reinforceclaw" or (not options.format and _is_reinforceclaw(source)):
+        return Program(
+            "ReinforceClaw",
+            lambda store: peers.import_reinforceclaw(store, path, consent=consent, licence=licence),
+        )  # type: ignore[arg-type]
+    if options.format in ("", "openclaw-rl", "argilla", "label-studio"):
+        records = list(islice(_records(source), 20))
+        if options.format == "openclaw-rl" or any(
+            {"session_id", "turn", "response_text"} <= r.keys() for r in records
+        ):
+            return Program(
+                "OpenClaw-RL",
+                lambda store: peers.import_openclaw_rl(store, path, consent=consent, licence=licence),
+            )  # type: ignore[arg-type]
+        for tool in ("argilla", "label-studio"):
+            if options.format in ("", tool) and any(annotation_tools.is_ours(r, tool) for r in records):  # type: ignore[arg-type]
+                return Program(
+                    f"our own export, annotated in {tool}",
+                    lambda store, tool=tool: annotation_tools.import_file(store, path, tool),  # type: ignore[misc, arg-type]
+                )
+    return None
+
+
+def _is_reinforceclaw(source: Source) -> bool:
+    if source.table != "feedback":
+        return False
+    record = next(_records(source), {})
+    return {"prompt", "response", "rating"} <= record.keys() and bool(
+        {"rollout_context", "adapter_version", "trained"} & record.keys()
+    )
+
+
+def _records(source: Source) -> Iterator[dict[str, Any]]:
+    for row in source.read():
+        try:
+            record = parsed(row)
+        except BadLine:
+            continue
+        if isinstance(record, dict):
+            yield record

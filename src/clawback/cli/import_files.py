@@ -1,0 +1,209 @@
+"""``import``: histories and preference sets, of any kind, from files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clawback import config
+from clawback.cli.common import current_home, emit, fold, json_option, open_store
+from clawback.cli.encryption import unlocking
+from clawback.cli.files import opened as opened_file
+
+if TYPE_CHECKING:
+    from clawback.capture.importers.containers import Opened
+    from clawback.capture.importers.importing import Options
+    from clawback.capture.importers.storing import Report
+    from clawback.capture.importers.understanding import Understanding
+    from clawback.store import Store
+
+OLD_NAMES = {"jsonl": "lines", "auto": ""}
+"""Values of ``--format`` that have another name now."""
+
+
+def _formats() -> list[str]:
+    return [
+        "auto", "jsonl", "claude-code", "reinforceclaw", "openclaw-rl", "argilla", "label-studio", "codex", "gemini-cli", "openclaw",
+        "opencode", "hermes", "chatgpt", "claude.ai", "open-webui", "lm-studio", "librechat", "sillytavern", "messages", "pairs",
+        "duels", "ranked", "hh-rlhf", "oasst",
+    ]  # fmt: skip
+
+
+@click.command()
+@click.argument("paths", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="PATH…")
+@click.option(
+    "--format", "kind", default="auto", show_default=True, type=click.Choice(_formats()),
+    help="How it is written, where it is not recognised by its shape. jsonl: our own lines.",
+)  # fmt: skip
+@click.option(
+    "--scale", default="auto", show_default=True, metavar="LOW-HIGH",
+    help="The scale of the scores, such as 1-5 or 0-100; auto reads it from all of them, and asks where they do not say it.",
+)  # fmt: skip
+@click.option(
+    "--rating-field", default="", metavar="NAME", help="A field to read as the rating, such as `helpfulness`."
+)
+@click.option(
+    "--person",
+    default="",
+    metavar="NAME",
+    help="Whose opinions these are where a line names nobody (default: yours).",
+)
+@click.option("--mine", is_flag=True, help="Opinions in a set that strangers made count as yours.")
+@click.option("--liked", is_flag=True, help="Answers of which the file says nothing are ones that you like.")
+@click.option("--dry-run", is_flag=True, help="Show what was understood, and store nothing.")
+@click.option(
+    "--yes", "-y", is_flag=True, help="Store it without asking. Outside a terminal nothing is asked."
+)
+@click.option(
+    "--consent", type=click.Choice(["yes", "no"]),
+    help="Whether the author agreed to training; no: only to look at. A line's own `consent` overrides it.",
+)  # fmt: skip
+@click.option(
+    "--licence", default="", metavar="L", help="Under which it came, such as CC-BY-4.0; kept with each turn."
+)
+@unlocking
+@json_option
+def import_(
+    paths: tuple[Path, ...],
+    kind: str,
+    dry_run: bool,
+    yes: bool,
+    identity: Path | None,
+    phrase: bool,
+    as_json: bool,
+    consent: str | None,
+    **reading: Any,
+) -> int:
+    """Import histories and preference sets. Importing the same file twice adds nothing.
+
+    PATH is a file, a folder or - for standard input: exports of ChatGPT, Claude.ai, Open WebUI, LM Studio, LibreChat; sessions of Claude Code,
+    Codex, Gemini CLI, OpenClaw, opencode, Hermes; the layouts of TRL, OpenAI, ShareGPT, Alpaca, Argilla, Label Studio; CSV, Parquet, zip, gzip. What it
+    is shows by its shape. A table says what was understood before anything is stored.
+
+    \b
+    clawback import chatgpt-export.zip
+    clawback import ~/.claude/projects ~/.codex/sessions
+    clawback import stars.csv --scale 1-5 --dry-run
+    clawback import webui.db
+    """
+    from clawback.capture.importers import containers
+    from clawback.capture.importers.importing import Options, sources_of
+
+    required = config.load(current_home().config).privacy.require_consent
+    options = Options(format=OLD_NAMES.get(kind, kind), consent=consent or "", required=required, **reading)  # type: ignore[arg-type]
+    workspace = containers.workspace_in(current_home().root / "tmp")
+    with ExitStack() as stack:
+        stack.callback(containers.remove, workspace)
+        plain = [stack.enter_context(opened_file(path, identity, phrase)) for path in paths]
+        opened = sources_of(plain, workspace)
+        store = stack.enter_context(open_store())
+        asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json or dry_run)
+        shown = "nothing" if as_json else "all" if yes or asks or dry_run else "foreign"
+        return _import(store, opened, options, only_show=dry_run, asks=asks, shown=shown)
+
+
+def _import(
+    store: Store, opened: Opened, options: Options, *, only_show: bool, asks: bool, shown: str
+) -> int:
+    """Show what was understood where somebody looks first, then store it."""
+    from clawback.capture.importers import importing, understanding
+    from clawback.capture.importers.programs import program_of
+    from clawback.capture.importers.storing import Report
+
+    report, files, looked = Report(), [], []
+    for source in opened.sources:
+        program = program_of(source, options)
+        looked.append((program, importing.recognise(source, options) if program is None else None))
+    if asks or only_show:
+        for source, (program, recognised) in zip(opened.sources, looked, strict=True):
+            counted = understanding.Understanding(source.name)
+            if recognised is not None:
+                counted = importing.understand(recognised)
+            elif program is not None:
+                counted.formats[program.title] = 1
+            files.append(counted)
+        if shown != "nothing":
+            _show(files, opened.passed_over)
+        if asks and not click.confirm("Store this?", default=True):
+            return 0
+    if not only_show:
+        files = []
+        for source, (program, recognised) in zip(opened.sources, looked, strict=True):
+            counted = understanding.Understanding(source.name)
+            if recognised is not None:
+                importing.store_source(store, recognised, report, counted)
+                counted.notes = list(recognised.columns.notes)
+            elif program is not None:
+                counted.formats[program.title] = 1
+                _add_up(report, program.store(store), counted)
+            files.append(counted)
+        if not asks and shown != "nothing":
+            tables = [one for one in files if shown == "all" or not _is_plain(one)]
+            _show(tables, opened.passed_over)
+            report.notes = [
+                n for n in report.notes if not any(n in one.notes for one in tables if one.formats)
+            ]
+    if asks:
+        report.notes = []  # they stood in the tables
+    return _result(report, files, opened, only_show=only_show, as_json=shown == "nothing")
+
+
+def _is_plain(file: Understanding) -> bool:
+    """Our own lines need no table: what was stored says all."""
+    return set(file.formats) <= {"answers", "pairs"} and not file.guesses and not file.unread
+
+
+def _add_up(report: Report, part: Report, file: Understanding) -> None:
+    for name in ("turns", "feedback", "known"):
+        setattr(report, name, getattr(report, name) + getattr(part, name))
+    report.problems += part.problems
+    report.notes += part.notes
+    file.turns, file.problems = part.turns + part.known, list(part.problems)
+
+
+def _show(files: Sequence[Understanding], passed_over: Sequence[str]) -> None:
+    nothing = [one.name for one in files if not one.formats]
+    for one in files:
+        if one.formats:
+            click.echo("\n".join(one.lines()))
+    if nothing and len(files) > 1:
+        click.echo(fold(f"Without conversations: {_some(nothing)}.", "  "))
+    if passed_over:
+        click.echo(fold(f"Not looked at: {_some(passed_over)}.", "  "))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _result(
+    report: Report, files: Sequence[Understanding], opened: Opened, *, only_show: bool, as_json: bool
+) -> int:
+    from clawback.capture.importers.importing import unknown_sentence
+
+    several = len(files) > 1
+    read = [one for one in files if one.formats or not several]
+    problems = [f"{one.name}, {p}" if several else p for one in read for p in one.problems]
+    problems += [p for p in report.problems if p not in {q for one in files for q in one.problems}]
+    notes = list(dict.fromkeys(n for n in report.notes if not only_show))
+    if files and not any(one.formats for one in files):
+        notes += list(filter(None, [unknown_sentence(opened.sources[0])]))
+    stored = f"{report.turns} turns and {report.feedback} pieces of feedback imported; {report.known} were known already."
+    lines = ["Nothing was stored (--dry-run)." if only_show else stored]
+    lines += [f"  {note}" for note in notes] + [f"  {problem}" for problem in problems[:20]]
+    if len(problems) > 20:
+        lines.append(f"  … and {len(problems) - 20} more")
+    data = {
+        "turns": report.turns, "feedback": report.feedback, "known": report.known, "problems": problems, "notes": notes,
+        "stored": not only_show, "files": [one.to_dict() for one in files], "passed_over": opened.passed_over,
+    }  # fmt: skip
+    emit(data, "\n".join(lines), as_json)
+    return 1 if problems or not opened.sources else 0
+
+
+import_.name = "import"
