@@ -362,30 +362,38 @@ def use(yes: bool, as_json: bool) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Also take rules from a file such as CLAUDE.md; more than once for several.",
 )
+@click.option(
+    "--base", "by_base", is_flag=True,
+    help="Let your base model judge what code cannot see, on this machine, if it passes an exam first.",
+)  # fmt: skip
 @click.option("--code-only", is_flag=True, help="Ask no model, also where [judge] names one.")
 @click.option("--again", is_flag=True, help="Also where nothing is new since the last time.")
 @click.option("--dry-run", is_flag=True, help="Only show which answers a model would be sent.")
 @click.option("--yes", is_flag=True, help="Do not ask before answers are sent to a server.")
 @json_option
 def learn(
-    files: tuple[Path, ...], code_only: bool, again: bool, dry_run: bool, yes: bool, as_json: bool
-) -> None:
+    files: tuple[Path, ...], by_base: bool, code_only: bool, again: bool, dry_run: bool, yes: bool, as_json: bool
+) -> None:  # fmt: skip
     """Read rules out of your ratings, remarks and rules files, and test all of them on the ratings.
 
     Where [judge] names a server, its model proposes rules and checks what code cannot. It is shown redacted answers, after you have said yes.
+    With --base your own model checks, and nothing is sent. Models of under a billion parameters mostly fail its exam; later runs use one that passes.
 
     \b
     clawback rules learn --dry-run
     clawback rules learn
     clawback rules learn --file CLAUDE.md
+    clawback rules learn --base
     """
     from clawback.cli.common import needs
 
-    needs("numpy")
+    if by_base and code_only:
+        raise UsageError("--base asks a model and --code-only asks none: leave one of them out.")
+    needs("torch" if by_base else "numpy")
     from clawback.jobs import rule_learning
 
     here = current_home()
-    planned = rule_learning.plan(here, code_only=code_only)
+    planned = rule_learning.plan(here, code_only=code_only or by_base)
     if dry_run:
         emit(asdict(planned), _planned(planned), as_json)
         return
@@ -393,7 +401,7 @@ def learn(
         _for_the_owner("sending your answers to a server")
         click.echo(fold(_planned(planned)), err=True)
         click.confirm("Send them?", default=False, abort=True, err=True)
-    outcome = rule_learning.learn_once(here, files=files, again=again, code_only=code_only)
+    outcome = rule_learning.learn_once(here, files=files, again=again, code_only=code_only, by_base=by_base)
     emit(outcome.to_dict(), fold(_learned(outcome), "  "), as_json)
 
 
