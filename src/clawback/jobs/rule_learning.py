@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, store
 from clawback.errors import Busy
 from clawback.feedback.endpoint import Budget
+from clawback.feedback.examples import examples_of, pieces_of, rated_samples
 from clawback.jobs import judging
 from clawback.paths import Home
 from clawback.rules import reminders
 from clawback.rules.judge import EndpointJudge, RuleJudge
-from clawback.rules.learning import NEWEST, LearnOutcome, learn, rated_samples, sides
-from clawback.rules.proposers import examples
+from clawback.rules.learning import LearnOutcome, learn
+from clawback.rules.proposers import EACH
 
 if TYPE_CHECKING:
     from clawback.feedback.endpoint import Ask
@@ -42,10 +43,9 @@ def plan(home: Home, *, code_only: bool = False) -> LearnPlan:
     remote = loaded.judge.api != judging.LOCAL and not code_only
     with store.connect(home.database) as db:
         samples = rated_samples(db, loaded.gate.held_out)
-    liked, disliked = sides(samples)
-    sent = tuple(examples(liked, disliked)) if remote else ()
+        sent = tuple(pieces_of(examples_of(db, samples, EACH))) if remote else ()
     model = judging.name_of(loaded.judge) if remote else ""
-    return LearnPlan(min(len(samples), NEWEST), model, loaded.judge.url if remote else "", sent)
+    return LearnPlan(len(samples), model, loaded.judge.url if remote else "", sent)
 
 
 def base_judge(settings: config.Config) -> RuleJudge:

@@ -75,7 +75,7 @@ def _proven_base(db: Store, policy: Policy) -> RuleJudge | None:
 
 def entry(db: Store, judge: RuleJudge | None) -> dict[str, Any]:
     """What of the rules goes into a run, as JSON in its recipe: a run that is taken up again sees the rules of its beginning."""
-    from clawback.rules import exam, learning
+    from clawback.rules import exam, spoken
 
     rules = [
         rule
@@ -90,7 +90,7 @@ def entry(db: Store, judge: RuleJudge | None) -> dict[str, Any]:
     if judge is not None and (result := exam.stored_result(db, judge.name)) is not None and result.believed:
         judged = [rule for rule in believed_first if not check_of(rule)][:MOST_JUDGED]
     return {
-        "sentences": [rule.text for rule in learning.spoken(db)],
+        "sentences": [rule.text for rule in spoken.distinct_rules_to_say(db)],
         "features": [[rule.text, rule.check] for rule in [*checked, *judged]],
         "judge": judge.name if judge is not None and judged else "",
     }
