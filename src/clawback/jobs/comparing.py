@@ -31,8 +31,8 @@ LONGEST = 4000
 
 NOTHING = "Nothing is waiting for a comparison: no new version needs your word."
 NOT_THE_OWNER = (
-    "This shows the owner's own prompts and decides which version goes live, so only the owner is asked, and only where they are known to write: "
-    "`clawback inbox --rate` in a terminal asks the same."
+    "This shows the owner's own prompts and decides which version goes live, so only the owner is asked, where they are known to write. "
+    "`clawback inbox --rate` in a terminal asks the same; `clawback raters merge SOURCE` says that a sender is you."
 )
 
 
