@@ -10,10 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,8 @@ from benchmarks._meaning_run import answered, home, kept, measured, own, train, 
 from benchmarks._meaning_world import Room, read, rows, told_apart
 from benchmarks._people import Person
 from benchmarks._wishes import TEST
+from clawback.demo.played_model import PlayedModel
+from clawback.records import Message
 
 MANY, HELD = 64, 8
 SENTENCES = {
@@ -61,6 +61,9 @@ class PlayedJudge:
         wrong = int.from_bytes(digest[:4], "big") / 2**32 >= self.right
         return "yes" if self.truth(rule, question, answer) != wrong else "no"
 
+    def answer(self, messages: Sequence[Message]) -> str:
+        return self.reply(str(messages[-1]["content"]))
+
     def reply(self, material: str) -> str:
         """The verdicts in the form that is asked for."""
         self.calls += 1
@@ -76,41 +79,6 @@ class PlayedJudge:
 
 
 @contextmanager
-def served(judge: PlayedJudge) -> Iterator[str]:
-    """The judge on loopback; its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = 65536
-
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers.get("content-length", "0"))))
-            text = judge.reply(str(asked["messages"][-1]["content"]))
-            said = {"role": "assistant", "content": text}
-            used = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-            reply = {"id": "j", "object": "chat.completion", "model": "played", "usage": used, "choices": [{"index": 0, "message": said, "finish_reason": "stop"}]}  # fmt: skip
-            data = json.dumps(reply).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(timeout=10)
-
-
-@contextmanager
 def asked(room: Room, person: Person, judge: PlayedJudge) -> Iterator[tuple[Path, list[int], list[float]]]:
     """A home with the person's taps, that judge and the proposed rules; the rated places, and the taps."""
     from clawback import config, store
@@ -120,9 +88,9 @@ def asked(room: Room, person: Person, judge: PlayedJudge) -> Iterator[tuple[Path
     places = person.places(room.count, MANY)
     values = person.taps([(room.own[i], room.texts[i]) for i in places])
     said = {i: own(room, i, tap=value) for i, value in zip(places, values, strict=True)}
-    with served(judge) as url, home(room, turns(room, said), person.number) as root:
+    with PlayedModel(judge.answer, "played") as model, home(room, turns(room, said), person.number) as root:
         made = Home(root)
-        config.save(made.config, {"judge": {"api": "openai", "url": url, "model": "played"}})
+        config.save(made.config, {"judge": {"api": "openai", "url": model.url, "model": "played"}})
         with store.connect(made.database) as db:
             for text in SENTENCES.values():
                 db.add_rule(Rule(text, "", "agent:played"))

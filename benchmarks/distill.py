@@ -132,17 +132,25 @@ def filled(home: Any, model: str, person: Person, seed: int) -> None:
 
 
 def better_than_the_prompt(db: Any, version: Any, policy: Any, prompt: str) -> float:
-    """What the gate would say if it asked whether the version is better than the model under the prompt."""
+    """Probability that the version is better than the model under the prompt, by the reader of the gate, on prompts that the run was denied."""
     from clawback import feedback
     from clawback.config import Gate
-    from clawback.release import evidence, gating, rule
+    from clawback.gate import adapters, asking, evidence
 
     samples = feedback.evidence(feedback.samples(db))
-    kept = gating.unseen(db, samples, db.run(version.run_id), db.version(1))
-    held = [one for one in samples if one.turn_id in kept]
-    asked = gating.prompts(db, kept)
+    unseen = adapters.unseen(db, samples, db.run(version.run_id), db.version(1))
+    held = [one for one in samples if one.turn_id in unseen]
+    prompts, _ = asking.prompts(db, Gate().held_out)
     policy.chat.system = ""
     found = evidence.measure(
-        policy, Path(version.path), None, samples, held, asked, max_tokens=None, seed=0, systems=("", prompt)
+        policy,
+        Path(version.path),
+        None,
+        samples,
+        held,
+        prompts,
+        max_tokens=None,
+        seed=0,
+        systems=("", prompt),
     )
-    return rule.decide(found, Gate()).probability
+    return found.better

@@ -43,7 +43,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--persons", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--words", action="store_true")
-    parser.add_argument("--gate", action="store_true", help="ask the gate as well")
+    parser.add_argument(
+        "--gate", action="store_true", help="ask the gate as well, on prompts that are kept from the run"
+    )
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--keep", type=Path, help="folder for the versions, one a run")
     options = parser.parse_args(argv)
@@ -177,11 +179,8 @@ class World:
                 found = sorted((options.keep / f"{name}-auto-{seed}").glob("**/adapter_config.json"))
                 self.policy.put(found[-1].parent)
             elif recipe != "base":
-                row |= self._train(samples, recipe, seed, out, options)
+                row |= self._train(samples, recipe, seed, out, options, taste)
             row["cpu_seconds"] = round(time.process_time() - started)
-            if row.get("asks"):
-                row["asked"] = self.asked_for(name, taste, out, samples, seed)
-                row["accepted"] = row["asked"]["accepted"]
             return row | self._measured(taste, asked, kept=recipe == "base")
 
     def _train(
@@ -191,13 +190,11 @@ class World:
         seed: int,
         out: Path,
         options: argparse.Namespace,
+        taste: Any,
     ) -> dict[str, Any]:
         from clawback import engine
-        from clawback.config import Gate
         from clawback.engine import budget
         from clawback.engine.training import DRAWING
-        from clawback.gate.evidence import measure
-        from clawback.gate.rule import decide
 
         algorithm, _, changes = recipe.partition(":")
         given = dict(change.split("=") for change in changes.split("+") if change)
@@ -208,9 +205,13 @@ class World:
         more = {name: value for name, value in values.items() if name not in known}
         chosen = dataclasses.replace(chosen, extra=chosen.extra | more)
         held = [] if algorithm == "dpo" else samples[::8]
+        kept = self.kept() if options.gate else []
+        if options.gate:
+            held = [one for one in samples if one.messages in kept]
         train = [one for one in samples if one not in held]
         rated = {one.turn_id for one in held}
-        prompts = [user(p) for i, p in enumerate(self.own, 1) if i not in rated]
+        own = [user(p) for i, p in enumerate(self.own, 1) if i not in rated]
+        prompts = [messages for messages in own if messages not in kept]
         phases: tuple[tuple[str, float], ...] = ()
         if algorithm in DRAWING:
             phases = budget.fit(self.policy, chosen, train, prompts, budget.Allowed(math.inf))[1].phases
@@ -230,31 +231,48 @@ class World:
             "steps": result.steps,
         }
         if options.gate:
-            evidence = measure(
-                self.policy,
-                Path(result.path),
-                None,
-                samples,
-                held,
-                [user(p) for p in self.own],
-                max_tokens=ROOM,
-                seed=seed,
-                count=48,
-            )
-            decision = decide(evidence, Gate())
-            found |= {"accepted": decision.accepted, "asks": decision.asks, "why": decision.reasons[:2]}
-            found["base_text"] = evidence.perplexity_ratio
+            found |= self._judged(Path(result.path), taste, samples, held, seed)
         return found
 
-    def asked_for(
-        self, name: str, taste: Any, version: Path, samples: list[Any], seed: int
-    ) -> dict[str, Any]:
-        """What the gate decides about the version in that folder once the person has rated what it asks for. It draws anew, so its first look may differ."""
-        from benchmarks.gate_real import Judge
+    def kept(self) -> list[Any]:
+        """The person's prompts that the gate keeps from every run, by the product's own hash."""
+        from clawback.config import Gate
+        from clawback.feedback.hold_out import keeps, prompt_key
 
-        [folder] = {one.parent for one in version.glob("**/adapter_config.json")}
-        judge = Judge.of(self, {name: taste})
-        return judge.judged(judge.draw(folder), name, taste.likes, 500 + seed, samples)
+        asked = [user(prompt) for prompt in self.own]
+        return [messages for messages in asked if keeps(prompt_key(messages), Gate().held_out)]
+
+    def _judged(
+        self, version: Path, taste: Any, samples: list[Any], held: list[Any], seed: int
+    ) -> dict[str, Any]:
+        """What the gate makes of the version on kept prompts; the person says which of two answers is better, where it asks."""
+        from benchmarks._choosing import decided
+        from clawback.gate.evidence import ANSWERS, measure
+
+        pairs: list[tuple[str, str]] = []
+
+        def witness(_: Any, ours: Any, theirs: Any, chosen: Any) -> None:
+            pairs.extend((ours[pair.candidate].text, theirs[pair.live].text) for pair in chosen)
+
+        evidence = measure(
+            self.policy,
+            version,
+            None,
+            samples,
+            held,
+            self.kept(),
+            max_tokens=ROOM,
+            seed=seed,
+            count=ANSWERS,
+            witness=witness,
+        )
+        decision, questions = decided(evidence, pairs, taste.likes, random.Random(500 + seed), WRONG)
+        return {
+            "accepted": decision.accepted,
+            "questions": questions,
+            "why": decision.reasons[:2],
+            "base_text": evidence.perplexity_ratio,
+        }
 
     def _measured(self, taste: Any, asked: list[Any], kept: bool) -> dict[str, Any]:
         """``kept``: the base answers the same whoever asks, so it is measured once."""

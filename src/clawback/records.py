@@ -29,6 +29,8 @@ VersionStatus = Literal["candidate", "live", "retired", "rejected"]
 RunStatus = Literal["running", "done", "failed", "stopped"]
 GATE = "gate"
 """The agent of turns that the gate puts into the inbox: answers of two versions to prompts that the person has asked already."""
+TEACHER = "teacher:"
+"""How the source of an edit or a preference begins that stands for a teacher model's answer (``clawback baseline --own``)."""
 EpisodeStatus = Literal["completed", "truncated", "failed", "aborted"]
 """``completed``: the world ended it. ``truncated``: a limit did. ``failed``: the world broke, so there is no reward. ``aborted``: we stopped it."""
 
@@ -207,7 +209,7 @@ class Sample:
     version: int | None = None
     """The version of the policy that wrote it, where the policy did."""
     edited: bool = False
-    """The response is a person's edit: what the turn should have said."""
+    """The response is an edit: what the turn should have said. ``model`` then names the teacher model whose words it is, "" for a person's."""
     has_calls: bool = False
     """The turn also calls tools, which the text of the response leaves out."""
 

@@ -63,13 +63,13 @@ def test_from_ratings_to_a_live_prompt_and_back(run: Run, model: cloud.Cloud) ->
     planned = json.loads(out)
     assert (code, planned["model"], planned["url"]) == (0, cloud.MODEL, model.url)
     assert planned["calls"] + planned["gate_calls"] <= 200
-    assert model.asked == [], "a plan asks nothing"
+    assert model.requests == [], "a plan asks nothing"
     code, out, err = run("prompts", "optimize", "--json")
     found = json.loads(out)
     assert code == 0
     assert found["live"] is False, "what found it cannot vouch for it"
     assert "at most" in err, "what it costs is said before it starts"
-    assert len(model.asked) == found["calls"] <= 200
+    assert len(model.requests) == found["calls"] <= 200
     answer_what_is_asked()
     code, out, _ = run("prompts", "show")
     assert "## Format" in out
@@ -211,5 +211,5 @@ def test_where_a_run_does_not_fit_a_prompt_is_offered(
     code, out, _ = run("train")
     assert len(pressed) == 1
     assert code == 0
-    assert 32 <= len(model.asked) <= 48
+    assert 32 <= len(model.requests) <= 48
     assert "Version" in out or "No prompt" in out

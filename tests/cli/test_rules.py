@@ -14,7 +14,7 @@ from clawback.jobs import rule_proposals
 from clawback.paths import Home
 from clawback.paths import home as home_of
 from clawback.records import Rule, Turn
-from clawback.rules import reminders
+from clawback.rules.spoken import may_be_said
 
 Run = Callable[..., tuple[int, str, str]]
 ADD = ("rules", "add", "Never apologise.")
@@ -145,7 +145,7 @@ def test_an_agent_proposes_and_cannot_say_yes(here: Home, run: Run, monkeypatch:
     assert (rule.author, rule.status) == ("agent:shell", "proposed")
     assert "is yours now" in run("rules", "keep", "1")[1]
     with store.connect(here.database) as db:
-        assert reminders.is_spoken(db.rule(1))
+        assert may_be_said(db.rule(1))
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_calls_a_minute_are_spread_evenly(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_own_answers_beside_the_teachers(home: paths.Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
-    home.config.write_text("[generation]\nmax_tokens = 12\n")
+    home.config.write_text('[generation]\nmax_tokens = 12\n[training]\nlearn_from = ["m"]\n')
     prompts = ["What is rain?", "What is snow?"]
     baseline.ask(home, prompts, ScriptedLLM("Water that falls."), "m")
     assert baseline.beside(home, prompts, "m", "prefer") == 2

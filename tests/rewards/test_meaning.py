@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import _meaning_table, meaning
-from benchmarks._meaning_judge import SENTENCES, PlayedJudge, served
+from benchmarks._meaning_judge import SENTENCES, PlayedJudge
 from benchmarks._people import SLIPS, Graded, Person, Sum, by_quality, people
 from benchmarks._wishes import TEST, Wish
+from clawback.demo.played_model import PlayedModel
 from clawback.feedback.endpoint import Answer
 from clawback.rules import exam
 from clawback.rules.judge import EndpointJudge, Pair
@@ -108,9 +109,9 @@ def test_a_played_judge_knows_the_truth_of_the_exam() -> None:
 
 
 def test_a_judge_is_served_on_loopback() -> None:
-    with served(PlayedJudge(1.0)) as url:
+    with PlayedModel(PlayedJudge(1.0).answer, "played") as model:
         asked = {"messages": [{"role": "user", "content": "<<RULE A x>>\nSay what it is good for.\n<<end x>>\n<<ANSWER 1 x>>\nIt is useful.\n<<end x>>"}]}  # fmt: skip
-        request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(asked).encode())
+        request = urllib.request.Request(f"{model.url}/v1/chat/completions", json.dumps(asked).encode())
         with urllib.request.urlopen(request, timeout=10) as reply:
             said = json.loads(reply.read())["choices"][0]["message"]["content"]
     assert json.loads(said) == {"1": {"A": "yes"}}

@@ -105,7 +105,11 @@ def test_good_judges_pass_and_poor_ones_are_refused_over_http() -> None:
             judge = EndpointJudge(Endpoint("openai", server.url, "m", "", budget), "m")
             result = examine(judge, recorded(), now=lambda: 7.0)
             assert result.believed is believed, result
-            assert (result.date, budget.calls) == (7.0, -(-2 * ASKED // ANSWERS))
+            assert result.date == 7.0
+            complete = -(-2 * ASKED // ANSWERS)
+            assert budget.calls == complete if believed else budget.calls < complete, (
+                "not asked to the end in vain"
+            )
             assert ("believed" if believed else "not used") in result.sentence
 
 

@@ -11,11 +11,12 @@ import pytest
 
 from clawback import store
 from clawback.feedback.endpoint import Answer, NoAnswer
+from clawback.feedback.examples import rated_samples
 from clawback.records import OWNER, Feedback, Rule, Turn
-from clawback.rules import proposers
 from clawback.rules.exam import ExamResult
 from clawback.rules.judge import Pair
-from clawback.rules.learning import FEWEST, JUDGED, learn, may_be_said, rated_samples, spoken
+from clawback.rules.learning import FEWEST, JUDGED, learn
+from clawback.rules.spoken import LIST, accepted_sentences, distinct_rules_to_say, may_be_said
 from clawback.store import Store
 
 
@@ -78,9 +79,9 @@ def test_what_the_ratings_speak_for_is_believed_and_the_rest_is_dropped_with_the
 def test_sentences_of_the_list_are_stored_only_where_they_are_believed(db: Store) -> None:
     rate(db, 64, likes="emoji")
     learn(db)
-    listed = [rule for rule in db.rules() if rule.author == proposers.LIST]
+    listed = [rule for rule in db.rules() if rule.author == LIST]
     assert [rule.check for rule in listed] == ["emoji = yes"]
-    assert [rule.text for rule in spoken(db)] == ["Use a fitting emoji."]
+    assert [rule.text for rule in distinct_rules_to_say(db)] == ["Use a fitting emoji."]
 
 
 def test_ratings_without_a_pattern_bring_no_rule(db: Store) -> None:
@@ -94,12 +95,12 @@ def test_what_a_model_proposes_waits_for_a_yes(db: Store) -> None:
     db.add_rule(Rule("Speak of fire.", 'says "fire" = yes', "agent:claude-code"))
     outcome = learn(db)
     assert [rule.text for rule in outcome.waiting] == ["Speak of fire."]
-    assert spoken(db) == []
+    assert distinct_rules_to_say(db) == []
     [rule] = outcome.waiting
     db.update_rule(rule.id, "believed", {**rule.evidence, "accepted": True})
     learn(db, again=True)
-    assert may_be_said(db, db.rule(rule.id))
-    assert [rule.text for rule in spoken(db)] == ["Speak of fire."]
+    assert may_be_said(db.rule(rule.id))
+    assert [rule.text for rule in distinct_rules_to_say(db)] == ["Speak of fire."]
 
 
 def test_what_the_owner_accepted_is_not_dropped_by_later_ratings(db: Store) -> None:
@@ -118,9 +119,9 @@ def test_a_sentence_that_was_accepted_before_needs_no_second_yes(db: Store) -> N
     db.add_rule(Rule("Speak of fire.", 'says "fire" = yes', "model:big"))
     learn(db)
     [rule] = db.rules("believed")
-    assert not may_be_said(db, rule)
+    assert not may_be_said(rule, accepted_sentences(db))
     db.accept_sentences(["Speak of fire"], 0)
-    assert may_be_said(db, rule)
+    assert may_be_said(rule, accepted_sentences(db))
 
 
 def test_where_our_own_sentence_says_the_same_nobody_is_asked(db: Store) -> None:
@@ -128,7 +129,7 @@ def test_where_our_own_sentence_says_the_same_nobody_is_asked(db: Store) -> None
     db.add_rule(Rule("Use lists, always.", "list = yes", "agent:claude-code"))
     outcome = learn(db)
     assert outcome.waiting == ()
-    assert [rule.text for rule in spoken(db)] == ["Answer with a bulleted list."]
+    assert [rule.text for rule in distinct_rules_to_say(db)] == ["Answer with a bulleted list."]
 
 
 def test_the_owners_word_stands_unless_the_ratings_clearly_speak_against_it(db: Store) -> None:

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from clawback import store
 from clawback.errors import UsageError
 from clawback.feedback.endpoint import Answer, NoAnswer
-from clawback.records import OWNER, Feedback, Rule, Turn
+from clawback.feedback.examples import examples_of
+from clawback.records import OWNER, Feedback, Rule, Sample, Turn
 from clawback.rewards.instructions import COUNTED, SENTENCES
 from clawback.rules import proposers
 from clawback.rules.checks import compiled
+from clawback.rules.spoken import LIST
 from clawback.rules.wording import objection, runs, tidy
 from clawback.store import Store
 
@@ -100,7 +102,7 @@ def test_a_rules_file_gives_its_wishes_about_answers_and_nothing_else(tmp_path: 
         proposers.from_file(path)
 
 
-def test_a_model_sees_both_sides_redacted_between_marks_and_its_rules_are_screened() -> None:
+def test_a_model_sees_both_sides_redacted_between_marks_and_its_rules_are_screened(db: Store) -> None:
     seen: list[str] = []
     reply = {
         "rules": [
@@ -113,8 +115,14 @@ def test_a_model_sees_both_sides_redacted_between_marks_and_its_rules_are_screen
         seen.append(user)
         return Answer(json.dumps(reply), 1)
 
-    liked = [turn(f"Rain falls from grey heavy clouds, {n}. The key is {SECRET}.") for n in range(12)]
-    rules = proposers.from_model(ask, "big", liked, [turn("Water.")])
+    clouds = "Rain falls from grey heavy clouds"
+    texts = [*(f"{clouds}, {n}. The key is {SECRET}." for n in range(12)), "Water."]
+    samples = [
+        Sample(n + 1, ({"role": "user", "content": f"Q {n}?"},), text, -1.0 if text == "Water." else 1.0)
+        for n, text in enumerate(texts)
+    ]
+    examples = examples_of(db, samples, proposers.EACH)
+    rules = proposers.from_model(ask, "big", examples)
     assert [(rule.text, rule.check, rule.author) for rule in rules] == [
         ("Give a concrete example.", "", "model:big"),
         ("No bullet lists.", "bullets = no", "model:big"),
@@ -125,7 +133,7 @@ def test_a_model_sees_both_sides_redacted_between_marks_and_its_rules_are_screen
     assert "LIKED 8" in user
     assert "LIKED 9" not in user
     assert "DISLIKED 1" in user
-    assert proposers.from_model(ask, "big", liked, []) == []
+    assert proposers.from_model(ask, "big", [one for one in examples if one.liked]) == []
     assert len(seen) == 1
 
 
@@ -169,7 +177,7 @@ def test_a_model_that_does_not_keep_to_the_form_proposes_nothing(reply: str) -> 
 def test_the_list_is_what_code_can_check_of_the_hand_written_sentences() -> None:
     rules = proposers.from_list()
     assert len(rules) > 25
-    assert all(rule.author == proposers.LIST and compiled(rule.check) for rule in rules)
+    assert all(rule.author == LIST and compiled(rule.check) for rule in rules)
     sentences = {text for pair in (SENTENCES | COUNTED).values() for text in pair}
     assert set(proposers.LIST_CHECKS) <= sentences
     assert len({rule.check for rule in proposers.distinct(rules)}) == len(proposers.distinct(rules))

@@ -39,6 +39,11 @@ class Prompt(NamedTuple):
     at: float = 0.0
     """When the event came, where it is taken later than that; 0: now."""
 
+    @property
+    def name(self) -> str:
+        """Which event it is, also among several that came while the agent was at work; "" where the agent names none."""
+        return ":".join(part for part in (self.id, self.delivery) if part)
+
 
 class Answer(NamedTuple):
     """The agent's answer to the prompt of that id, shown to the person."""

@@ -75,19 +75,19 @@ def handle(here: Home, agent: str, payload: bytes, respond: Respond | None = Non
 
     known = adapter.find(agent)
     event = known.parse(parse(payload))
-    if isinstance(event, Prompt) and (said := _ordered(here, agent, event.text)):
+    if isinstance(event, Prompt) and (said := _ordered(here, agent, event)):
         return known.reply(said)
     return act(here, known, event, respond)
 
 
-def _ordered(here: Home, agent: str, said: str) -> str:
-    """What became of ``/rl train``, ``rollback`` or ``reset``; "" for anything else. The module that does it is in a higher layer."""
-    if said.lstrip()[:3].lower() not in ("/rl", "rl:", "/cl"):
+def _ordered(here: Home, agent: str, event: Prompt) -> str:
+    """What became of ``/rl train``, ``rollback``, ``reset`` or a comparison; "" for anything else. The module that does it is in a higher layer."""
+    if event.text.lstrip()[:3].lower() not in ("/rl", "rl:", "/cl"):
         return ""
     from clawback.feedback import command
 
-    words = command.parse(said)
-    if words is None or words[0] not in command.ADMIN:
+    words = command.parse(event.text)
+    if words is None or words[0] not in (*command.ADMIN, *command.COMPARES):
         return ""
     import subprocess
 
@@ -96,14 +96,15 @@ def _ordered(here: Home, agent: str, said: str) -> str:
 
     paths = [path for path in sys.path if path]
     program = f"import sys; sys.path[:0] = {paths!r}; import runpy; runpy.run_module('clawback.jobs.remote_commands', run_name='__main__')"
-    asked = [sys.executable, "-I", "-c", program, str(here.root), agent, said]
+    event_words = [event.text, event.session, event.by, event.name]
+    asked = [sys.executable, "-I", "-c", program, str(here.root), agent, *event_words]
     done = subprocess.run(
         asked, capture_output=True, text=True, encoding="utf-8", timeout=ORDER_SECONDS, check=False,
         env=process.environment(here, process.key_variables(config.load(here.config))),
     )  # fmt: skip
     return (
         done.stdout.strip()
-        or f"Clawback: `{words[0]}` could not be done here; run `clawback {words[0]}` in a terminal."
+        or f"Clawback: `{words[0]}` could not be done here; run `clawback {'inbox --rate' if words[0] in command.COMPARES else words[0]}` in a terminal."
     )
 
 

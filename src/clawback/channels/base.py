@@ -33,7 +33,8 @@ log = logging.getLogger("clawback.channels")
 
 USAGE = (
     "Write to me and the live version answers. Rate an answer with 👍 or 👎 on it, or reply to it with /rl good, /rl bad, "
-    "/rl rate 8, /rl note TEXT or /rl undo (rl: good does the same). /rl status says what was learned so far."
+    "/rl rate 8, /rl note TEXT or /rl undo (rl: good does the same). /rl status says what was learned so far, and "
+    "/rl ab asks which of two answers is better, where a new version waits for that."
 )
 NOT_RUNNING = "Clawback's server does not answer: start it with `clawback serve`, then ask again."
 BUSY = "Clawback's server is there and busy: it said nothing for {seconds:g} seconds. Ask again later."
@@ -172,17 +173,24 @@ class Desk:
                     newest = store.newest_prompt(self.name, heard.session)
                     about = newest.id if newest else heard.under
                 self._settle(store, heard.session, about)
-            if words[0] in command.ADMIN:
-                if heard.by not in self.owners:
-                    return f"Clawback: `{words[0]}` is for owners."
-                return order(self.home, self.name, heard.text) or ""
+            if words[0] in (*command.ADMIN, *command.COMPARES):
+                return self._order(heard, words[0])
             return spool.deliver(self.home, self.name, event._replace(about=about)) or ""
         except StoreBusy as error:
-            if words[0] in command.ADMIN:
+            if words[0] in (*command.ADMIN, *command.COMPARES):
                 return f"Clawback: {error}"
             return spool.deliver(self.home, self.name, event) or ""
         except (ClawbackError, ingest.Unusable) as error:
             return f"Clawback: {error}"
+
+    def _order(self, heard: Heard, word: str) -> str:
+        """A command for owners alone. A comparison shows the owner's prompts, so it is made where nobody else reads."""
+        if heard.by not in self.owners:
+            return f"Clawback: `{word}` is for owners."
+        if word in command.COMPARES and not heard.direct:
+            return f"Clawback: `{word}` shows your own prompts: say it to me in a direct message."
+        text = order(self.home, self.name, heard.text, session=heard.session, by=heard.by, event_id=heard.id)
+        return text or ""
 
     def _first(self, store: Store, heard: Heard) -> bool:
         """Whether it was not acted on before; from now on it was."""

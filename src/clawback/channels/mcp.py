@@ -13,7 +13,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
-from clawback import feedback
+from clawback import config, feedback
 from clawback.capture import ingest
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.feedback import command
@@ -177,8 +177,9 @@ class Tools:
 
         Say in one sentence each what the liked answers have in common that the disliked ones lack, or the other way round, and call propose_rules.
         """
+        share = config.load(self.home.config).gate.held_out
         with ingest.connect(self.home) as store:
-            return {"examples": [one._asdict() for one in rated_examples(store, limit)]}
+            return {"examples": [one._asdict() for one in rated_examples(store, limit, share)]}
 
     def propose_rules(
         self,

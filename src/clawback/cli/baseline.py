@@ -162,6 +162,7 @@ def baseline(
     model = model or ("local" if api == "local" else given.get("BASELINE_MODEL", ""))
     if not model:
         raise UsageError("Name the teacher with --model, or BASELINE_MODEL in .env.")
+    job.check_use(here, model, use)
     asked = [one.prompt for one in corpora.made(corpora.of_file(path), limit=limit or 10**9).prompts]
     price = Price(price_sent, price_received)
     with open_store() as store:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,10 @@ import click
 from clawback import config, endings
 from clawback.cli.common import current_home, emit, fold, json_option, open_store
 from clawback.errors import UsageError
-from clawback.records import Message, Turn
+from clawback.records import Turn
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
-    from clawback.engine.types import Completion
     from clawback.records import Version
     from clawback.store import Store
 
@@ -49,26 +48,6 @@ def live_policy(store: Store) -> tuple[Version, Policy]:
     return version, release.load(here, version)
 
 
-def record(
-    store: Store, session: str, messages: Sequence[Message], completion: Completion, version: int
-) -> Turn:
-    """Enter an answer as a turn, with the tokens that were sampled."""
-    return store.add_turn(
-        Turn(
-            session=session,
-            messages=tuple(messages),
-            response=completion.text,
-            agent="clawback",
-            version=version,
-            cwd=str(Path.cwd()),
-            response_ids=completion.ids,
-            response_logprobs=completion.logprobs,
-            thinking=completion.thinking,
-            ending=completion.ending,
-        )
-    )
-
-
 @click.command()
 @click.argument("text")
 @click.option(
@@ -85,6 +64,8 @@ def ask(text: str, shown: tuple[Path, ...], seed: int | None, as_json: bool) -> 
     clawback ask "Which animal is this?" --picture photo.jpg
     clawback good
     """
+    from clawback.jobs.answering import Answering
+
     parts = [picture_part(file) for file in shown]
     with open_store() as store:
         version, policy = live_policy(store)
@@ -97,15 +78,16 @@ def ask(text: str, shown: tuple[Path, ...], seed: int | None, as_json: bool) -> 
             raise UsageError(
                 f"A picture cannot be read, is too large, or does not fit into {policy.max_prompt} tokens."
             )
-        [[completion]] = policy.generate(
-            [messages],
-            seed=fresh_seed() if seed is None else seed,
+        draw = Answering(current_home(), store).draw(
+            policy, version, messages, fresh_seed() if seed is None else seed
         )
-        turn = record(store, f"ask:{uuid.uuid4().hex}", messages, completion, version.number)
-        if (cut := endings.notice(turn.ending)) and not as_json:
-            click.echo(fold(cut), err=True)
-    data = {"turn": turn.id, "version": version.number, "response": completion.text, "ending": turn.ending}
-    emit(data, completion.text, as_json)
+        session = f"ask:{uuid.uuid4().hex}"
+        turn = store.add_turn(draw.turn(session, messages, version.number, str(Path.cwd())))
+        for notice in filter(None, (draw.notice, endings.notice(turn.ending))):
+            if not as_json:
+                click.echo(fold(notice), err=True)
+    data = {"turn": turn.id, "version": version.number, "response": turn.response, "ending": turn.ending}
+    emit(data | ({"best_of": draw.count} if draw.count > 1 else {}), turn.response, as_json)
 
 
 def picture_part(file: Path) -> dict[str, Any]:
@@ -142,23 +124,33 @@ def chat(seed: int | None) -> None:
 
 def converse(store: Store, session: str, seed: int) -> None:
     """Question, answer, one key, until the person leaves. A version that goes live meanwhile takes over."""
+    from clawback.cli import chat_commands
+    from clawback.jobs.answering import Answering
+
     messages: list[dict[str, str]] = []
+    turn: Turn | None = None
     version, policy = live_policy(store)
+    answering = Answering(current_home(), store)
     click.echo(f"You are talking to {name_of(version)}. An empty line or Ctrl-D ends it.")
     if policy.info.base == config.EMBEDDED:
         click.echo(fold(config.DEMONSTRATION))
     while text := prompt_line():
+        if (reply := chat_commands.reply(store, session, text, turn.id if turn else None)) is not None:
+            click.echo(reply)
+            continue
         if store.live().number != version.number:
             version, policy = live_policy(store)
             click.echo(f"{name_of(version)} is live now and answers from here on.")
         messages = [*messages, {"role": "user", "content": text}]
-        [[completion]] = policy.generate([messages], seed=seed)
+        draw = answering.draw(policy, version, messages, seed)
         seed += 1
-        turn = record(store, session, messages, completion, version.number)
-        say(completion.text)
+        turn = store.add_turn(draw.turn(session, messages, version.number, str(Path.cwd())))
+        say(turn.response)
+        if draw.notice:
+            click.echo(fold(draw.notice))
         if cut := endings.notice(turn.ending):
             click.echo(fold(cut))
-        messages = [*messages, {"role": "assistant", "content": completion.text}]
+        messages = [*messages, {"role": "assistant", "content": turn.response}]
         if not rate_by_key(store, turn):
             break
 

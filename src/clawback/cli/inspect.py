@@ -159,6 +159,8 @@ def _in_words(said: Feedback) -> str:
     """``rating -1 too long``; where the words are all there is to it, no number."""
     if said.kind == "preference" and said.other_turn_id is not None:
         better, worse = said.turn_id, said.other_turn_id
+        if said.value == 0:
+            return f"preference: neither of {better} and {worse} is better {said.text}".rstrip()
         if said.value < 0:
             better, worse = worse, better
         return f"preference: {better} is better than {worse} {said.text}".rstrip()

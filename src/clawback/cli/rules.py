@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from clawback.cli.common import (
-    COLUMNS,
-    current_home,
-    emit,
-    fold,
-    json_option,
-    open_store,
-    shorten,
-    width,
-)
-from clawback.cli.inspect import when
+from clawback.cli import rule_receipts
+from clawback.cli.common import current_home, emit, fold, json_option, open_store, shorten
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
     from clawback.jobs.rule_learning import LearnPlan
     from clawback.records import Rule
     from clawback.rules.learning import LearnOutcome
-    from clawback.rules.receipts import Breach, Ratings, Receipt, Share
     from clawback.store import Store
 
 NONE = 'There are no rules yet. `clawback rules add "Never apologise."` adds one in your words, `clawback rules learn` reads some out of your ratings.'
-WEEKS = 8
-"""Newest weeks that a receipt lists."""
-TURNS = 6
-"""Turns that a line of ratings names."""
 
 
 @click.group(invoke_without_command=True)
@@ -64,7 +49,7 @@ def list_rules(everything: bool, as_json: bool) -> None:
         _bring_up_to_date(store, as_json)
         chosen = [rule for rule in store.rules() if everything or rule.status != "withdrawn"]
         rows = receipts.receipts(store, chosen)
-    emit([receipts.as_json(one) for one in rows], table(rows) if rows else fold(NONE), as_json)
+    emit([receipts.as_json(one) for one in rows], rule_receipts.table(rows) if rows else fold(NONE), as_json)
 
 
 def _bring_up_to_date(store: Store, as_json: bool) -> None:
@@ -86,30 +71,6 @@ def refresh(store: Store) -> None:
     from clawback.rules import reminders
 
     reminders.write(current_home(), store)
-
-
-def table(rows: Sequence[Receipt]) -> str:
-    """Two lines a rule: the shares with its words, then the models."""
-    lines = [f"{'#':>3}  {'kept':<14} {'last week':<14} {'whose':<10} {'status':<9} rule"]
-    for one in rows:
-        head = f"{one.rule.id:>3}  {_brief(one.overall):<14} {_brief(one.last_week):<14} {shorten(whose(one.rule), 10):<10} {one.rule.status:<9} "
-        lines.append(head + shorten(one.rule.text, max(width() - len(head), 20)))
-        models = " · ".join(f"{name} {_brief(share)}" for name, share in one.models.items())
-        if models:
-            lines.append(f"     {shorten(models, width() - 5)}")
-        elif one.judged:
-            lines.append("     code cannot check it, and no judge has: `clawback rules learn`")
-    return "\n".join(lines)
-
-
-def _brief(share: Share) -> str:
-    """``83 % of 1,204``."""
-    return f"{100 * share.kept / share.checked:.0f} % of {share.checked:,}" if share.checked else "–"
-
-
-def whose(rule: Rule) -> str:
-    """Whose words a rule is, in a word."""
-    return {"owner": "you", "list": "our list"}.get(rule.author, rule.author)
 
 
 # ------------------------------------------------------------------------------------------------------------ one rule
@@ -145,74 +106,12 @@ def show(number: int, limit: int, before: int | None, as_json: bool) -> None:
         "breaches": [asdict(one) for one in broken],
     }
     parts = [
-        _head(receipt),
-        _by_week(receipt, by_model),
-        _ratings(rated),
-        _breaches(broken, receipt.overall.checked - receipt.overall.kept),
+        rule_receipts.head(receipt),
+        rule_receipts.by_week(receipt, by_model),
+        rule_receipts.ratings(rated),
+        rule_receipts.breaches(broken, receipt.overall.checked - receipt.overall.kept),
     ]
     emit(data, "\n\n".join(filter(None, parts)), as_json)
-
-
-def _head(receipt: Receipt) -> str:
-    rule = receipt.rule
-    checked = "a judge checks it" if receipt.judged else f"code checks it: {rule.check}"
-    lines = [
-        rule.text,
-        f"Rule {rule.id} · {rule.status} · {whose(rule)} · since {when(rule.created_at)} · {checked}",
-    ]
-    if rule.status == "proposed":
-        lines.append(
-            f"It waits for your yes: `clawback rules keep {rule.id}`, or `clawback rules drop {rule.id}`."
-        )
-    elif rule.status == "believed" and rule.author != "owner" and not rule.evidence.get("accepted"):
-        lines.append(f"Your ratings speak for it. It goes into no prompt before you say yes: `clawback rules keep {rule.id}`.")  # fmt: skip
-    return "\n".join([*map(fold, lines), "", f"Kept {receipt.overall.text()}"])
-
-
-def _by_week(receipt: Receipt, by_model: dict[str, dict[str, Share]]) -> str:
-    """A line a week, a column a model; only as many models as fit."""
-    if not by_model:
-        return ""
-    names = list(receipt.models)[: max((width() - 12) // 18, 1)]
-    lines = [f"{'week of':<12}" + "".join(f"{shorten(name, 16):<18}" for name in names).rstrip()]
-    for week in list(receipt.weeks)[-WEEKS:][::-1]:
-        cells = [by_model[name].get(week) for name in names]
-        lines.append(
-            f"{week:<12}" + "".join(f"{_brief(cell) if cell else '–':<18}" for cell in cells).rstrip()
-        )
-    lines.append(f"{'all':<12}" + "".join(f"{_brief(receipt.models[name]):<18}" for name in names).rstrip())
-    if more := len(receipt.models) - len(names):
-        lines.append(f"{more} more models: --json lists them.")
-    return "\n".join(lines)
-
-
-def _ratings(rated: Ratings) -> str:
-    """What speaks for the rule, what against it."""
-    rows = [
-        ("for", "liked, kept it", rated.liked_kept),
-        ("for", "disliked, broke it", rated.disliked_broken),
-        ("against", "liked, broke it", rated.liked_broken),
-        ("against", "disliked, kept it", rated.disliked_kept),
-    ]
-    if not any(turns for _, _, turns in rows):
-        return "No rated answer says anything about it yet."
-    lines = ["Your ratings"]
-    for side, what, turns in rows:
-        named = ", ".join(map(str, turns[-TURNS:])) + (", …" if len(turns) > TURNS else "")
-        lines.append(f"  {side:<8} {what:<19} {len(turns):>4}" + (f"  turns {named}" if turns else ""))
-    return "\n".join(lines)
-
-
-def _breaches(broken: Sequence[Breach], count: int) -> str:
-    """Each with the command that shows it."""
-    if not broken:
-        return "No recorded answer breaks it." if count == 0 else ""
-    lines = [f"Breaches ({len(broken)} of {count:,}, newest first)"]
-    for one in broken:
-        lines.append(f"  {when(one.created_at)}  {shorten(one.model, 24):<24}  `clawback show {one.turn}`")
-        if one.place:
-            lines.append(f"    line {one.line}: {shorten(one.place, (width() or COLUMNS) - 14)}")
-    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------------------------------------------------- changes
@@ -255,11 +154,11 @@ def add(text: str, as_json: bool) -> None:
 
 
 def _next_steps(rule: Rule) -> list[str]:
-    from clawback.rules.reminders import is_spoken
+    from clawback.rules.spoken import may_be_said
 
     return (
         ["`clawback rules use` puts it into the prompt that your agent's model reads."]
-        if is_spoken(rule)
+        if may_be_said(rule)
         else []
     )
 
@@ -362,30 +261,38 @@ def use(yes: bool, as_json: bool) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Also take rules from a file such as CLAUDE.md; more than once for several.",
 )
+@click.option(
+    "--base", "by_base", is_flag=True,
+    help="Let your base model judge what code cannot see, on this machine, if it passes an exam first.",
+)  # fmt: skip
 @click.option("--code-only", is_flag=True, help="Ask no model, also where [judge] names one.")
 @click.option("--again", is_flag=True, help="Also where nothing is new since the last time.")
 @click.option("--dry-run", is_flag=True, help="Only show which answers a model would be sent.")
 @click.option("--yes", is_flag=True, help="Do not ask before answers are sent to a server.")
 @json_option
 def learn(
-    files: tuple[Path, ...], code_only: bool, again: bool, dry_run: bool, yes: bool, as_json: bool
-) -> None:
+    files: tuple[Path, ...], by_base: bool, code_only: bool, again: bool, dry_run: bool, yes: bool, as_json: bool
+) -> None:  # fmt: skip
     """Read rules out of your ratings, remarks and rules files, and test all of them on the ratings.
 
     Where [judge] names a server, its model proposes rules and checks what code cannot. It is shown redacted answers, after you have said yes.
+    With --base your own model checks, and nothing is sent. Models of under a billion parameters mostly fail its exam; later runs use one that passes.
 
     \b
     clawback rules learn --dry-run
     clawback rules learn
     clawback rules learn --file CLAUDE.md
+    clawback rules learn --base
     """
     from clawback.cli.common import needs
 
-    needs("numpy")
+    if by_base and code_only:
+        raise UsageError("--base asks a model and --code-only asks none: leave one of them out.")
+    needs("torch" if by_base else "numpy")
     from clawback.jobs import rule_learning
 
     here = current_home()
-    planned = rule_learning.plan(here, code_only=code_only)
+    planned = rule_learning.plan(here, code_only=code_only or by_base)
     if dry_run:
         emit(asdict(planned), _planned(planned), as_json)
         return
@@ -393,7 +300,7 @@ def learn(
         _for_the_owner("sending your answers to a server")
         click.echo(fold(_planned(planned)), err=True)
         click.confirm("Send them?", default=False, abort=True, err=True)
-    outcome = rule_learning.learn_once(here, files=files, again=again, code_only=code_only)
+    outcome = rule_learning.learn_once(here, files=files, again=again, code_only=code_only, by_base=by_base)
     emit(outcome.to_dict(), fold(_learned(outcome), "  "), as_json)
 
 

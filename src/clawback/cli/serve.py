@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,6 +33,9 @@ from clawback.cli.inspect import marks, when
 from clawback.errors import ClawbackError, MissingExtra, UsageError
 from clawback.paths import Home, secret
 from clawback.people import People
+
+if TYPE_CHECKING:
+    from clawback.release.best_of import BestOfTrial
 
 IDLE_SECONDS = 30
 CLOSING_SECONDS = 10
@@ -264,15 +267,24 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
     "--share", default=0.2, show_default=True, help="Share of the sessions that it answers, at most 0.5."
 )
 @click.option("--alpha", default=0.05, show_default=True, help="Accepted error rate of the verdict.")
+@click.option(
+    "--best-of", type=click.IntRange(2, 16), metavar="N",
+    help="Without a version: answer with the best of N draws, as your ratings read, until a version goes live.",
+)  # fmt: skip
 @click.option("--stop", is_flag=True, help="End the trial; the live version stays.")
 @json_option
-def trial(version: str | None, share: float, alpha: float, stop: bool, as_json: bool) -> None:
+def trial(
+    version: str | None, share: float, alpha: float, best_of: int | None, stop: bool, as_json: bool
+) -> None:
     """Try a version on a share of the sessions until your ratings of both decide. Without a version: show the trial.
 
     You may look at it as often as you like: the test stays valid. The better version then goes live by itself.
 
+    With --best-of nothing is trained: the live version answers several times, and you get the answer that your ratings so far speak for.
+
     \b
     clawback trial 3 --share 0.2
+    clawback trial --best-of 4
     clawback trial
     clawback trial --stop
     """
@@ -281,7 +293,16 @@ def trial(version: str | None, share: float, alpha: float, stop: bool, as_json: 
     with open_store() as store:
         if stop:
             release.trial.stop(store)
+            release.best_of.stop(store)
             emit({"trial": None}, "No trial is on.", as_json)
+            return
+        if best_of is not None:
+            if version is not None:
+                raise UsageError("--best-of is a trial of the live version: leave the version out.")
+            release.best_of.begin(store, config.load(current_home().config), best_of, time.time())
+        if version is None and (chosen := release.best_of.running(store)) is not None:
+            live = store.live().number
+            emit({"trial": None, "best_of": asdict(chosen), "live": live}, _best_of(chosen), as_json)
             return
         if version is not None:
             release.trial.begin(store, named_version(store, version).number, share, alpha, time.time())
@@ -308,6 +329,14 @@ def trial(version: str | None, share: float, alpha: float, stop: bool, as_json: 
         else ""
     )
     emit(data, "\n".join([*rows, end]), as_json)
+
+
+def _best_of(chosen: BestOfTrial) -> str:
+    name = "the base model" if chosen.live == 0 else f"version {chosen.live}"
+    return fold(
+        f"{name[:1].upper()}{name[1:]} draws {chosen.count} answers, and you get the one that your ratings speak for, since {when(chosen.began)}. "
+        "`clawback trial --stop` ends it, and so does a version that goes live."
+    )
 
 
 @click.command()

@@ -9,15 +9,12 @@ perfect.
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
+from clawback.demo.played_model import PlayedModel
 from clawback.records import Message, text_of
 
 FOLLOWS = 0.95
@@ -148,51 +145,8 @@ TASTES = {
 }  # fmt: skip
 
 
-class Cloud:
-    """The model on a port of loopback, in OpenAI's dialect. A context manager; ``asked`` holds the messages of each request."""
+class Cloud(PlayedModel):
+    """The model on a port of loopback."""
 
     def __init__(self) -> None:
-        self.asked: list[list[Message]] = []
-        cloud = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            wbufsize = 65536  # headers and body in one piece: two wait for each other
-
-            def do_POST(self) -> None:
-                raw = self.rfile.read(int(self.headers.get("content-length", "0")))
-                messages = json.loads(raw)["messages"]
-                cloud.asked.append(messages)
-                text = answer(messages)
-                said = {"role": "assistant", "content": text}
-                usage = {"prompt_tokens": len(raw) // 4, "completion_tokens": len(text) // 4}
-                usage["total_tokens"] = sum(usage.values())
-                reply: dict[str, Any] = {
-                    "id": "c",
-                    "object": "chat.completion",
-                    "model": MODEL,
-                    "usage": usage,
-                }
-                reply |= {"choices": [{"index": 0, "message": said, "finish_reason": "stop"}]}
-                data = json.dumps(reply).encode()
-                self.send_response(200)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
-
-    def __enter__(self) -> Cloud:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join(timeout=10)
+        super().__init__(answer, MODEL)

@@ -2,7 +2,10 @@
 
 A policy may learn its own answers and a person's edits. Answers of another model are learned only where the person
 named that model in ``[training] learn_from``: the terms of many vendors forbid it, and only the person knows theirs.
-Ratings of such answers are read in any case: that an answer was liked says what the person likes.
+Ratings of such answers are read in any case: that an answer was liked says what the person likes. And that one was
+disliked may be learned, for this makes nothing of it likelier.
+
+``may_learn`` decides, for every source of examples (``tests/engine/test_authorship.py`` lists them).
 """
 
 from __future__ import annotations
@@ -16,12 +19,24 @@ OWN = frozenset(("clawback", "clawback-base", "local"))
 """Names of the live version and its base, as our server and ``--api local`` give them."""
 
 
+NONE_LEFT = (
+    "All liked answers are of other models, and `[training] learn_from` names none of these. `clawback edit` shows what an answer should have "
+    "been; `clawback config set training.learn_from '[\"NAME\"]'` allows a model whose terms you have read."
+)
+
+
 def is_foreign(sample: Sample, base: str) -> bool:
-    """Whether another model than ``base`` and its versions wrote the response. An answer of an unknown model is not foreign."""
-    name = sample.model.lower()
-    if sample.edited or sample.version is not None or not name or name in OWN or name.startswith("clawback/"):
+    """Whether another model than ``base`` and its versions wrote the response. An answer of an unknown model is not foreign, and an edit is a
+    person's unless it names a model."""
+    return sample.version is None and is_other(sample.model, base)
+
+
+def is_other(model: str, base: str) -> bool:
+    """Whether the name is that of another model than ``base`` and its versions; "" is not."""
+    name = model.lower()
+    if not name or name in OWN or name.startswith("clawback/"):
         return False
-    return _short(sample.model) != _short(base)
+    return _short(model) != _short(base)
 
 
 def may_learn(sample: Sample, base: str, learn_from: Sequence[str]) -> bool:

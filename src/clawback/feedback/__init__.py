@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from clawback.feedback.aggregate import evidence, judges, rater_weights, reward, samples
     from clawback.feedback.calibrate import Reliability
     from clawback.feedback.due import training_due
-    from clawback.feedback.give import critique, edit, prefer, rate, score, undo
+    from clawback.feedback.give import critique, edit, prefer, rate, score, tie, undo
     from clawback.feedback.hints import hints_of
     from clawback.feedback.hold_out import kept_out, split
     from clawback.feedback.implicit import notice
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _WHERE = {
     **dict.fromkeys(("evidence", "judges", "rater_weights", "reward", "samples"), "aggregate"),
     "Reliability": "calibrate",
-    **dict.fromkeys(("critique", "edit", "prefer", "rate", "score", "undo"), "give"),
+    **dict.fromkeys(("critique", "edit", "prefer", "rate", "score", "tie", "undo"), "give"),
     "hints_of": "hints",
     **dict.fromkeys(("kept_out", "split"), "hold_out"),
     "notice": "implicit",
@@ -46,6 +46,7 @@ __all__ = [
     "samples",
     "score",
     "split",
+    "tie",
     "training_due",
     "undo",
 ]

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Literal
 from clawback.feedback.authors import in_own_words
 from clawback.feedback.calibrate import PRIOR_WEIGHT, Reliability, agreed, reliability
 from clawback.feedback.opinions import Middles, centred, standing
-from clawback.records import BETTER, UNLEARNED, Feedback, Part, Sample, Turn
+from clawback.records import BETTER, TEACHER, UNLEARNED, Feedback, Part, Sample, Turn
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -75,13 +75,18 @@ def reward(
     ``raters``: person → weight, in [0, 1]; one that is not named has 1.
     ``middles``: what is usual for each person (``store.middles()``); without it scores count from the middle of their scale.
     """
-    kept = [f for f in standing(centred(said, middles or {})) if f.kind in WEIGHTS]
+    kept = [f for f in standing(centred(said, middles or {})) if f.kind in WEIGHTS and not is_tie(f)]
     if any(f.kind not in UNSAID for f in kept):
         kept = [f for f in kept if f.kind != "implicit"]
     parts = tuple(
         Part(f.id, f.kind, _value(turn_id, f), _weight(f, judges or {}, raters or {})) for f in kept
     )
     return (_mean(parts), parts) if any(p.weight for p in parts) else (0.0, ())
+
+
+def is_tie(given: Feedback) -> bool:
+    """Whether somebody compared two turns and found neither better: that says nothing of either."""
+    return given.kind == "preference" and given.value == 0
 
 
 def _mean(parts: Sequence[Part]) -> float:
@@ -248,7 +253,8 @@ def _samples_of(
     if edits:
         last = max(edits, key=lambda f: f.moment)
         part = Part(last.id, "edit", EDITED_TO, 1.0)
-        made.append(Sample(turn.id, turn.messages, last.text, EDITED_TO, (part,), edited=True))
+        writer = last.source.removeprefix(TEACHER) if last.source.startswith(TEACHER) else ""
+        made.append(Sample(turn.id, turn.messages, last.text, EDITED_TO, (part,), model=writer, edited=True))
     return made
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 STARTS = ("/rl", "rl:", "/clawback:rl")
-HELP = "use good, bad (or 👍, 👎), rate N (1-10), note TEXT, undo, status, rules or learn"
+HELP = "use good, bad (or 👍, 👎), rate N (1-10), note TEXT, undo, status, ab (which of two answers is better), rules or learn"
 _ENDS = "!.,:;"
 MOST_LINES = 20
 """Rules that a reply lists."""
@@ -23,6 +23,8 @@ ASKS = ("status", "rules", "learn")
 """Words that ask something and are about no answer."""
 ADMIN = ("train", "rollback", "reset")
 """Words that change more than a rating. They are not run here: who may say them is for the place to decide."""
+COMPARES = ("ab", "a", "b", "same")
+"""The gate's question which of two answers is better, and the answers to it. They are not run here (``jobs.comparing``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def status(store: Store) -> str:
         training = f" The last training run failed: {failed.why}"
     undecided, skipped = store.waiting(), no_gain(store)
     asks = (
-        f" Which of two answers is better is asked about version {undecided[0]}: `clawback inbox --rate`."
+        f" Which of two answers is better is asked about version {undecided[0]}: `/rl ab` here, or `clawback inbox --rate`."
         if undecided
         else ""
     )

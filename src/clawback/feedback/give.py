@@ -63,6 +63,15 @@ def prefer(
     )
 
 
+def tie(store: Store, first: int, second: int, *, source: str = "cli", event_id: str = "") -> Feedback:
+    """Somebody compared two turns, and neither is better. It adds nothing to the reward of either."""
+    if first == second:
+        raise UsageError("A turn cannot be compared with itself: name two turns.")
+    return store.add_feedback(
+        Feedback(first, "preference", 0.0, other_turn_id=second, source=source, event_id=event_id)
+    )
+
+
 def edit(store: Store, turn_id: int, text: str, *, source: str = "cli", event_id: str = "") -> Feedback:
     """How the response should have read: the text is liked, what it replaces was not quite right."""
     if not text.strip():

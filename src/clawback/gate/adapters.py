@@ -88,7 +88,8 @@ def gate(
     )
     there = len(questions.pairs(store, version.number, live.number))
     said = questions.answers(store, version.number, live.number)
-    evidence = replace(evidence, kept=kept, questions=max(evidence.questions, there), answers=said)
+    ties = questions.ties(store, version.number, live.number)
+    evidence = replace(evidence, kept=kept, questions=max(evidence.questions, there), answers=said, ties=ties)
     report, decision = report_of(
         store, version, live, evidence, settings.gate, opinions[0] if opinions else None
     )

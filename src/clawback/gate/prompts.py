@@ -95,6 +95,7 @@ def gate(
         kept=min(kept, len(asked)),
         questions=max(evidence.questions, there),
         answers=questions.answers(store, version.number, live.number),
+        ties=questions.ties(store, version.number, live.number),
     )
     opinions: list[Opinion] = []
     if look := asking.witness(home, opinions):

@@ -128,8 +128,8 @@ def preferred(first: Turn, second: Turn, said: Sequence[Feedback]) -> Turn | Non
     newest: dict[tuple[str, int], float] = {}
     ids = {first.id, second.id}
     for one in sorted(said, key=lambda f: f.moment):
-        if one.kind == "preference" and {one.turn_id, one.other_turn_id} == ids:
-            newest[one.author, 0] = 1.0 if one.turn_id == first.id else -1.0
+        if _compares(one, first, second):
+            newest[one.author, 0] = one.value if one.turn_id == first.id else -one.value
         elif one.kind == "rating" and one.turn_id in ids:
             newest[one.author, one.turn_id] = one.value if one.turn_id == first.id else -one.value
     rated = {author for author, turn in newest if turn}
@@ -137,6 +137,13 @@ def preferred(first: Turn, second: Turn, said: Sequence[Feedback]) -> Turn | Non
     votes += [newest[a, first.id] + newest[a, second.id] for a in rated if {(a, first.id), (a, second.id)} <= newest.keys()]  # fmt: skip
     total = sum((vote > 0) - (vote < 0) for vote in votes)
     return None if total == 0 else first if total > 0 else second
+
+
+def _compares(feedback: Feedback, first: Turn, second: Turn) -> bool:
+    return feedback.kind == "preference" and {feedback.turn_id, feedback.other_turn_id} == {
+        first.id,
+        second.id,
+    }
 
 
 def _said(store: Store, first: Turn, second: Turn) -> list[Feedback]:
@@ -147,9 +154,24 @@ def _said(store: Store, first: Turn, second: Turn) -> list[Feedback]:
 
 
 def spoken_of(store: Store, first: Turn, second: Turn) -> bool:
-    """Whether a pair need not be asked about: it is decided, or both answers were rated alike."""
+    """Whether a pair need not be asked about: it is decided, or neither answer is better."""
     said = _said(store, first, second)
-    return preferred(first, second, said) is not None or {first.id, second.id} <= {f.turn_id for f in said}
+    return preferred(first, second, said) is not None or _equal(first, second, said)
+
+
+def _equal(first: Turn, second: Turn, feedback: Sequence[Feedback]) -> bool:
+    """Whether people have spoken of both answers, given that nothing decides between them: they called it a tie, or rated both alike."""
+    compared = any(_compares(one, first, second) for one in feedback)
+    return compared or {first.id, second.id} <= {one.turn_id for one in feedback}
+
+
+def ties(store: Store, candidate: int, live: int) -> int:
+    """How many pairs were spoken of without deciding anything: no further answer comes from them."""
+    count = 0
+    for first, second in pairs(store, candidate, live):
+        feedback = _said(store, first, second)
+        count += preferred(first, second, feedback) is None and _equal(first, second, feedback)
+    return count
 
 
 def answers(store: Store, candidate: int, live: int) -> tuple[bool, ...]:

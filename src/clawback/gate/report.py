@@ -154,7 +154,10 @@ def answered(store: Store, version: Version, settings: Gate) -> Report | None:
     before, live = Report.from_dict(version.report), store.live()
     if before.against != live.number or not questions.pairs(store, version.number, live.number):
         return None
-    evidence = replace(before.evidence, answers=questions.answers(store, version.number, live.number))
+    pair = version.number, live.number
+    evidence = replace(
+        before.evidence, answers=questions.answers(store, *pair), ties=questions.ties(store, *pair)
+    )
     made, _ = report_of(store, version, live, evidence, settings, before.reward_model)
     store.set_report(version.number, made.to_dict())
     return made

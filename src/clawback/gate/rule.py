@@ -98,7 +98,9 @@ class Evidence:
     answers: tuple[bool, ...] = ()
     """Whether the candidate's answer was preferred, of each question that was decided, in their order."""
     questions: int = 0
-    """Pairs of answers that can be asked about."""
+    """Pairs of answers that can be asked about;"""
+    ties: int = 0
+    """those of them of which neither answer was better."""
     alike: float = 0.0
     """Share of the pairs in which both answers read the same."""
     rules: tuple[Obedience, ...] = ()
@@ -188,6 +190,8 @@ def _asked(evidence: Evidence, settings: Gate, error: float, may_ask: bool) -> D
         if verdict or not may_ask:
             return Decision(False, sure, (f"not shown to be better: {counts}",))
         asks = sequential.fewest(alpha, most, evidence.answers)
+        if why := _too_many_ties(evidence, asks):
+            return Decision(False, sure, (f"not shown to be better: {counts}", why))
         return Decision(False, sure, (f"undecided: {counts}", _how(most)), asks)
     if why := indistinct(evidence):
         return Decision(False, 0.5, (why,))
@@ -200,12 +204,22 @@ def _asked(evidence: Evidence, settings: Gate, error: float, may_ask: bool) -> D
             False, 0.5, (f"not shown to be better: {most} questions cannot decide ([gate] more_ratings)",)
         )
     asks = sequential.fewest(alpha, most, ())
+    if why := _too_many_ties(evidence, asks):
+        return Decision(False, 0.5, (f"not shown to be better: {why}",))
     return Decision(
         False,
         0.5,
         (f"undecided: say which of two answers is better, {asks} to {most} times", _how(most)),
         asks,
     )
+
+
+def _too_many_ties(evidence: Evidence, asks: int) -> str:
+    """Why the pairs that are left cannot decide any more; "" where they can. ``asks``: answers after which it can be decided at the earliest."""
+    remaining = evidence.questions - evidence.ties - len(evidence.answers)
+    if asks <= remaining:
+        return ""
+    return f"of {evidence.ties} pairs neither answer was better, and the pairs that are left cannot decide"
 
 
 def _how(most: int) -> str:

@@ -21,7 +21,7 @@ from clawback.files import replace
 from clawback.paths import Home
 from clawback.progress import OnProgress
 from clawback.prompts import LLMBackend, LLMResponse, Price, Usage
-from clawback.records import Turn
+from clawback.records import TEACHER, Turn
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -190,6 +190,7 @@ def beside(
     """
     from clawback import release
 
+    check_use(home, model, use)
     with store.connect(home.database) as db:
         live = db.live()
         pairs = [(p, db.turn_of_event(name_of(model, p))) for p in dict.fromkeys(prompts)]
@@ -217,12 +218,29 @@ def beside(
             )
             mine = db.add_turn(turn, seen_at=0.0)
             if use == "prefer" and mine.response != teacher.response:
-                feedback.prefer(db, teacher.id, mine.id, source=f"teacher:{model}", event_id=f"{name}:prefer")
+                feedback.prefer(
+                    db, teacher.id, mine.id, source=f"{TEACHER}{model}", event_id=f"{name}:prefer"
+                )
             elif use == "distil" and mine.response != teacher.response:
                 feedback.edit(
-                    db, mine.id, teacher.response, source=f"teacher:{model}", event_id=f"{name}:edit"
+                    db, mine.id, teacher.response, source=f"{TEACHER}{model}", event_id=f"{name}:edit"
                 )
     return len(both)
+
+
+def check_use(home: Home, model: str, use: Use | None) -> None:
+    """Raises ``UsageError`` where the teacher's answers are to be trained towards and the person has not said that they may be."""
+    from clawback import config
+    from clawback.engine.authorship import is_named, is_other
+
+    settings = config.load(home.config)
+    if use in (None, "rate") or not is_other(model, settings.model.base):
+        return
+    if not is_named(model, settings.training.learn_from):
+        raise UsageError(
+            f"--own {use} has your model learn the answers of {model}, and [training] learn_from does not name it. If its terms allow that: "
+            f"clawback config set training.learn_from '[\"{model}\"]'. `--own rate` only puts them beside your model's."
+        )
 
 
 def write(home: Home, prompts: Sequence[str], model: str, path: Path) -> int:

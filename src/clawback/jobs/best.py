@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from clawback import config
-from clawback.errors import UsageError
 from clawback.jobs import rewarding
 from clawback.paths import Home
-from clawback.rewards import guards
+from clawback.release import best_of
 
 if TYPE_CHECKING:
     from clawback.engine.types import Completion
@@ -23,12 +22,7 @@ def picker(home: Home, settings: config.Config, count: int) -> Pick:
     An answer that was cut off is taken only where all were. Raises ``UsageError`` where the best of so many moves further from the
     version than the gate allows a version to move from the base; ``NotFound``, ``ModelError`` without a usable reward model.
     """
-    budget = settings.gate.max_kl
-    if guards.best_of_kl(count) > budget:
-        raise UsageError(
-            f"The best of {count} is {guards.best_of_kl(count):.1f} nats from what the version says, and [gate] max_kl allows {budget:g}: "
-            f"take --best-of {guards.best_of_within(budget)} at most."
-        )
+    best_of.check_distance(settings, count)
     model, _ = rewarding.load(home)
 
     def pick(prompt: str, made: Sequence[Completion]) -> list[Completion]:

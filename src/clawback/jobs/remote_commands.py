@@ -1,7 +1,7 @@
-"""``/rl train``, ``rollback``, ``reset`` from a chat: disabled unless the settings list them.
+"""``/rl`` commands that need more than the store: ``train``, ``rollback``, ``reset`` (disabled unless the settings list them), and the gate's questions.
 
-``python -m clawback.jobs.remote_commands HOME AGENT TEXT`` is for a hook that finds no server: the modules
-that hooks import know nothing of runs.
+``python -m clawback.jobs.remote_commands HOME AGENT TEXT SESSION BY EVENT`` is for a hook that finds no server: the modules
+that hooks import know nothing of runs and gates.
 """
 
 from __future__ import annotations
@@ -16,15 +16,28 @@ from clawback.feedback.due import PREPARED
 from clawback.paths import Home
 
 
-def order(home: Home, agent: str, said: str) -> str | None:
-    """Do it where it is allowed, and say so in a sentence. None: what was said is no such order.
+def order(
+    home: Home, agent: str, text: str, *, session: str = "", by: str = "", event_id: str = ""
+) -> str | None:
+    """Do it where it is allowed, and say so in a sentence. None: the text is no such order.
 
     ``[capture] admin`` lists what may be ordered from outside the terminal. Everyone who can speak to us at ``agent`` may then do it: who
-    that is, is for the agent's own settings (owners, allow lists).
+    that is, is for the agent's own settings (owners, allow lists). The gate asks the owner alone, whatever the settings say.
+
+    Args:
+        session: the conversation in which it was said.
+        by: who said it, where more than one person may.
+        event_id: the name of the event: one that is brought twice is acted on once.
     """
-    words = command.parse(said)
-    if words is None or words[0] not in command.ADMIN:
+    words = command.parse(text)
+    if words is None or words[0] not in (*command.ADMIN, *command.COMPARES):
         return None
+    if words[0] in command.COMPARES:
+        from clawback.jobs import comparing
+
+        source = f"{agent}:{by}" if by else agent
+        name = f"{agent}:compare:{session}:{event_id}" if event_id else ""
+        return "Clawback: " + comparing.reply(home, comparing.Surface(source, session, name), words[0])
     what = words[0]
     if what not in config.load(home.config).capture.admin:
         return f"Clawback: `{what}` is not allowed from {agent}. Run `clawback {what}` in a terminal, or list it under [capture] admin."
@@ -48,4 +61,5 @@ def _done(home: Home, what: str) -> str:
 
 
 if __name__ == "__main__":
-    print(order(Home(Path(sys.argv[1])), sys.argv[2], sys.argv[3]) or "")
+    session, by, event_id = sys.argv[4:7]
+    print(order(Home(Path(sys.argv[1])), *sys.argv[2:4], session=session, by=by, event_id=event_id) or "")

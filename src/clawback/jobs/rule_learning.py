@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from clawback import config, store
 from clawback.errors import Busy
 from clawback.feedback.endpoint import Budget
+from clawback.feedback.examples import examples_of, pieces_of, rated_samples
 from clawback.jobs import judging
 from clawback.paths import Home
 from clawback.rules import reminders
-from clawback.rules.judge import EndpointJudge
-from clawback.rules.learning import NEWEST, LearnOutcome, learn, rated_samples, sides
-from clawback.rules.proposers import examples
+from clawback.rules.judge import EndpointJudge, RuleJudge
+from clawback.rules.learning import LearnOutcome, learn
+from clawback.rules.proposers import EACH
 
 if TYPE_CHECKING:
     from clawback.feedback.endpoint import Ask
@@ -42,16 +43,31 @@ def plan(home: Home, *, code_only: bool = False) -> LearnPlan:
     remote = loaded.judge.api != judging.LOCAL and not code_only
     with store.connect(home.database) as db:
         samples = rated_samples(db, loaded.gate.held_out)
-    liked, disliked = sides(samples)
-    sent = tuple(examples(liked, disliked)) if remote else ()
+        sent = tuple(pieces_of(examples_of(db, samples, EACH))) if remote else ()
     model = judging.name_of(loaded.judge) if remote else ""
-    return LearnPlan(min(len(samples), NEWEST), model, loaded.judge.url if remote else "", sent)
+    return LearnPlan(len(samples), model, loaded.judge.url if remote else "", sent)
+
+
+def base_judge(settings: config.Config) -> RuleJudge:
+    """The base model as a judge, loaded for that. Raises ``ModelError``, ``MissingExtra``, ``JudgeError``."""
+    from clawback.engine.torch.scoring.base_judge import BaseJudge
+    from clawback.jobs import inputs
+
+    return BaseJudge(inputs.policy(settings, settings.model.base))
 
 
 def learn_once(
-    home: Home, *, files: Sequence[Path] = (), again: bool = False, code_only: bool = False
+    home: Home,
+    *,
+    files: Sequence[Path] = (),
+    again: bool = False,
+    code_only: bool = False,
+    by_base: bool = False,
 ) -> LearnOutcome:
-    """One pass. Raises ``Busy`` while the judge runs elsewhere, ``JudgeError`` where its settings are incomplete."""
+    """One pass. ``by_base``: the base model on this machine judges what code cannot see, where it passes the exam.
+
+    Raises ``Busy`` while the judge runs elsewhere, ``JudgeError`` where its settings are incomplete, ``ModelError`` where the base cannot be loaded.
+    """
     from filelock import FileLock, Timeout
 
     loaded = config.load(home.config)
@@ -60,7 +76,9 @@ def learn_once(
     try:
         with FileLock(home.judge_lock, timeout=0), store.connect(home.database) as db:
             how: dict[str, Any] = {}
-            if settings.api != judging.LOCAL and not code_only:
+            if by_base:
+                how = {"judge": base_judge(loaded)}
+            elif settings.api != judging.LOCAL and not code_only:
                 budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
                 ask: Ask = judging.asker(home, db, settings, budget)
                 name = judging.name_of(settings)

@@ -12,10 +12,10 @@ from clawback.errors import UsageError
 from clawback.gate import prompts as prompt_gate
 from clawback.prompts import sections
 from clawback.release import prompted, screening
-from clawback.rules.reminders import is_spoken
+from clawback.rules.spoken import accepted_sentences, may_be_said
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Set
 
     from clawback.paths import Home
     from clawback.records import Rule, Version
@@ -25,13 +25,13 @@ SECTION = "constraints"
 AUTHOR = "rules"
 
 
-def compose(text: str, rules: Iterable[Rule]) -> str:
+def compose(text: str, rules: Iterable[Rule], accepted: Set[str] = frozenset()) -> str:
     """A prompt with every rule that a model may be told of, and without those that it may not; the rest of it stays.
 
-    A locked section stays as it is.
+    A locked section stays as it is. ``accepted``: as for ``may_be_said``.
     """
     listed = list(rules)
-    wanted = {screening.literal(rule.text): rule.text for rule in listed if is_spoken(rule)}
+    wanted = {screening.literal(rule.text): rule.text for rule in listed if may_be_said(rule, accepted)}
     unwanted = {screening.literal(rule.text) for rule in listed} - wanted.keys()
     parts = sections.parse(text)
     for part in parts:
@@ -48,7 +48,7 @@ def compose(text: str, rules: Iterable[Rule]) -> str:
 def pending(store: Store) -> str | None:
     """The live prompt as the rules would have it; None where it says them already."""
     source = prompted.source(store.live())
-    text = compose(source, store.rules())
+    text = compose(source, store.rules(), accepted_sentences(store))
     return None if text.strip() == sections.render(sections.parse(source)).strip() else text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,6 @@ from clawback.rules.checks import parse
 if TYPE_CHECKING:
     from clawback.store import Store
 
-LONGEST = 200
-"""Characters of a rule: it is one sentence."""
 AT_ONCE, WAITING = 8, 24
 """Rules that are taken from one call, and that may wait for a yes at a time."""
 _NAME = re.compile(r"[^a-z0-9._-]+")
@@ -39,9 +37,9 @@ def add(store: Store, text: str) -> Rule:
     sentence = " ".join(str(store.clean(text)).split())
     if not sentence:
         raise UsageError('Say the rule in a sentence: `clawback rules add "Never apologise."`.')
-    if len(sentence) > LONGEST:
+    if len(sentence) > wording.LONGEST:
         raise UsageError(
-            f"The rule has {len(sentence)} characters (at most {LONGEST}). Say one thing a rule."
+            f"The rule has {len(sentence)} characters (at most {wording.LONGEST}). Say one thing a rule."
         )
     return accept(store, store.add_rule(Rule(sentence, parse(sentence), OWNER, status="believed")).id)
 
@@ -73,7 +71,7 @@ def propose(store: Store, sentences: Iterable[str], name: str) -> Proposed:
     for number, text in enumerate(sentences):
         sentence = wording.tidy(str(store.clean(text)))
         rule = known.get(screening.literal(sentence))
-        why = objection(sentence, material)
+        why = wording.objection(sentence, material) or next(iter(screening.tricks(sentence)), "")
         if number >= AT_ONCE:
             why = f"more than {AT_ONCE} at a time"
         elif not why and rule is not None:
@@ -87,15 +85,6 @@ def propose(store: Store, sentences: Iterable[str], name: str) -> Proposed:
             known[screening.literal(sentence)] = proposal
             proposals.append(proposal)
     return Proposed(tuple(proposals), tuple(refused))
-
-
-def objection(sentence: str, material: Sequence[Iterable[tuple[str, ...]]] = ()) -> str:
-    """Why a sentence is no rule that anybody else may propose; "" for none. ``material``: runs of words that it must not quote."""
-    if not sentence:
-        return "it is empty"
-    if len(sentence) > LONGEST:
-        return f"it has {len(sentence)} characters (at most {LONGEST})"
-    return next(iter(screening.tricks(sentence)), "") or wording.objection(sentence, material)
 
 
 def _shown(sentence: str) -> str:

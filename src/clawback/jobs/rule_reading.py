@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clawback.engine.recipe import Recipe
+    from clawback.engine.torch.models.policy import Policy
     from clawback.paths import Home
     from clawback.rules.learning import LearnOutcome
     from clawback.store import Store
@@ -42,27 +44,38 @@ MOST_CHECKED, MOST_JUDGED = 16, 8
 CACHE = "verdicts.jsonl"
 
 
-def learn(home: Home, settings: config.Config, db: Store, *, asks: bool = True) -> LearnOutcome:
-    """Test the rules on the ratings. ``asks``: also a judge on a server, where there is one, and a model that proposes rules."""
+def learn(home: Home, settings: config.Config, db: Store, policy: Policy | None = None) -> LearnOutcome:
+    """Test the rules on the ratings. ``policy``: as for ``judge_of``."""
     from clawback.rules import learning
 
-    judge = judge_of(home, settings.judge, db) if asks else None
+    judge = judge_of(home, settings.judge, db, policy)
     return learning.learn(db, judge=judge, held_out=settings.gate.held_out)
 
 
-def judge_of(home: Home, settings: config.Judge, db: Store) -> EndpointJudge | None:
-    """The judge on a server, where one is set; the local model has to be asked for (``clawback rules learn``)."""
+def judge_of(home: Home, settings: config.Judge, db: Store, policy: Policy | None = None) -> RuleJudge | None:
+    """The judge on a server, where one is set; else the base of the ``policy``, where it has passed its exam (``clawback rules learn --base``)."""
     if settings.api == judging.LOCAL:
-        return None
+        return _proven_base(db, policy) if policy is not None else None
     budget = Budget(settings.max_calls, settings.max_seconds, settings.max_tokens)
     with suppress(JudgeError):  # no name, or no key: a run goes on without
         return EndpointJudge(judging.asker(home, db, settings, budget), judging.name_of(settings))
     return None
 
 
+def _proven_base(db: Store, policy: Policy) -> RuleJudge | None:
+    """A run holds no exam: it takes time, and the person starts it."""
+    from clawback.engine.torch.scoring.base_judge import BaseJudge, judge_name
+    from clawback.rules import exam
+
+    result = exam.stored_result(db, judge_name(policy))
+    if result is None or not result.believed or time.time() - result.date >= exam.VALID_DAYS * exam.DAY:
+        return None
+    return BaseJudge(policy)
+
+
 def entry(db: Store, judge: RuleJudge | None) -> dict[str, Any]:
     """What of the rules goes into a run, as JSON in its recipe: a run that is taken up again sees the rules of its beginning."""
-    from clawback.rules import exam, learning
+    from clawback.rules import exam, spoken
 
     rules = [
         rule
@@ -77,19 +90,26 @@ def entry(db: Store, judge: RuleJudge | None) -> dict[str, Any]:
     if judge is not None and (result := exam.stored_result(db, judge.name)) is not None and result.believed:
         judged = [rule for rule in believed_first if not check_of(rule)][:MOST_JUDGED]
     return {
-        "sentences": [rule.text for rule in learning.spoken(db)],
+        "sentences": [rule.text for rule in spoken.distinct_rules_to_say(db)],
         "features": [[rule.text, rule.check] for rule in [*checked, *judged]],
         "judge": judge.name if judge is not None and judged else "",
     }
 
 
-def with_rules(home: Home, settings: config.Config, db: Store, recipe: Recipe, tell: OnProgress) -> Recipe:
-    """The recipe with the rules as they are now, after a test of them on the ratings."""
+def with_rules(
+    home: Home,
+    settings: config.Config,
+    db: Store,
+    recipe: Recipe,
+    tell: OnProgress,
+    policy: Policy | None = None,
+) -> Recipe:
+    """The recipe with the rules as they are now, after a test of them on the ratings. ``policy``: as for ``judge_of``."""
     tell({"phase": "rules"})
-    outcome = learn(home, settings, db)
+    outcome = learn(home, settings, db, policy)
     for note in outcome.notes:
         tell({"phase": "reward", "note": note})
-    judge = judge_of(home, settings.judge, db)
+    judge = judge_of(home, settings.judge, db, policy)
     rules = entry(db, judge)
     return replace(recipe, extra={**recipe.extra, RULES: rules}) if any(rules.values()) else recipe
 
@@ -171,13 +191,14 @@ def of_run(
     recipe: Recipe,
     folder: Path,
     tell: OnProgress,
+    policy: Policy | None = None,
 ) -> RunJudge | None:
-    """What judges answers in a run, from what was entered at its beginning; None without rules."""
+    """What judges answers in a run, from what was entered at its beginning; None without rules. ``policy``: as for ``judge_of``."""
     record = recipe.extra.get(RULES) or {}
     rules = [Rule(text, check) for text, check in record.get("features", ())]
     if not rules:
         return None
-    judge = judge_of(home, settings.judge, db) if record.get("judge") else None
+    judge = judge_of(home, settings.judge, db, policy) if record.get("judge") else None
     if judge is not None and judge.name != record["judge"]:
         judge = None  # the settings name another one by now
     return RunJudge(rules, judge, folder / CACHE, tell)

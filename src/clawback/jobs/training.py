@@ -241,7 +241,8 @@ class _Job(RunJob):
         )
         recipe = engine.recipe(policy.info, preset or training.preset, name, made)
         if recipe.algorithm in engine.DRAWING and not away and not fold:
-            recipe = rule_reading.with_rules(self.home, self.settings, self.db, recipe, self.tell)
+            judge = None if several or shard else policy  # processes read in step
+            recipe = rule_reading.with_rules(self.home, self.settings, self.db, recipe, self.tell, judge)
         if away:
             recipe = elsewhere.recipe(self.home, self.settings, recipe)
             elsewhere.present(self.home, self.settings)
@@ -329,7 +330,9 @@ class _Job(RunJob):
                 held, share = inputs.kept_out(self.db, run), self.settings.gate.held_out
                 prompts = inputs.prompts(self.db, held, run.created_at, share)
                 others = captured.answers(self.db, prompts, recipe.learn_from, run.created_at)
-                judge = rule_reading.of_run(self.home, self.settings, self.db, recipe, self.folder(run), tell)
+                judge = rule_reading.of_run(
+                    self.home, self.settings, self.db, recipe, self.folder(run), tell, policy
+                )
                 with launching.sampler(self.ray, self._vllm(run), recipe, tell) as sampler:
                     result = engine.train(
                         policy,

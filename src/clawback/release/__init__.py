@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from clawback.release import prompted, trial
+from clawback.release import best_of, prompted, trial
 from clawback.release.loading import load
 from clawback.release.registry import (
     check,
@@ -17,6 +17,7 @@ from clawback.release.registry import (
 )
 
 __all__ = [
+    "best_of",
     "check",
     "clear_strays",
     "heal",

@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from math import comb
@@ -122,7 +122,7 @@ class ExamItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExamResult:
-    """How a judge did. ``kinds``: kind → (right, questions). ``trouble``: why it was not held to the end, "" where it was."""
+    """How a judge did. ``kinds``: kind → (right, questions that were asked: fewer where it could not pass any more). ``trouble``: why it was not held to the end, "" where it was."""
 
     judge: str
     date: float
@@ -245,25 +245,26 @@ def examine(
         trouble = f"there are too few recorded answers for questions about {' and '.join(few)}"
         return ExamResult(judge.name, now(), {}, trouble)
     random.Random(seed + 1).shuffle(items)
-    right = dict.fromkeys(counts, 0)
-    for item, value in zip(items, _answers(judge, items), strict=True):
+    right, total = dict.fromkeys(counts, 0), dict.fromkeys(counts, 0)
+    for item, value in _verdicts(judge, items):
         right[item.kind] += value is not None and abs(value - 0.5) > 1e-9 and (value > 0.5) == item.truth
-    return ExamResult(judge.name, now(), {kind: (right[kind], counts[kind]) for kind in counts})
+        total[item.kind] += 1
+        if total[item.kind] - right[item.kind] > ASKED - least_right(ASKED):
+            break  # it cannot pass any more
+    return ExamResult(judge.name, now(), {kind: (right[kind], total[kind]) for kind in counts})
 
 
-def _answers(judge: RuleJudge, items: Sequence[ExamItem]) -> list[float | None]:
-    """The verdict on each item. As in use: several answers and several rules a call, of which the item's own is read."""
-    verdicts: list[float | None] = []
+def _verdicts(judge: RuleJudge, items: Sequence[ExamItem]) -> Iterator[tuple[ExamItem, float | None]]:
+    """Each item with the verdict on it. As in use: several answers and several rules a call, of which the item's own is read."""
     for start in range(0, len(items), ANSWERS):
         batch = items[start : start + ANSWERS]
         rules = list(dict.fromkeys(item.rule for item in batch))[:RULES]
         try:
             rows = judge([item.pair for item in batch], rules)
         except NoAnswer:
-            verdicts += [None] * len(batch)
-            continue
-        verdicts += [row[rules.index(item.rule)] for row, item in zip(rows, batch, strict=True)]
-    return verdicts
+            rows = [[None] * len(rules) for _ in batch]
+        for row, item in zip(rows, batch, strict=True):
+            yield item, row[rules.index(item.rule)]
 
 
 def exam_of(

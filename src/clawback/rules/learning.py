@@ -6,7 +6,7 @@
 4. A rule is believed if the ratings speak for it, or if the owner said it of all answers and the ratings do not clearly speak against it. The
    others are dropped with the reason, and tested again when there are more ratings. A rule that was withdrawn is left alone.
 
-A believed rule of a model, of a file or of anybody but the owner waits for the owner's yes before it goes into a prompt (``spoken``).
+A believed rule of a model, of a file or of anybody but the owner waits for the owner's yes before it goes into a prompt (``spoken.may_be_said``).
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clawback.errors import JudgeError
-from clawback.feedback import aggregate, hold_out
-from clawback.feedback.endpoint import Ask, NoAnswer
+from clawback.feedback.endpoint import Ask
+from clawback.feedback.examples import examples_of, rated_samples, sides
 from clawback.records import OWNER, Rule, RuleStatus, Sample, Turn
-from clawback.rules import proposers, reminders
+from clawback.rules import proposers
 from clawback.rules.checks import check_of
 from clawback.rules.exam import ExamResult, exam_of
 from clawback.rules.judge import Pair, RuleJudge, judge_turns
+from clawback.rules.spoken import LIST, accepted_sentences, may_be_said
 from clawback.rules.trial import Floats, RuleTest, rule_tests
 from clawback.rules.wording import same
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 FEWEST = 8
 """Rated answers below which nothing is tested."""
-NEWEST = 512
-"""Rated answers that rules are tested on."""
 JUDGED = 64
 """Rated answers that a judge is asked about: each costs a part of a call for every rule that code cannot check."""
 MOST_JUDGED = 24
@@ -99,7 +98,7 @@ def learn(
     if not again and not new and store.get(STATE) == _state(store, samples, judge, proposer):
         return _outcome(store, LearnOutcome(len(samples), unchanged=True))
     if proposer is not None:
-        new += _store_proposals(store, _from_model(samples, *proposer, notes))
+        new += _store_proposals(store, _from_model(store, samples, *proposer, notes))
     rules = _rules_to_test(store)
     exam = _exam(store, judge, rules, notes, now) if judge else None
     believed_judge = judge if exam is not None and exam.believed else None
@@ -137,32 +136,7 @@ def _rules_to_test(store: Store) -> list[Rule]:
 
 
 def _trust(rule: Rule) -> int:
-    return 0 if rule.author == OWNER else 1 if rule.author == proposers.LIST else 2
-
-
-def rated_samples(store: Store, held_out: float = 0.125) -> list[Sample]:
-    """What rules are tested on: rated answers and corrections, without what is held out for the gate; the newest ``NEWEST``."""
-    samples = aggregate.evidence(aggregate.samples(store))
-    train, _ = hold_out.split(samples, held_out, store.splits(sample.turn_id for sample in samples))
-    return [sample for sample in train if sample.rated and sample.response.strip()][-NEWEST:]
-
-
-def spoken(store: Store) -> list[Rule]:
-    """The believed rules that may go into a prompt or a run now, those that the ratings speak for most clearly first.
-
-    The owner's own, those of our list, and those that the owner has said yes to. One that adds nothing beside a stronger one is left out.
-    """
-    rules = [rule for rule in store.rules("believed") if may_be_said(store, rule)]
-    numbers = {rule.id for rule in rules}
-    distinct = [rule for rule in rules if rule.evidence.get("explained_by", 0) not in numbers]
-    return sorted(distinct, key=lambda rule: -float(rule.evidence.get("statistic", 0.0)))
-
-
-def may_be_said(store: Store, rule: Rule) -> bool:
-    """Whether a rule's sentence needs no further yes: the owner's word, ours, or accepted."""
-    if reminders.is_spoken(replace(rule, status="believed")):
-        return True
-    return same(rule.text) in {same(sentence) for sentence in store.accepted_sentences()}
+    return 0 if rule.author == OWNER else 1 if rule.author == LIST else 2
 
 
 # ------------------------------------------------------------------------------------------------ proposals
@@ -180,27 +154,14 @@ def _store_proposals(store: Store, proposals: Iterable[Rule]) -> int:
     return count
 
 
-def _from_model(samples: Sequence[Sample], ask: Ask, name: str, notes: list[str]) -> list[Rule]:
-    liked, disliked = sides(samples)
-    if len(liked) + len(disliked) < FEWEST:
+def _from_model(store: Store, samples: Sequence[Sample], ask: Ask, name: str, notes: list[str]) -> list[Rule]:
+    if sum(map(len, sides(samples))) < FEWEST:
         return []
     try:
-        return proposers.from_model(ask, name, liked, disliked)
+        return proposers.from_model(ask, name, examples_of(store, samples, proposers.EACH))
     except JudgeError as error:
         notes.append(f"{name} proposed nothing: {error}")
         return []
-
-
-def sides(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Liked and disliked answers, newest first."""
-    middle = float(np.median([sample.reward for sample in samples])) if samples else 0.0
-    bound = min(
-        max(middle, -0.01), 0.01
-    )  # taps: either sign; somebody who likes all that they score: their own middle
-    if not any(sample.reward < bound for sample in samples):
-        bound = middle
-    newest = list(reversed(samples))
-    return [s for s in newest if s.reward > bound], [s for s in newest if s.reward < bound]
 
 
 # ------------------------------------------------------------------------------------------------ verdicts
@@ -335,14 +296,14 @@ def _share(rating: float) -> str:
 
 
 def _outcome(store: Store, outcome: LearnOutcome) -> LearnOutcome:
-    believed = store.rules("believed")
+    believed, accepted = store.rules("believed"), accepted_sentences(store)
     return replace(
         outcome,
         believed=tuple(believed),
         waiting=tuple(
             rule
             for rule in believed
-            if not rule.evidence.get("explained_by") and not may_be_said(store, rule)
+            if not rule.evidence.get("explained_by") and not may_be_said(rule, accepted)
         ),
         dropped=tuple(store.rules("dropped")),
     )
@@ -363,6 +324,3 @@ def _state(
         judge.name if judge else "",
         proposer[1] if proposer else "",
     ]
-
-
-__all__ = ["LearnOutcome", "NoAnswer", "learn", "may_be_said", "rated_samples", "sides", "spoken", "verdict"]

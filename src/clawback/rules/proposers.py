@@ -16,25 +16,22 @@ from typing import TYPE_CHECKING
 from clawback.errors import UsageError
 from clawback.feedback.authors import in_own_words
 from clawback.feedback.endpoint import Ask, NoAnswer
+from clawback.feedback.examples import RatedExample, pieces_of
 from clawback.feedback.verdict import fenced
-from clawback.records import OWNER, Feedback, Rule, Sample, Turn
-from clawback.redact import redact
+from clawback.records import OWNER, Feedback, Rule
 from clawback.rewards.instructions import COUNTED, SENTENCES
 from clawback.rewards.remarks import wishes
 from clawback.rules.checks import parse
+from clawback.rules.spoken import LIST
 from clawback.rules.wording import LONGEST, objection, runs, same, tidy
 
 if TYPE_CHECKING:
     from clawback.store import Store
 
-LIST = "list"
-"""Author of the sentences in ``rewards.instructions``: a list that was written by hand."""
 MOST = 8
 """Rules that one reading may propose."""
 EACH = 8
 """Liked answers that are shown, and as many disliked ones."""
-SHOWN = 1200
-"""Characters of an answer that are shown, and a quarter of that of its question."""
 LARGEST_FILE = 200_000
 MOST_OF_FILE = 40
 GENERAL = re.compile(
@@ -188,37 +185,12 @@ def from_file(path: Path) -> list[Rule]:
 # ------------------------------------------------------------------------------------------------ a model, or their own agent
 
 
-def from_model(
-    ask: Ask, name: str, liked: Sequence[Turn | Sample], disliked: Sequence[Turn | Sample]
-) -> list[Rule]:
+def from_model(ask: Ask, name: str, examples: Sequence[RatedExample]) -> list[Rule]:
     """What a model says that tells liked answers from disliked ones. Raises ``JudgeError``, and ``NoAnswer`` for a reply that cannot be read."""
-    if not liked or not disliked:
+    if len({one.liked for one in examples}) < 2:
         return []
-    shown = examples(liked, disliked)
+    shown = pieces_of(examples)
     return read_rules(ask(TASK, fenced(shown)).text, f"model:{name}", [text for _, text in shown])
-
-
-def examples(liked: Sequence[Turn | Sample], disliked: Sequence[Turn | Sample]) -> list[tuple[str, str]]:
-    """(heading, text) of the answers that are shown, liked and disliked in turn, redacted and shortened, newest first."""
-    pieces = []
-    for number in range(EACH):
-        for word, side in (("LIKED", liked), ("DISLIKED", disliked)):
-            if number < len(side):
-                question, answer = (
-                    _shortened(_question(side[number]), SHOWN // 4),
-                    _shortened(side[number].response, SHOWN),
-                )
-                pieces.append((f"{word} {number + 1}", f"Question: {question}\n\nAnswer: {answer}"))
-    return pieces
-
-
-def _question(rated: Turn | Sample) -> str:
-    return rated.prompt if isinstance(rated, Turn) else Turn("", rated.messages, rated.response).prompt
-
-
-def _shortened(text: str, most: int) -> str:
-    text = redact(text.strip())
-    return text if len(text) <= most else f"{text[: most // 2]} […] {text[-most // 2 :]}"
 
 
 def read_rules(reply: str, author: str, shown: Sequence[str] = ()) -> list[Rule]:

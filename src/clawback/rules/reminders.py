@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from clawback.files import replace
 from clawback.paths import Home
-from clawback.records import OWNER, Rule, Turn
+from clawback.records import Rule, Turn
+from clawback.rules.spoken import rules_to_say
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -28,22 +29,10 @@ AGAIN = "The person has asked for this before, and recent answers did not keep t
 SEND_BACK = 'That answer does not keep a rule of the person: "{rule}" Give the complete answer again so that it keeps the rule, without a word about this.'
 
 
-def is_spoken(rule: Rule) -> bool:
-    """Whether a model may be told of it: it is believed, and the owner wrote it or said yes to it, or it is of our own list."""
-    return rule.status == "believed" and (
-        rule.author in (OWNER, "list") or bool(rule.evidence.get("accepted"))
-    )
-
-
-def spoken(db: Store) -> list[Rule]:
-    """The rules that a model may be told of."""
-    return [rule for rule in db.rules("believed") if is_spoken(rule)]
-
-
 def at_risk(db: Store, agent: str) -> list[Rule]:
     """Rules that the agent's present model kept too rarely of late, the most broken first."""
     shares = []
-    for rule in spoken(db):
+    for rule in rules_to_say(db):
         recent = db.recent_verdicts(rule.id, agent, RECENT)
         if recent and (share := sum(kept >= 0.5 for kept in recent) / len(recent)) < BELOW:
             shares.append((share, rule.id, rule))
@@ -62,7 +51,7 @@ def reminder(rules: Sequence[Rule]) -> str:
 def write(here: Home, db: Store) -> None:
     """Bring the file up to date. It is there as long as there is a rule that a model may be told of."""
     path = here.root / FILE
-    if not spoken(db):
+    if not rules_to_say(db):
         path.unlink(missing_ok=True)
         return
     agents = {
@@ -89,6 +78,6 @@ def broken(db: Store, turn: Turn) -> list[Rule]:
     """The rules that this answer breaks, by code."""
     return [
         rule
-        for rule in spoken(db)
+        for rule in rules_to_say(db)
         if rule.check and any(one.kept < 0.5 and not one.judge for one in db.rule_checks(rule.id, turn.id))
     ]

@@ -43,7 +43,11 @@ def objection(sentence: str, material: Sequence[Iterable[tuple[str, ...]]] = ())
         material: runs of words (``runs``) of texts that it must not quote.
     """
     words = _WORD.findall(sentence.casefold())
-    if not SHORTEST <= len(sentence) <= LONGEST or not 2 <= len(words) <= WORDS:
+    if not sentence:
+        return "it is empty"
+    if len(sentence) > LONGEST:
+        return f"it has {len(sentence)} characters (at most {LONGEST})"
+    if len(sentence) < SHORTEST or not 2 <= len(words) <= WORDS:
         return "it is too short or too long for a rule"
     if _SENTENCE_ENDS.search(sentence):
         return "it is more than one sentence"

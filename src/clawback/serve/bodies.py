@@ -22,6 +22,8 @@ class Preferred(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     better: int
     worse: int
+    tie: bool = False
+    """Neither of the two is better."""
     event_id: str = ""
 
 

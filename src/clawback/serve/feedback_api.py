@@ -62,7 +62,8 @@ def prefer(server: Server, request: Request, body: Preferred) -> Any:
     event = _event(whom, body.event_id)
     with store.connect(server.home.database) as db:
         asked(db, whom, body.better, body.worse)
-        made = feedback.prefer(db, body.better, body.worse, source=said_by(whom, "web"), event_id=event)
+        compare = feedback.tie if body.tie else feedback.prefer
+        made = compare(db, body.better, body.worse, source=said_by(whom, "web"), event_id=event)
     return said(made) if whom.blind else asdict(made)
 
 

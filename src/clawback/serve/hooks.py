@@ -62,7 +62,11 @@ def answer(home: Home, agent: str, payload: bytes) -> tuple[str, str]:
     known = adapter.find(agent)
     try:
         event = known.parse(hook.parse(payload))
-        ordered = order(home, known.name, event.text) if isinstance(event, Prompt) else None
+        ordered = None
+        if isinstance(event, Prompt):
+            ordered = order(
+                home, known.name, event.text, session=event.session, by=event.by, event_id=event.name
+            )
         made = known.reply(ordered) if ordered is not None else hook.act(home, known, event, respond)
     except Exception as error:  # whatever it is, it must not reach the agent
         hook.log(home, hook.why(error))

@@ -19,6 +19,7 @@ from clawback.errors import ClawbackError, UsageError
 from clawback.paths import Home
 from clawback.pictures import pictures
 from clawback.records import Ending, Version, text_of
+from clawback.release.best_of import model_name
 from clawback.serve import tools
 from clawback.serve.dialects import Asked, Said
 from clawback.serve.dialects.shapes import Reply, dicts
@@ -72,6 +73,10 @@ class Answer:
     told: tuple[tuple[str, float], ...] = ()
     """(token, log-prob) of the whole answer, where that was asked for."""
     beside: tuple[tuple[tuple[str, float], ...], ...] = ()
+    best_of: int = 1
+    """Draws that it was chosen from."""
+    drawn: int = 0
+    """Tokens of all these draws; 0: its own."""
 
     def reply(self) -> Reply:
         return Reply(
@@ -90,7 +95,10 @@ class Answer:
         )
 
     def said(self) -> Said:
-        return Said(self.text, self.calls, f"clawback-v{self.version}", self.ending, self.thinking)
+        name = f"clawback-v{self.version}"
+        if self.best_of > 1:
+            name = model_name(self.version, self.best_of)
+        return Said(self.text, self.calls, name, self.ending, self.thinking)
 
     @property
     def ending(self) -> Ending:

@@ -20,6 +20,7 @@ from clawback.capture.served import placed
 from clawback.errors import ClawbackError, NotFound, UsageError
 from clawback.records import Version
 from clawback.redact import redact
+from clawback.release.best_of import BestOfTrial
 from clawback.serve import wire
 from clawback.serve.chat import Talk
 from clawback.serve.dialects import BY_PATH, Asked, Dialect, shapes
@@ -117,8 +118,8 @@ class ModelsAPI:
 
     def _read(
         self, dialect: Dialect, raw: bytes, headers: Mapping[str, str]
-    ) -> tuple[dict[str, Any], Asked, str, Version]:
-        """On the parsing thread: the body, what it asks, its session, and the version that is to answer."""
+    ) -> tuple[dict[str, Any], Asked, str, Version, BestOfTrial | None]:
+        """On the parsing thread: the body, what it asks, its session, the version that is to answer, and whether by the best of several draws."""
         body = wire.parsed(raw, headers.get("content-encoding", "").strip().lower())
         asked = dialect.read(body)
         if no := shapes.odd(body) or dialect.refuses(body):
@@ -130,7 +131,8 @@ class ModelsAPI:
         if shapes.choice(body) == "none":
             asked = replace(asked, tools=())
         session, _ = placed(self.server.db, asked.messages, headers, body)
-        return body, asked, session, self.server.version_for(asked.model, session)
+        version = self.server.version_for(asked.model, session)
+        return body, asked, session, version, self.server.best_answers.trial(self.server.db, asked, version)
 
     async def _answer(self, scope: Any, receive: Any, send: Any, dialect: Dialect) -> None:
         headers = wire.headers(scope)
@@ -139,8 +141,13 @@ class ModelsAPI:
             reading = asyncio.get_running_loop().run_in_executor(
                 self.reader, self._read, dialect, raw, headers
             )
-            body, asked, session, version = await reading
-            pieces = self.server.local.answer(asked, version)
+            body, asked, session, version, trial = await reading
+            local = self.server.local
+            pieces = (
+                local.answer(asked, version)
+                if trial is None
+                else self.server.best_answers.answer(local, asked, version, trial)
+            )
             answer, first = await anext(pieces)
         except (ValueError, UsageError) as error:
             status = 404 if isinstance(error, NotFound) else 400
@@ -151,6 +158,9 @@ class ModelsAPI:
             await wire.refuse(send, scope, 503, str(error))
             return
         marks = [(b"x-clawback-version", str(version.number).encode())]
+        chosen = answer.best_of > 1
+        if chosen:
+            marks.append((b"x-clawback-best-of", str(answer.best_of).encode()))
         if version.prompt and asked.raw is None:
             marks.append((PROMPT_HEADER, str(version.number).encode()))
         if asked.raw is not None or asked.form is not None:
@@ -165,9 +175,10 @@ class ModelsAPI:
                     headers,
                     session=session,
                     said=answer.said(),
-                    version=version.number,
-                    response_ids=tuple(answer.ids),
-                    response_logprobs=tuple(answer.logprobs),
+                    # One that was chosen is no sample of the version (release.best_of).
+                    version=None if chosen else version.number,
+                    response_ids=None if chosen else tuple(answer.ids),
+                    response_logprobs=None if chosen else tuple(answer.logprobs),
                     vouched=bool(scope.get("clawback.vouched")),
                 )
             )
@@ -179,4 +190,4 @@ class ModelsAPI:
             await (talk.stream(first) if asked.stream else talk.whole())
         finally:
             gone.cancel()
-            self.server.spend(len(answer.ids))
+            self.server.spend(answer.drawn or len(answer.ids))

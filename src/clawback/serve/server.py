@@ -20,6 +20,7 @@ from clawback.feedback import training_due
 from clawback.jobs import prompt_worker, upkeep
 from clawback.paths import Home
 from clawback.records import Turn, Version
+from clawback.serve.best_answer import BestAnswers
 from clawback.serve.forward import Forward
 from clawback.serve.local import Answer, Local, named
 from clawback.serve.prompting import Prompts
@@ -46,6 +47,7 @@ class Server:
         upstream = self.serve.upstream
         self.forward = Forward(upstream, self.recorder, Prompts(home)) if upstream else None
         self.local, self.shares = local or Local(home), local is not None
+        self.best_answers = BestAnswers(self.settings)
         self.train: Callable[[], Any] | None = None
         """Asks for a run in its turn, where many share the machine."""
         self._spent = (0, 0)

@@ -99,6 +99,12 @@ async function pairs(now) {
     if (saved) say(good.version === null && !good.model ? "Saved, for the gate." : `Saved: ${author(good)} is better than ${author(bad)} here.`);
     step();
   });
+  const neither = attempt(async () => {
+    if (!pair) return;
+    // The gate does not ask again about what a person finds equal; of other pairs nothing is stored.
+    if (pair.why && (await tap("preferences", { better: pair.answers[0].turn, worse: pair.answers[1].turn, tie: true }))) say("Saved: neither is better.");
+    step();
+  });
   function draw() {
     host.replaceChildren(...[
       el("p", { class: "quiet", role: "status" }, pair ? (pair.why || "After you choose, you see which version wrote which.") : found.length + prompts.length ? "Asking both versions …" : "That was all."),
@@ -106,11 +112,11 @@ async function pairs(now) {
       pair ? el("div", { class: "pair" }, pair.answers.map((one, i) => answerCard(one.response, { title: `Answer ${"AB"[i]}` }))) : null,
       el("div", { class: "bar" }, el("div", { class: "row taps" },
         [0, 1].map((i) => button(`${"AB"[i]} is better`, () => prefer(i), { key: "ab"[i], class: "primary", disabled: !pair })),
-        button("Neither", step, { key: "→", disabled: !pair }))),
+        button("Neither", neither, { key: "→", disabled: !pair }))),
     ].filter(Boolean));
   }
   page.key = (event) => {
-    const does = { a: () => prefer(0), b: () => prefer(1), ArrowRight: () => pair && step() }[event.key];
+    const does = { a: () => prefer(0), b: () => prefer(1), ArrowRight: neither }[event.key];
     does?.();
     return Boolean(does);
   };

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from clawback.engine.authorship import is_named, may_learn
+from clawback.engine.authorship import may_learn
 from clawback.engine.options import RULES
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources.distilled import (
@@ -280,7 +280,8 @@ def of_other_models(
     policy = grading.policy
     found = [*shown.answers]
     for sample in run.captured:
-        if sample.turn_id not in rated and is_named(sample.model, run.recipe.learn_from) and sample.ends:
+        learnable = may_learn(sample, policy.info.base, run.recipe.learn_from)
+        if sample.turn_id not in rated and learnable and sample.ends:
             found.append(policy.encode(sample))
     fitting = [one for one in found if one.asked in asked and 0 < len(one.response) <= grading.room]
     return grading.judged(fitting, [True] * len(fitting)) if fitting else []
@@ -333,24 +334,17 @@ def fold(grading: Grading, conversations: Conversations, prompt: str, run: Train
 
 
 def _fall_back(run: TrainingRun, samples: Sequence[Sample], why: str) -> Plan:
-    recipe, base = run.recipe, run.policy.info.base
+    recipe = run.recipe
     if recipe.algorithm in (NAME, DISTIL):
         raise TrainingError(
             f"{recipe.algorithm} needs fresh answers that can be graded, and has none: {why}. Train with reinforce, or rate some more."
         )
-    # To make a liked answer likelier is to learn it.
-    usable = [one for one in samples if one.reward <= 0 or may_learn(one, base, recipe.learn_from)]
-    # With nothing liked left, a run would only push answers down, and what is said in their place nobody has rated.
-    if len(usable) < len(samples) and all(one.reward <= 0 for one in usable):
-        raise TrainingError(
-            f"Nothing can be learned from these ratings: {why}. All liked answers are of other models. `clawback edit` shows what an answer "
-            "should have been, and [training] learn_from names models whose answers may be learned as they are."
-        )
     algorithm = Reinforce(kl=recipe.kl, ema_decay=recipe.ema_decay, importance_cap=recipe.importance_cap)
-    plan = from_ratings(dataclasses.replace(run, samples=usable), algorithm)
-    note = f"reinforce on the ratings themselves: {why}"
-    if len(usable) < len(samples):
-        note += f"; {len(samples) - len(usable)} liked answers of other models left out ([training] learn_from names none)"
+    try:
+        plan = from_ratings(dataclasses.replace(run, samples=tuple(samples)), algorithm)
+    except TrainingError as error:
+        raise TrainingError(f"Nothing can be learned from these ratings: {why}. {error}") from None
+    note = f"reinforce on the ratings themselves: {why}{f'; {plan.note}' if plan.note else ''}"
     return dataclasses.replace(plan, note=note)
 
 

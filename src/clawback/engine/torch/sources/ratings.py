@@ -1,4 +1,8 @@
-"""Training on the ratings themselves: recorded answers and their feedback become examples, in the order given."""
+"""Training on the ratings themselves: recorded answers and their feedback become examples, in the order given.
+
+Nothing of another model's answer is made likelier unless the person named that model (``engine/authorship.py``): liked answers
+are left out, and disliked ones have no positive advantage.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from clawback.engine.authorship import NONE_LEFT, may_learn
 from clawback.engine.torch.models.chat import Encoded
 from clawback.engine.torch.sources.epochs import Rounds, Valued
 from clawback.engine.torch.sources.examples import Example, Plan, Ratings
 from clawback.engine.torch.sources.pairs import find
 from clawback.engine.torch.sources.teacher import taught
 from clawback.errors import TrainingError
+from clawback.records import BETTER
 from clawback.rl import algorithms, curriculum
 
 if TYPE_CHECKING:
@@ -34,10 +40,13 @@ def from_ratings(run: TrainingRun, algorithm: Algorithm) -> Plan:
         TrainingError: nothing among the samples is of the kind that the algorithm learns from.
     """
     policy, wants = run.policy, algorithms.needs(algorithm)
-    samples = _usable(run.samples, wants, algorithm.name)
+    allowed = _allowed(run, wants)
+    samples = _usable(allowed, wants, algorithm.name)
+    foreign = [not may_learn(sample, policy.info.base, run.recipe.learn_from) for sample in samples]
     encoded = [policy.encode(sample) for sample in samples]
     rewards = torch.tensor([sample.reward for sample in samples], dtype=torch.float32)
     advantages, baseline = algorithm.advantages(rewards, _groups(encoded), run.baseline)
+    advantages = torch.where(torch.tensor(foreign), advantages.clamp(max=0.0), advantages)
     with torch.no_grad():
         with policy.base():
             ref = policy.scorer(encoded).split()
@@ -62,8 +71,45 @@ def from_ratings(run: TrainingRun, algorithm: Algorithm) -> Plan:
         algorithm,
         _dealt(run, samples, examples, algorithm),
         algorithm.name,
-        baseline=baseline,
+        _left_out(run, allowed),
+        baseline,
     )
+
+
+def _allowed(run: TrainingRun, wants: frozenset[str]) -> list[Sample]:
+    """The samples without what would make another model's answer likelier. Raises ``TrainingError`` where nothing liked is left.
+
+    An algorithm with a critic gives advantages of its own, which may be positive for any answer, so it is given no such answer at all.
+    """
+    base, learn_from = run.policy.info.base, run.recipe.learn_from
+
+    def is_allowed(sample: Sample) -> bool:
+        return (sample.reward <= 0 and "values" not in wants) or may_learn(sample, base, learn_from)
+
+    barred = [sample for sample in run.samples if not is_allowed(sample)]
+    allowed = [sample for sample in run.samples if is_allowed(sample)]
+    by_words = bool({"hints", "teacher"} & wants)
+    if barred and not any(sample.reward > 0 or (by_words and sample.hints) for sample in allowed):
+        # A run would only push answers down, and what is said in their place nobody has rated.
+        raise TrainingError(NONE_LEFT)
+    texts = {(sample.turn_id, f"{BETTER}\n{sample.response.strip()}") for sample in barred if sample.edited}
+    return [_without_hints(sample, texts) for sample in allowed] if texts else allowed
+
+
+def _without_hints(sample: Sample, texts: set[tuple[int, str]]) -> Sample:
+    """The sample without the edits that must not be learned: a teacher that reads one says the same."""
+    hints = tuple(hint for hint in sample.hints if (sample.turn_id, hint) not in texts)
+    return dataclasses.replace(sample, hints=hints) if len(hints) < len(sample.hints) else sample
+
+
+def _left_out(run: TrainingRun, allowed: Sequence[Sample]) -> str:
+    """What a note says of samples that were not learned; "" for none."""
+    count = len(run.samples) - len(allowed)
+    if not count:
+        return ""
+    liked = sum(sample.reward > 0 for sample in run.samples) - sum(sample.reward > 0 for sample in allowed)
+    kind = "liked answers" if liked == count else "answers"
+    return f"{count} {kind} of other models left out ([training] learn_from names none of them)"
 
 
 def _usable(samples: Sequence[Sample], wants: frozenset[str], name: str) -> list[Sample]:
@@ -87,6 +133,8 @@ def _dealt(
     units = [[example] for example in examples]
     if "pairs" in wants:
         pairs, each = find(samples, [example.encoded for example in examples]), 2
+        base, learn_from = policy.info.base, recipe.learn_from
+        pairs = [pair for pair in pairs if may_learn(samples[pair[0]], base, learn_from)]
         if not pairs:
             raise TrainingError(
                 f"There is nothing for {algorithm.name} to learn from: it needs pairs (`clawback prefer`, `clawback edit`, or "

@@ -1,0 +1,66 @@
+"""An answer of the live version in a terminal: one draw, or the best of several while such a trial is on (``release.best_of``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clawback import config
+from clawback.records import Message, Turn
+from clawback.release import best_of
+
+if TYPE_CHECKING:
+    from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.types import Completion
+    from clawback.paths import Home
+    from clawback.records import Version
+    from clawback.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """An answer, of how many draws it is the best (1: it is the only one), and what the person should know about that."""
+
+    completion: Completion
+    count: int = 1
+    notice: str = ""
+
+    def turn(self, session: str, messages: Sequence[Message], version: int, cwd: str) -> Turn:
+        """The answer as a turn. One that was chosen is no sample of the version: it has no log-probs and no version."""
+        made = self.completion
+        chosen = self.count > 1
+        return Turn(
+            session=session,
+            messages=tuple(messages),
+            response=made.text,
+            agent="clawback",
+            model=best_of.model_name(version, self.count) if chosen else "",
+            version=None if chosen else version,
+            cwd=cwd,
+            response_ids=None if chosen else made.ids,
+            response_logprobs=None if chosen else made.logprobs,
+            thinking=made.thinking,
+            ending=made.ending,
+        )
+
+
+class Answering:
+    """Draws answers; what the ratings say is read again as they grow."""
+
+    def __init__(self, home: Home, store: Store) -> None:
+        self.store, self.reading = store, best_of.Reading(config.load(home.config))
+
+    def draw(self, policy: Policy, version: Version, messages: Sequence[Message], seed: int) -> Draw:
+        """The answer to a conversation."""
+        trial, notice = best_of.running(self.store), ""
+        if trial is not None and (why := self.reading.unread(self.store)):
+            notice = f"This is one draw and not the best of {trial.count}: {why}."
+            trial = None
+        if trial is None or version.number != trial.live or policy.sampling.temperature == 0:
+            [[completion]] = policy.generate([messages], seed=seed)
+            return Draw(completion, notice=notice)
+        [drawn] = policy.generate([messages], samples=trial.count, seed=seed)
+        question = Turn("", tuple(messages), "").prompt
+        texts, ended = [one.text for one in drawn], [one.finished for one in drawn]
+        return Draw(drawn[self.reading.best(question, texts, ended)], trial.count)

@@ -1,0 +1,47 @@
+"""Which rules a model may be told of: those that the owner wrote, or said yes to, and those of our own list.
+
+A sentence that a model or an agent wrote may have been made to steer another model, so it is said nowhere before the owner has seen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from typing import TYPE_CHECKING
+
+from clawback.records import OWNER, Rule
+from clawback.rules.wording import same
+
+if TYPE_CHECKING:
+    from clawback.store import Store
+
+LIST = "list"
+"""Author of the sentences in ``rewards.instructions``: a list that was written by hand."""
+
+
+def may_be_said(rule: Rule, accepted: Set[str] = frozenset()) -> bool:
+    """Whether a model may be told of the rule.
+
+    Args:
+        accepted: sentences that the owner has said yes to elsewhere (``accepted_sentences``).
+    """
+    trusted = rule.author in (OWNER, LIST) or bool(rule.evidence.get("accepted"))
+    return rule.status == "believed" and (trusted or same(rule.text) in accepted)
+
+
+def accepted_sentences(store: Store) -> Set[str]:
+    """The sentences of prompts that the owner has said yes to, by their words."""
+    return {same(sentence) for sentence in store.accepted_sentences()}
+
+
+def rules_to_say(store: Store) -> list[Rule]:
+    """All rules that a model may be told of."""
+    accepted = accepted_sentences(store)
+    return [rule for rule in store.rules("believed") if may_be_said(rule, accepted)]
+
+
+def distinct_rules_to_say(store: Store) -> list[Rule]:
+    """The same, without those that add nothing beside a stronger one, those that the ratings speak for most clearly first."""
+    rules = rules_to_say(store)
+    numbers = {rule.id for rule in rules}
+    distinct: Iterable[Rule] = (r for r in rules if r.evidence.get("explained_by", 0) not in numbers)
+    return sorted(distinct, key=lambda rule: -float(rule.evidence.get("statistic", 0.0)))
