@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from clawback.records import Sample
-
-
-OWN = frozenset(("clawback", "clawback-base", "local"))
-"""Names of the live version and its base, as our server and ``--api local`` give them."""
+from clawback.records import OWN_MODELS, Sample
 
 
 def is_foreign(sample: Sample, base: str) -> bool:
     """Whether another model than ``base`` and its versions wrote the response. An answer of an unknown model is not foreign."""
     name = sample.model.lower()
-    if sample.edited or sample.version is not None or not name or name in OWN or name.startswith("clawback/"):
+    if (
+        sample.edited
+        or sample.version is not None
+        or not name
+        or name in OWN_MODELS
+        or name.startswith("clawback/")
+    ):
         return False
     return _short(sample.model) != _short(base)
 
