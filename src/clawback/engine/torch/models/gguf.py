@@ -152,7 +152,7 @@ def _write(source: Source, header: GgufFile, beside: Path, say: Say) -> str:
         say(f"Its licence: {licence}.")
     if not header.template:
         say(
-            "It has no chat template: conversations will be put as plain text (User: … Assistant: …). Models made for chat have one."
+            "It has no chat template, so it is a base model: conversations are put to it as plain text (User: … Assistant: …)."
         )
     link = beside / "source.gguf"  # Ollama's blobs end otherwise, and transformers goes by the ending
     link.symlink_to(source.path.resolve())
