@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clawback import config, feedback, store
+from clawback import config, feedback, release, store
 from clawback.cli import main
 from clawback.engine import embedded, local_models
-from clawback.errors import Busy, ClawbackError, NotFound, TrainingError, UsageError
+from clawback.errors import Busy, ClawbackError, TrainingError, UsageError
 from clawback.feedback import bases
 from clawback.gate import adapters
-from clawback.jobs import health, move_worker, moving
+from clawback.jobs import health, move_worker, moving, training
 from clawback.paths import Home
 from clawback.records import Rule, Turn
 from clawback.release import registry
@@ -308,6 +306,21 @@ def test_a_server_answers_with_the_base_that_it_has_loaded(
 # ------------------------------------------------------------------------------------------------------ for real
 
 
+DYING = """
+import os, signal, sys
+from clawback.jobs import move_worker, training
+whole = training.train_once
+def dying(home, *, on_progress, **more):
+    def tell(progress):
+        on_progress(progress)
+        if progress["phase"] == "save":
+            os.kill(os.getpid(), signal.SIGKILL)
+    return whole(home, on_progress=tell, **more)
+training.train_once = dying
+move_worker.main([sys.argv[1]])
+"""
+
+
 @pytest.mark.slow
 def test_a_run_and_a_comparison_killed_in_between_and_taken_up(
     rated: Home, new: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -317,62 +330,54 @@ def test_a_run_and_a_comparison_killed_in_between_and_taken_up(
         db.add_rule(Rule("Be brief.", "words <= 20", status="believed"))
     before = state_of(rated)
     move = moving.begin(rated, str(new))
-    process = subprocess.Popen([sys.executable, "-m", moving.WORKER, str(rated.root)], env={**os.environ})
-    copy, deadline = moving.copy_of(rated), time.monotonic() + 300
-    while True:
-        with store.connect(copy.database) as db:
-            if db.active_run() is not None:
-                break
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    held = moving.current(rated)
+    done = subprocess.run([sys.executable, "-c", DYING, str(rated.root)], capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    held, copy = moving.current(rated), moving.copy_of(rated)
     assert held is not None
     assert held.interrupted
     assert state_of(rated) == before
-    again = moving.begin(rated, str(new))
-    assert again.began == move.began, "the same move goes on"
+    assert main(["status"]) == 0
+    assert "it was interrupted" in " ".join(capsys.readouterr().out.split())
+    assert moving.begin(rated, str(new)).began == move.began, "the same move goes on"
     with monkeypatch.context() as patch:
         patch.setattr(move_worker, "compare", lambda *_: (_ for _ in ()).throw(Killed()))
         with pytest.raises(Killed):
             move_worker.work(rated)
     with store.connect(copy.database) as db:
         assert [run.status for run in db.runs()] == ["done"], "the run was taken up, not made anew"
-    done = move_worker.work(rated)
-    assert (done.phase, done.error) == ("ready", "")
-    assert done.comparison is not None
-    assert done.comparison["learned"]
-    [rule] = done.comparison["rules"]
+    ready = move_worker.work(rated)
+    assert (ready.phase, ready.error) == ("ready", "")
+    assert ready.comparison is not None
+    assert ready.comparison["learned"]
+    [rule] = ready.comparison["rules"]
     assert rule["rule"] == "Be brief."
     assert main(["move"]) == 0
     assert "Be brief." in capsys.readouterr().out
     assert state_of(rated) == before
     made = moving.keep_new(rated)
-    with store.connect(rated.database) as db:
-        registry.check(made)
-        assert db.live().base == str(new)
-    from clawback import release
-
-    with pytest.raises(NotFound), store.connect(rated.database) as db:
-        db.version(made.number + 1)
     policy = release.load(rated, made)
     assert policy.has_adapter
     assert policy.info.base == str(new)
 
 
 @pytest.mark.slow
-def test_a_move_that_is_ended_while_it_learns_leaves_nothing(rated: Home, new: Path) -> None:
-    before = state_of(rated)
+def test_a_move_that_is_ended_while_it_learns_leaves_nothing(
+    rated: Home, new: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, said = state_of(rated), []
     moving.begin(rated, str(new))
-    process = subprocess.Popen([sys.executable, "-m", moving.WORKER, str(rated.root)], env={**os.environ})
-    copy, deadline = moving.copy_of(rated), time.monotonic() + 300
-    while True:
-        with store.connect(copy.database) as db:
-            if db.active_run() is not None:
-                break
-        assert time.monotonic() < deadline
-    assert "stops after its present step" in moving.keep_old(rated)
-    process.wait(timeout=300)
+    whole = training.train_once
+
+    def ended(home: Home, *, on_progress: Any, **more: Any) -> Any:
+        def tell(progress: Any) -> None:
+            if progress["phase"] == "train" and not said:
+                said.append(moving.keep_old(rated))
+            on_progress(progress)
+
+        return whole(home, on_progress=tell, **more)
+
+    monkeypatch.setattr(training, "train_once", ended)
+    move_worker.work(rated)
+    assert "stops after its present step" in said[0]
     assert not rated.move.exists()
     assert state_of(rated) == before
