@@ -85,6 +85,11 @@ class Home(NamedTuple):
         return self.root / "prompts"
 
     @property
+    def move(self) -> Path:
+        """A move to another base model that is under way, or waits for the person's choice: a home of its own."""
+        return self.root / "move"
+
+    @property
     def prompts_lock(self) -> Path:
         return self.root / "prompts.lock"
 

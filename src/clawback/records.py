@@ -25,6 +25,8 @@ CUT: frozenset[Ending] = frozenset(
 """Endings of answers that are not complete: they can be rated, and are never learned as complete ones."""
 UNLEARNED: frozenset[Ending] = frozenset(("filter", "refusal", "error", "incomplete"))
 """Endings of answers that are not learned from at all: something else than the model or the person broke them off."""
+OWN_MODELS = frozenset(("clawback", "clawback-base", "local"))
+"""Names of the live version and its base, as our server and ``--api local`` give them; so do names that begin with ``clawback/``."""
 VersionStatus = Literal["candidate", "live", "retired", "rejected"]
 RunStatus = Literal["running", "done", "failed", "stopped"]
 GATE = "gate"

@@ -48,12 +48,72 @@ def logits(base: str) -> torch.Tensor:
         return policy.model(IDS).logits
 
 
-@pytest.mark.parametrize("kind", [Kind.F32, Kind.Q8_0, Kind.Q4_1])
-def test_the_model_that_comes_out_says_what_went_in(tmp_path: Path, model, words, kind: Kind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        (Kind.F32, "float32"),
+        (Kind.F16, "float16"),
+        (Kind.BF16, "bfloat16"),
+        (Kind.Q8_0, "float16"),
+        (Kind.Q4_1, "float16"),
+    ],
+)
+def test_the_model_that_comes_out_says_what_went_in(
+    tmp_path: Path, model, words, kind: Kind, dtype: str
+) -> None:
+    """In the 16 bits that lose least of what the file holds."""
     path = gguf_files.write(tmp_path / "tiny.gguf", model, words, kind=kind, template=TEMPLATE)
+    expected_model = gguf_files.rounded(model, kind)
+    for values in expected_model.parameters():
+        values.data = values.data.to(getattr(torch, dtype)).float()
     with torch.no_grad():
-        expected = gguf_files.rounded(model, kind)(IDS).logits
+        expected = expected_model(IDS).logits
     assert torch.allclose(logits(str(path)), expected, atol=1e-4)
+    [card] = paths.home().models.glob("*/gguf.json")
+    assert json.loads(card.read_text())["dtype"] == dtype
+    [weights] = paths.home().models.glob("*/model.safetensors")
+    assert (
+        weights.stat().st_size
+        < sum(p.numel() for p in model.parameters()) * (4 if dtype == "float32" else 2) * 1.2
+    )
+
+
+def test_what_float16_cannot_hold_is_kept_in_bfloat16(tmp_path: Path, words) -> None:
+    large = gguf_files.llama()
+    large.model.layers[0].mlp.down_proj.weight.data[0, 0] = 1e5
+    path = gguf_files.write(tmp_path / "large.gguf", large, words, kind=Kind.Q8_0, template=TEMPLATE)
+    policy = engine.load(str(path))
+    assert policy.model.model.layers[0].mlp.down_proj.weight[0, 0] == pytest.approx(1e5, rel=0.01)
+
+
+def test_a_folder_that_was_converted_to_32_bits_before_goes_on_being_used(tiny: Path, tmp_path: Path) -> None:
+    """And a version that was trained on it still fits, also once the folder is made again in 16 bits."""
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    folder, identity = resolve(str(tiny))
+    weights = Path(folder) / "model.safetensors"
+    whole = {name: values.float() for name, values in load_file(weights).items()}
+    save_file(whole, weights, {"format": "pt"})
+    policy = engine.load(str(tiny))
+    policy.attach(rank=2, alpha=4, seed=0)
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    policy.save(adapter)
+    assert resolve(str(tiny)) == (folder, identity)
+    shutil.rmtree(folder)
+    assert engine.load(str(tiny), adapter=adapter).has_adapter
+
+
+def test_how_far_a_conversion_is_is_said(tiny: Path) -> None:
+    said: list[str] = []
+    source = local_models.source(str(tiny))
+    assert source is not None
+    gguf.converted(source, said.append)
+    assert [line for line in said if "weights" in line] == [
+        f"Reading its weights: {n} %" for n in (25, 50, 75, 100)
+    ]
 
 
 def test_tokens_template_and_ends_are_kept(tiny: Path, words) -> None:

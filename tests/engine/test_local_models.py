@@ -208,3 +208,59 @@ def test_the_shape_of_a_file_is_that_of_the_model_it_becomes(
     assert shape.total_parameters == info.total_parameters
     for name in ("hidden", "layers", "vocabulary", "intermediate", "context"):
         assert getattr(shape, name) == getattr(info, name)
+
+
+USUAL = [
+    "models/m.gguf",
+    "Downloads/m.gguf",
+    "Downloads/new/m.gguf",
+    ".cache/llama.cpp/owner_m.gguf",
+    ".cache/huggingface/hub/models--owner--m-GGUF/snapshots/abc/m.gguf",
+    ".local/share/nomic.ai/GPT4All/m.gguf",
+    ".local/share/Jan/data/llamacpp/models/m/model.gguf",
+    "jan/models/m/m.gguf",
+]
+
+
+@pytest.mark.parametrize("place", USUAL)
+def test_gguf_files_in_the_usual_folders_are_found(
+    alone: Path, content: bytes, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_DATA_HOME", "LLAMA_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    path = alone / place
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    [model] = local_models.find()
+    assert (model.name, model.holder, model.bytes) == (str(path), "file", len(content))
+    assert local_models.source(model.name) is not None
+
+
+def test_nothing_but_names_and_headers_is_read_of_what_lies_about(alone: Path, content: bytes) -> None:
+    models = alone / "models"
+    models.mkdir()
+    for name in ("mmproj-m.gguf", "m-00002-of-00003.gguf"):
+        (models / name).write_bytes(content)
+    (alone / "Downloads" / "a" / "b").mkdir(parents=True)
+    (alone / "Downloads" / "a" / "b" / "deep.gguf").write_bytes(content)
+    (models / "letter.txt").write_bytes(content)
+    (models / ".hidden").mkdir()
+    (models / ".hidden" / "m.gguf").write_bytes(content)
+    (models / "damaged.gguf").write_bytes(b"GGUF" + b"\xff" * 40)
+    [damaged] = local_models.find()
+    assert "damaged" in damaged.problem
+    (models / "m.gguf").write_bytes(content)
+    (models / "again.gguf").symlink_to(models / "m.gguf")
+    assert len(local_models.find()) == 2, "the same file is listed once"
+
+
+def test_a_file_that_lies_about_is_proposed_only_where_nothing_else_is(alone: Path, content: bytes) -> None:
+    from clawback.jobs import model_choice
+
+    machine = model_choice.Machine(16 << 30, 8)
+    path = alone / "Downloads" / "m.gguf"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    assert model_choice.choose(local_models.find(), machine) == str(path)
+    pull(alone / ".ollama/models", f"{LIBRARY}/tiny/latest", content)
+    assert model_choice.choose(local_models.find(), machine) == "ollama:tiny"

@@ -60,6 +60,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "compare": ("versions", "Two versions side by side on the same prompts."),
         "trial": ("serve", "Try a version on some of the sessions first."),
         "rollback": ("versions", "Go back to an older version."),
+        "move": ("move", "Take what was learned to another base model."),
         "reset": ("versions", "Start over from the base model (ratings are kept)."),
         "publish": ("publish", "Make a version available to another server."),
     },

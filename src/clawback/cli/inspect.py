@@ -13,6 +13,7 @@ from clawback.cli.common import columns, current_home, emit, fold, json_option, 
 from clawback.progress import describe
 
 if TYPE_CHECKING:
+    from clawback.paths import Home
     from clawback.records import Feedback, Turn
 
 
@@ -44,6 +45,7 @@ def status(as_json: bool) -> None:
         turns, early, failed = store.count_turns(), store.early(), last_failure(store)
         published = following.standings(store, settings)
     lost = [one for one in early if one.lost]
+    moving = _move(here)
     data: dict[str, Any] = {
         "home": str(here.root),
         "model": settings.model.base,
@@ -60,6 +62,7 @@ def status(as_json: bool) -> None:
         "warning": balance.warning,
         "waiting": len(early) - len(lost),
         "lost": [one._asdict() for one in lost],
+        "move": moving,
         "agents": adapter.troubles(here),
         "published": [
             {
@@ -93,11 +96,27 @@ def status(as_json: bool) -> None:
         lines.append(f"Training  {describe(run.progress)}{stopped}")
     elif failed:
         lines.append(f"Failed    {when(failed.at)}: {failed.why}")
+    if moving:
+        lines.append(f"Move      {moving}")
     lines += [f"Published {one.sentence(live)}" for one in published]
     lines += [balance.warning] if balance.warning else []
     if settings.model.base == config.EMBEDDED:
         lines.append(f"Note      {config.DEMONSTRATION}")
     emit(data, "\n".join([*(fold(line, " " * 10) for line in lines), *map(fold, data["agents"])]), as_json)
+
+
+def _move(here: Home) -> str:
+    """How far a move to another base is, in a line; "" where there is none."""
+    if not here.move.exists():
+        return ""
+    from clawback.cli.move import lines
+    from clawback.jobs import moving
+
+    held = moving.current(here)
+    if held is None:
+        return ""
+    first = lines(held, moving.progress_of(here, held))[0]
+    return first + (" `clawback move` shows the comparison." if held.phase == "ready" else "")
 
 
 @click.command()

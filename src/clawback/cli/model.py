@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from clawback.cli.common import current_home, emit, fold, json_option
+
+if TYPE_CHECKING:
+    from clawback.engine.types import LocalModel
+    from clawback.jobs.model_choice import Machine
 
 
 @click.group()
@@ -24,8 +29,9 @@ def model() -> None:
 @model.command("list")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the models on this machine (hub cache, Ollama, LM Studio, smollm2), their size, and whether they can be trained here.
+    """List the models on this machine: kind, parameters, size on the disk, and whether they can be trained here. ▶ marks the one that is set.
 
+    Looked into are the hub cache, Ollama, LM Studio, smollm2, and GGUF files of llama.cpp, GPT4All, Jan, ~/models and ~/Downloads.
     Times are of a run on 32 ratings, and rough.
 
     \b
@@ -36,31 +42,56 @@ def list_(as_json: bool) -> None:
     from clawback.engine import local_models
     from clawback.jobs import model_choice, setup
 
-    found, here = local_models.find(), model_choice.machine()
-    rows = [
-        {
-            "name": one.name,
-            "holder": one.holder,
-            "path": str(one.path),
-            "bytes": one.bytes,
-            "parameters": one.info.total_parameters,
-            "context": one.info.context,
-            "architecture": one.info.architecture,
-            "licence": one.licence,
-            "chat_template": one.chat,
-            "problem": one.problem,
-            "fits": not one.problem and model_choice.fits(one.info, here),
-            "run_seconds": None if one.problem else round(model_choice.run_seconds(one.info, here)),
-        }
-        for one in found
-    ]
+    base = config.load(current_home().config).model.base
+    here = model_choice.machine()
+    found = _with_the_set_one(local_models.find(), base)
+    rows = [_row(model, here, base) for model in found]
     chosen = model_choice.choose(found, here)
-    lines = setup.list_models(found, here) or ["No models were found in the hub cache, Ollama or LM Studio."]
+    lines = setup.list_models(found, here, base) or ["No models were found on this machine."]
+    if base == config.EMBEDDED:
+        lines.append("▶ The model that is set is `embedded`, a demonstration: it is part of Clawback.")
     if chosen == config.EMBEDDED:
         lines.append(f"A small one to begin with: {local_models.INSTALL_SMOLLM2}")
         chosen = local_models.SMOLLM2
     lines.append(f"Choose one with: clawback init --model {chosen}")
     emit(rows, fold("\n".join(lines), " " * 4), as_json)
+
+
+def _with_the_set_one(found: list[LocalModel], base: str) -> list[LocalModel]:
+    """The list with the model of the settings, which may lie in a folder that is not looked into."""
+    from clawback import config
+    from clawback.errors import ClawbackError
+    from clawback.jobs import model_choice
+
+    if base == config.EMBEDDED or any(model.name == base for model in found):
+        return found
+    try:
+        model = model_choice.local_model(base)
+    except ClawbackError:
+        return found
+    return found if model is None else [model, *found]
+
+
+def _row(model: LocalModel, here: Machine, base: str) -> dict[str, Any]:
+    from clawback.jobs import model_choice
+
+    return {
+        "name": model.name,
+        "set": model.name == base,
+        "holder": model.holder,
+        "path": str(model.path),
+        "bytes": model.bytes,
+        "kind": model.kind,
+        "storage": model.storage,
+        "parameters": model.info.total_parameters,
+        "context": model.info.context,
+        "architecture": model.info.architecture,
+        "licence": model.licence,
+        "chat_template": model.chat,
+        "problem": model.problem,
+        "fits": not model.problem and model_choice.fits(model.info, here),
+        "run_seconds": None if model.problem else round(model_choice.run_seconds(model.info, here)),
+    }
 
 
 @model.command()

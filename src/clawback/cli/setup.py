@@ -140,6 +140,8 @@ def _ask(
         question = "What should be trained"
         base, note = _until(question, proposed.model, lambda said: setup.check_model(said, seen))
         proposed = replace(proposed, model=base, note=note)
+        if note:
+            click.echo(fold(note, "  "))
     if preset is None:
         said = "\n".join(f"  {name:<11} {what}" for name, what in setup.PRESETS.items())
         click.echo("\n" + fold(said, " " * 14))

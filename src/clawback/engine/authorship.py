@@ -13,10 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from clawback.records import Sample
-
-OWN = frozenset(("clawback", "clawback-base", "local"))
-"""Names of the live version and its base, as our server and ``--api local`` give them."""
+from clawback.records import OWN_MODELS, Sample
 
 
 NONE_LEFT = (
@@ -34,7 +31,7 @@ def is_foreign(sample: Sample, base: str) -> bool:
 def is_other(model: str, base: str) -> bool:
     """Whether the name is that of another model than ``base`` and its versions; "" is not."""
     name = model.lower()
-    if not name or name in OWN or name.startswith("clawback/"):
+    if not name or name in OWN_MODELS or name.startswith("clawback/"):
         return False
     return _short(model) != _short(base)
 

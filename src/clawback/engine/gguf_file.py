@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import mmap
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from clawback.errors import ModelError
 from clawback.files import sample
@@ -25,7 +26,7 @@ _FIXED = {
 }  # fmt: skip
 """Value types of one size, as ``struct`` writes them."""
 _ALIGNMENT = 32
-_NO_LANGUAGE_MODEL = {
+NO_LANGUAGE_MODEL = {
     "bert",
     "nomic-bert",
     "nomic-bert-moe",
@@ -36,6 +37,15 @@ _NO_LANGUAGE_MODEL = {
     "whisper",
 }
 """Architectures of encoders, of vision and of speech: nothing that answers."""
+FLOAT32, BFLOAT16 = 0, 30
+"""GGML's numbers of weights in these two."""
+_STORAGES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
+    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
+    21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S",
+    29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4",
+}  # fmt: skip
+"""What ``general.file_type`` means (``llama_ftype`` of llama.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,26 @@ class GgufFile:
         return str(self.metadata.get("tokenizer.chat_template") or "")
 
     @property
+    def storage(self) -> str:
+        """How most weights are stored, such as ``Q4_K_M``; empty where the file does not say."""
+        return _STORAGES.get(_number(self.metadata.get("general.file_type", -1)), "")
+
+    @property
+    def converted_dtype(self) -> Literal["float32", "float16", "bfloat16"]:
+        """In what a conversion keeps the weights: as the file does, if that is no quantisation. Quantised blocks have float16 scales, so
+        float16 loses least of them in 16 bits."""
+        counts: Counter[int] = Counter()
+        for tensor in self.tensors:
+            counts[tensor.kind] += tensor.elements
+        most = counts.most_common(1)[0][0] if counts else -1
+        return "float32" if most == FLOAT32 else "bfloat16" if most == BFLOAT16 else "float16"
+
+    @property
+    def converted_bytes(self) -> int:
+        """Size of the folder that a conversion makes, about."""
+        return self.parameters * (4 if self.converted_dtype == "float32" else 2)
+
+    @property
     def parameters(self) -> int:
         return sum(tensor.elements for tensor in self.tensors)
 
@@ -100,7 +130,7 @@ class GgufFile:
         """Why this cannot become a base, in a sentence; empty where nothing speaks against it."""
         if self.metadata.get("general.type") == "adapter":
             return f"{self.path} is an adapter, not a model. Name the GGUF file of a whole model."
-        if self.architecture in _NO_LANGUAGE_MODEL:
+        if self.architecture in NO_LANGUAGE_MODEL:
             return f"{self.path} is no chat model: its architecture is {self.architecture}. Name a language model."
         if int(self.metadata.get("split.count") or 1) > 1:
             return (

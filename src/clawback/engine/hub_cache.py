@@ -9,7 +9,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from clawback.engine.model_folder import check_tokenizer, original_of, quantisation, read_json
 from clawback.engine.types import LocalModel, ModelInfo
+from clawback.errors import ModelError
 
 
 def hub_folder() -> Path:
@@ -67,8 +69,15 @@ def folder(name: str, snapshot: Path) -> LocalModel | None:
         return None
     total = sum(counts)
     problem = ""
-    if "quantization_config" in config:
-        problem = f"{name} holds quantised weights, which cannot be trained. Name the original model."
+    if method := quantisation(config):
+        original = original_of(snapshot)
+        cure = f"Name the original model, {original}" if original else "Name the original model"
+        problem = f"{name} holds weights quantised by {method}, which cannot be trained. {cure}."
+    else:
+        try:
+            check_tokenizer(snapshot)
+        except ModelError as error:
+            problem = str(error)
     size = _sizes(config)
     experts = size("num_local_experts", "num_experts", "n_routed_experts")
     return LocalModel(
@@ -92,6 +101,7 @@ def folder(name: str, snapshot: Path) -> LocalModel | None:
         _licence(snapshot),
         bool(template(snapshot)),
         problem,
+        quantisation(config) or str(config.get("dtype") or config.get("torch_dtype") or ""),
     )
 
 
@@ -121,7 +131,7 @@ def template(folder: Path) -> str:
     except OSError:
         pass
     for name in ("chat_template.json", "tokenizer_config.json"):
-        found = _json(folder / name).get("chat_template")
+        found = read_json(folder / name).get("chat_template")
         if found:
             return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
     return ""
@@ -129,16 +139,8 @@ def template(folder: Path) -> str:
 
 def sampling(folder: Path) -> dict[str, float]:
     """How a model's makers say to sample it."""
-    held = _json(folder / "generation_config.json")
+    held = read_json(folder / "generation_config.json")
     return {key: held[key] for key in ("temperature", "top_p", "top_k") if held.get(key) is not None}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _licence(folder: Path) -> str:

@@ -11,13 +11,12 @@ import difflib
 import importlib.util
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clawback.engine import gguf_file, hub_cache
+from clawback.engine import gguf_file, hub_cache, loose_files
 from clawback.engine.gguf_file import GgufFile
 from clawback.engine.types import Holder, LocalModel, ModelInfo
 from clawback.errors import ModelError, NotFound
@@ -78,111 +77,22 @@ def source(base: str) -> Source | None:
 
 
 def find() -> list[LocalModel]:
-    """Every causal language model of the hub cache, Ollama and LM Studio, and ``smollm2``; those without a problem first, small to large."""
-    found = [*_in_wheel(), *hub_cache.models(), *_in_ollama(), *_in_lm_studio()]
+    """Every causal language model of the hub cache, Ollama, LM Studio and the usual folders of GGUF files, and ``smollm2``; those without
+    a problem first, small to large."""
+    held = [*_in_wheel(), *hub_cache.models(), *_in_ollama(), *_in_lm_studio()]
+    known = {model.path.resolve() for model in held}
+    found = [*held, *(model for model in _loose() if model.path.resolve() not in known)]
     return sorted(found, key=lambda one: (bool(one.problem), one.info.total_parameters, one.name))
 
 
-def check_folder(folder: Path) -> list[Path]:
-    """The weight files of a model folder. Raises ``ModelError`` with what to do where it cannot be trained."""
-    if not (folder / "config.json").is_file():
-        if any(folder.glob("*.gguf")):
-            raise ModelError(f"{folder} is a folder with GGUF files. Name the file.")
-        raise ModelError(f"{folder} is no model folder: it has no config.json.")
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights:
-        if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
-            raise ModelError(
-                f"{folder} holds pickled weights, which may run code when loaded. Convert them to safetensors first."
-            )
-        raise ModelError(f"{folder} holds no weights (*.safetensors).")
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            places = dict(json.loads(index.read_text("utf-8"))["weight_map"])
-            named = set(places.values())
-        except (ValueError, KeyError, AttributeError, TypeError, OSError) as error:
-            raise ModelError(f"{index} cannot be read: {error}. Fetch the model again.") from error
-        missing = sorted(named - {path.name for path in weights})
-        if missing:
-            raise ModelError(f"{folder} is incomplete: {missing[0]} is missing. Fetch the model again.")
-        _check_places(folder, places)
-    tensors = [name for path in weights for name in _tensors(path)]
-    _check_sizes(folder, tensors)
-    return weights
-
-
-def _check_places(folder: Path, places: Mapping[str, str]) -> None:
-    """That each tensor is in the file where the index says that it is."""
-    held = {file: set(_tensors(folder / file)) for file in set(places.values())}
-    for name, file in places.items():
-        if name not in held[file]:
-            raise ModelError(f"{folder} is incomplete: {name} is not in {file}. Fetch the model again.")
-
-
-_SIZES = {
-    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
-    "hidden": ("hidden_size", "n_embd", "d_model"),
-    "vocabulary": ("vocab_size",),
-}
-_MOST = {"layers": 2_000, "hidden": 1_000_000, "vocabulary": 20_000_000}
-_MOST_HEADER = 100_000_000
-"""Bytes of a safetensors header; the format itself allows no more."""
-
-
-def _check_sizes(folder: Path, tensors: Sequence[str]) -> None:
-    """That there are tensors of as many layers as ``config.json`` asks for: transformers would make all of them before it looks."""
-    try:
-        settings = json.loads((folder / "config.json").read_text("utf-8"))
-        inner = settings.get("text_config", settings)
-        asked = {
-            name: next((inner[f] for f in fields if inner.get(f) is not None), 0)
-            for name, fields in _SIZES.items()
-        }
-    except (ValueError, RecursionError, AttributeError, TypeError, OSError) as error:
-        raise ModelError(
-            f"{folder / 'config.json'} cannot be read ({type(error).__name__}). Fetch the model again."
-        ) from error
-    for name, value in asked.items():
-        most = min(_MOST[name], len(tensors)) if name == "layers" else _MOST[name]
-        if not isinstance(value, int) or not 0 <= value <= most:
-            raise ModelError(
-                f"{folder / 'config.json'} says {str(value)[:40]} for {name}, which its {len(tensors)} tensors cannot be. Fetch the model again."
-            )
-
-    if (missing := _missing_layer(tensors, asked["layers"])) is not None:
-        raise ModelError(
-            f"{folder} is incomplete: no weights of layer {missing} are in its files. Fetch or export it again."
-        )
-
-
-_NUMBERED = re.compile(r"(.*?)\.(\d+)\.")
-
-
-def _missing_layer(tensors: Sequence[str], count: int) -> int | None:
-    """The first of so many layers that has no tensors; None where some list of modules has all, or none is numbered."""
-    lists: dict[str, set[int]] = {}
-    for name in tensors:
-        if found := _NUMBERED.match(name):
-            lists.setdefault(found[1], set()).add(int(found[2]))
-    wanted = range(count)
-    if not lists or any(numbers.issuperset(wanted) for numbers in lists.values()):
-        return None
-    longest = max(lists.values(), key=len)
-    return next((n for n in wanted if n not in longest), None)
-
-
-def _tensors(path: Path) -> list[str]:
-    """The names of the tensors of a safetensors file."""
-    try:
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size)) if 0 < size <= _MOST_HEADER else None
-    except (ValueError, RecursionError, OSError):
-        header = None
-    if not isinstance(header, dict):
-        raise ModelError(f"{path} cannot be loaded: its header is damaged. Fetch the model again.")
-    return [name for name in header if name != "__metadata__"]
+def _loose() -> Iterator[LocalModel]:
+    """GGUF files that no program here manages, by their path; what is no language model is left out."""
+    for path in loose_files.find():
+        for model in _found(Source(str(path), path), "file"):
+            if model.info.total_parameters or model.problem:
+                header_is_other = model.info.architecture in gguf_file.NO_LANGUAGE_MODEL
+                if not header_is_other and "is an adapter" not in model.problem:
+                    yield model
 
 
 def similar(name: str, names: Iterator[str] | list[str]) -> str:
@@ -223,7 +133,13 @@ def _found(given: Source, holder: Holder) -> Iterator[LocalModel]:
         header.licence or given.licence,
         bool(header.template),
         header.problem,
+        header.storage,
     )
+
+
+def of_file(name: str, path: Path) -> LocalModel:
+    """A GGUF file as ``find`` lists it. Raises nothing: what is wrong with it is its ``problem``."""
+    return next(_found(Source(name, path), "file"))
 
 
 def shape(header: GgufFile, name: str) -> ModelInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 Bucket = Literal["micro", "tiny", "small", "mid", "large", "xl"]
 Kind = Literal["dense", "moe"]
-Holder = Literal["hub", "ollama", "lmstudio", "wheel"]
+Holder = Literal["hub", "ollama", "lmstudio", "wheel", "file"]
 
 _BUCKETS: tuple[tuple[float, Bucket], ...] = ((2e9, "tiny"), (8e9, "small"), (20e9, "mid"), (45e9, "large"))
 
@@ -167,6 +168,9 @@ class ModelInfo:
         return "xl"
 
 
+_NAMED_BASE = re.compile(r"[-_. ](base|pt|pretrain(ed)?)(?=$|[-_. :/])")
+
+
 @dataclass(frozen=True, slots=True)
 class LocalModel:
     """A model on this machine."""
@@ -183,6 +187,13 @@ class LocalModel:
     """Has it a chat template?"""
     problem: str = ""
     """Why it cannot be trained, in a sentence."""
+    storage: str = ""
+    """How its weights are stored: ``Q4_K_M``, ``bfloat16``; "" where its files do not say."""
+
+    @property
+    def kind(self) -> str:
+        """``instruct`` for a model that was made to answer; ``base`` for one without a chat template, or that is named so."""
+        return "instruct" if self.chat and not _NAMED_BASE.search(self.name.lower()) else "base"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from clawback.feedback import bases
 from clawback.feedback.authors import in_own_words
 from clawback.feedback.calibrate import PRIOR_WEIGHT, Reliability, agreed, reliability
 from clawback.feedback.opinions import Middles, centred, standing
@@ -146,10 +147,10 @@ def samples(
     if isinstance(raters, str):
         weighed = (f for said in by_turn.values() for f in said)
         raters = agreed(weighed) if raters == "agreement" else {}
-    made = []
+    made, seen = [], bases.as_seen_now(store)
     for turn_id, turn in store.turns_by_id(by_turn).items():
         if turn.trainable:
-            made += _samples_of(turn, by_turn[turn_id], judges, raters, words)
+            made += _samples_of(seen(turn), by_turn[turn_id], judges, raters, words)
     if credit > 0:
         made += _credited(store, made, credit, min_turns, until)
     return sorted(made, key=lambda s: s.turn_id)
@@ -261,13 +262,14 @@ def _samples_of(
 def _credited(store: Store, made: list[Sample], credit: float, min_turns: int, until: float) -> list[Sample]:
     """Samples of unrated turns that led to rated ones."""
     own: dict[int, Sample] = {}
+    seen = bases.as_seen_now(store)
     for sample in made:
         own.setdefault(sample.turn_id, sample)  # the turn itself, not what an edit made of it
     sessions = dict.fromkeys(store.turn(turn_id).session for turn_id in own)
     found = []
     for session in sessions:
         turns = store.turns(limit=SESSION_TURNS, session=session, kind="main")  # newest first
-        turns = [turn for turn in turns if turn.created_at <= until and turn.trainable]
+        turns = [seen(turn) for turn in turns if turn.created_at <= until and turn.trainable]
         if len(turns) < min_turns:
             continue
         ahead: Sample | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clawback import config, feedback
 from clawback.errors import UsageError
+from clawback.feedback import bases
 from clawback.gate import asking, obedience, questions
 from clawback.gate.evidence import ANSWERS, measure
 from clawback.gate.fresh import OnProgress
@@ -47,6 +48,12 @@ def gate(
     for one in (version, live):
         check(one)
     settings = settings or config.load(home.config)
+    base = live.base or (settings.model.base if bases.known(store) else version.base)
+    if version.base != base:
+        raise UsageError(
+            f"Version {number} was trained on {version.base}, and {base} is live: the gate compares versions of one base. "
+            "`clawback move --to MODEL` compares two models."
+        )
     run = store.run(version.run_id)
     samples = feedback.samples(store, raters=settings.training.raters)
     samples = feedback.evidence(samples)  # what a judge model says is none
@@ -114,7 +121,10 @@ def telling(store: Store, turns: set[int], run: Run, candidate: int) -> set[int]
     becomes likelier and less likely by length and habit, liked or not; and a version's own answers are likelier under it, whatever was said of them
     or of those that they were compared with."""
     own, about = {run.base, ""}, questions.sessions(candidate)
-    found = [t for t in store.turns_by_id(turns).values() if t.version is not None or t.model in own]
+    seen = bases.as_seen_now(store)
+    found = [
+        t for t in map(seen, store.turns_by_id(turns).values()) if t.version is not None or t.model in own
+    ]
     return {t.id for t in found if t.version != candidate and not t.session.startswith(about)}
 
 

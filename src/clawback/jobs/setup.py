@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -10,10 +11,10 @@ from pathlib import Path
 
 from clawback import config
 from clawback.capture import adapter
-from clawback.engine import local_models
+from clawback.engine import conversions, gguf_file, local_models
 from clawback.engine.types import LocalModel
-from clawback.errors import ClawbackError, UsageError
-from clawback.jobs import model_choice, service
+from clawback.errors import ClawbackError, ModelError, TrainingError, UsageError
+from clawback.jobs import model_choice, model_proof, service
 from clawback.jobs.model_choice import Machine
 from clawback.paths import Home, tidy
 
@@ -25,6 +26,8 @@ SERVERS = {
 }
 """Inference servers and where they listen unless told otherwise."""
 LOOK_SECONDS = 0.5
+CONVERTED_A_SECOND = 20e6
+"""Bytes of a converted folder that a slow core writes in a second."""
 PRESETS = {
     "careful": "smaller steps, closer to the base model: less drift, slower to learn",
     "balanced": "the default",
@@ -87,12 +90,28 @@ def describe(seen: Seen) -> str:
     return "\n".join(lines)
 
 
-def list_models(found: Sequence[LocalModel], on: Machine) -> list[str]:
-    """A line a model: its number, name, parameters, and whether it can be trained here."""
-    width = max((len(one.name) for one in found), default=0)
+def list_models(found: Sequence[LocalModel], on: Machine, chosen: str = "") -> list[str]:
+    """A table of models: number, name (``chosen`` is marked), kind, parameters, size on the disk, and whether it can be trained here."""
+    if not found:
+        return []
+    rows = [
+        (
+            "▶" if model.name == chosen else " ",
+            str(number),
+            tidy(Path(model.name)) if model.holder == "file" else model.name,
+            ", ".join(filter(None, (model.kind, model.storage))) if not model.problem else model.storage,
+            model_choice.size(model.info.total_parameters) if model.info.total_parameters else "",
+            f"{model.bytes / 1e9:.1f} GB" if model.bytes else "",
+            model_choice.verdict(model, on),
+        )
+        for number, model in enumerate(found, 1)
+    ]
+    header = (" ", "#", "model", "kind", "size", "on disk", "training here")
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(6)]
     return [
-        f"  {number}  {one.name:<{width}}  {model_choice.size(one.info.total_parameters):>7}  {model_choice.verdict(one, on)}"
-        for number, one in enumerate(found, 1)
+        f"{row[0]} {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}  {row[3]:<{widths[3]}}  {row[4]:>{widths[4]}}  "
+        f"{row[5]:>{widths[5]}}  {row[6]}".rstrip()
+        for row in [header, *rows]
     ]
 
 
@@ -149,7 +168,8 @@ def check_model(typed: str, seen: Seen) -> tuple[str, str]:
     name, note = model_choice.check(typed, seen.models)
     one = next((one for one in seen.models if one.name == name), None)
     if one is not None and not model_choice.fits(one.info, seen.machine):
-        note = f"{name} is {model_choice.verdict(one, seen.machine)}: training it will be refused."
+        other = model_choice.alternative(name, seen.models)
+        note = f"{name} is {model_choice.verdict(one, seen.machine)}: training it will be refused. {other}"
     return name, note
 
 
@@ -159,12 +179,25 @@ def plan(home: Home, proposed: Proposal, settings: Path | None = None) -> list[s
     if proposed.upstream:
         lines[0] += f", upstream {proposed.upstream}"
     if (source := _to_convert(proposed.model)) is not None:
-        lines.append(f"{home.models}: {source.path.name}, made ready for training (kept there, once)")
+        lines.append(
+            f"{home.models}: {source.path.name}, made ready for training ({_conversion(home, source)})"
+        )
     for name in proposed.agents:
         lines += adapter.find(name).plan(home, settings)
     if proposed.service:
         lines += service.plan(home)
     return lines
+
+
+def _conversion(home: Home, source: local_models.Source) -> str:
+    """How large a conversion gets, and that it is made once."""
+    if conversions.converted_before(home.models, source):
+        return "there already"
+    try:
+        size = gguf_file.read(source.path).converted_bytes
+    except ModelError:
+        return "kept there, once"
+    return f"{size / 1e9:.1f} GB, kept there, once; about {model_choice.span(size / CONVERTED_A_SECOND)}"
 
 
 def carry_out(home: Home, proposed: Proposal, settings: Path | None = None) -> tuple[list[Path], list[str]]:
@@ -183,6 +216,7 @@ def carry_out(home: Home, proposed: Proposal, settings: Path | None = None) -> t
         changes["serve"] = {"upstream": proposed.upstream}
     notes = [proposed.note] if proposed.note else []
     notes += _make_ready(proposed.model)
+    notes += _tried(home, proposed.model)
     before = home.config.read_bytes() if home.config.exists() else None
     config.save(home.config, changes)
     changed = [home.config] if home.config.read_bytes() != before else []
@@ -246,6 +280,20 @@ def _make_ready(base: str) -> list[str]:
 
     resolve(base)
     return []
+
+
+def _tried(home: Home, base: str) -> list[str]:
+    """What was found when the model was tried. Raises ``ModelError`` where it does not work, with one that would."""
+    settings = config.load(home.config).model
+    if model_proof.proven(home, base, settings) is False and model_proof.can_be_tried():
+        print(f"Trying {base}: loading it, and one short answer …", file=sys.stderr, flush=True)
+    try:
+        proof = model_proof.prove(home, base, settings)
+    except TrainingError as error:  # too large for what is free now
+        return [f"{base} was not tried: {error}"]
+    except ModelError as error:
+        raise ModelError(f"{error} {model_choice.alternative(base, local_models.find())}") from error
+    return [f"{base} was tried: {proof.sentence()}."] if proof else []
 
 
 def take_out(home: Home, agents: Sequence[str] = (), settings: Path | None = None) -> list[Path]:

@@ -104,6 +104,10 @@ def _alone(home: Home) -> Iterator[None]:
 
     try:
         with FileLock(home.train_lock, timeout=LOCK_SECONDS):
+            if home.move.exists():
+                raise UsageError(
+                    "A move to another model is open, and has a copy of the database. Decide first: `clawback move --keep new` or `old`."
+                )
             yield
     except Timeout:
         raise Busy("A run is training. Wait for it, or stop it first: `clawback runs stop`.") from None

@@ -98,6 +98,7 @@ def _leftovers(store: Store, home: Home, prompts: list[str]) -> list[str]:
     for folder, what in (
         (home.runs, "Checkpoints of interrupted runs"),
         (home.prompts, "A search for a prompt"),
+        (home.move, "A move to another model"),
     ):
         if folder.is_dir() and any(folder.iterdir()):
             shutil.rmtree(folder)

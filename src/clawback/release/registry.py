@@ -11,12 +11,16 @@ import platform
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clawback import config
+from clawback.engine import identity
 from clawback.errors import Busy, ModelError, UsageError
+from clawback.feedback import bases
 from clawback.files import sha256, sync
 from clawback.paths import Home
 from clawback.records import Run, Version
@@ -137,10 +141,56 @@ def go_live(store: Store, home: Home, number: int) -> Version:
     """
     prompted.edited(store, home)
     version = store.promote(number)
+    follow_base(store, home, version)
     store.accept_sentences(screening.sentences(version.prompt), number)
     prompted.write(home, version)
     following.start(store, home)
     return version
+
+
+@contextmanager
+def alone(home: Home) -> Iterator[None]:
+    """A context manager that holds the training lock. Raises ``Busy`` while a run trains."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(home.train_lock, timeout=LOCK_SECONDS):
+            yield
+    except Timeout:
+        raise Busy(
+            "A run is training. Wait until it is done: `clawback status` shows how far it is."
+        ) from None
+
+
+def bring(home: Home, folder: Path, number: int) -> Path:
+    """Copy the folder of a version of another home into this one, under its number here."""
+    beside = home.versions / f".{number:04d}.part"
+    home.versions.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(folder, beside)
+    provenance = json.loads((beside / PROVENANCE).read_text("utf-8")) | {"version": number}
+    (beside / PROVENANCE).write_text(json.dumps(provenance, indent=2) + "\n", "utf-8")
+    (beside / "README.md").write_text(card(provenance), "utf-8")
+    sync_folder(beside)
+    shutil.rmtree(home.version(number), ignore_errors=True)  # one without a row is no version
+    beside.rename(home.version(number))
+    sync(home.versions)
+    return home.version(number)
+
+
+def follow_base(store: Store, home: Home, version: Version) -> None:
+    """The settings name the base of the version that answers, in a home that has moved from one base to another (``feedback.bases``)."""
+    if version.number and version.base in bases.known(store):
+        set_base(store, home, version.base, version.base_revision)
+
+
+def set_base(store: Store, home: Home, base: str, revision: str | None) -> None:
+    """Make this the base of the settings, and note when that was: what answered before was another model."""
+    held = config.load(home.config).model
+    if held.base != base:
+        commit = revision if revision and identity.is_commit(revision) else None
+        config.save(home.config, {"model": {"base": base} | ({"revision": commit} if commit else {})})
+    bases.switch(store, held.base, base, time.time())
 
 
 def passed(version: Version) -> None:
@@ -200,22 +250,13 @@ def reset(store: Store, home: Home, *, ratings: bool = False) -> None:
     The base model is live before anything is removed, so a crash half-way leaves a working state. A run that was
     interrupted goes, too; raises ``Busy``, and changes nothing, while one is under way.
     """
-    from filelock import FileLock, Timeout
-
-    try:
-        with FileLock(home.train_lock, timeout=LOCK_SECONDS):
-            go_live(store, home, 0)
-            if (dead := store.active_run()) is not None:  # whoever worked on it would hold the lock
-                store.update_run(
-                    dead.id, status="failed", error="it was interrupted, then everything was reset"
-                )
-            store.forget_training(feedback=ratings)
-            for folder in (home.versions, home.runs, home.prompts):
-                shutil.rmtree(folder, ignore_errors=True)
-    except Timeout:
-        raise Busy(
-            "A run is training. Wait until it is done: `clawback status` shows how far it is."
-        ) from None
+    with alone(home):
+        go_live(store, home, 0)
+        if (dead := store.active_run()) is not None:  # whoever worked on it would hold the lock
+            store.update_run(dead.id, status="failed", error="it was interrupted, then everything was reset")
+        store.forget_training(feedback=ratings)
+        for folder in (home.versions, home.runs, home.prompts, home.move):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 # ------------------------------------------------------------------------------------------------- what is written

@@ -136,7 +136,15 @@ class Server:
             if number is not None
             else release.trial.version_for(self.db, session, self.check)
         )
+        version = self._of_this_base(version)
         self.check(version)
+        return version
+
+    def _of_this_base(self, version: Version) -> Version:
+        """After a move to another base, until this server is started again: what was live on the base that it has loaded."""
+        base = self.local.settings.model.base
+        while self.forward is None and version.base not in ("", base) and version.number:
+            version = self.db.version(version.parent or 0)
         return version
 
     def check(self, version: Version) -> None:

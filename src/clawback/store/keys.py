@@ -107,6 +107,28 @@ def put_back(database: Path, key: bytes) -> None:
     _record(database, "file", True)
 
 
+def share(database: Path, copy: Path) -> None:
+    """The key of a database also for a copy of it in another folder, kept in the same kind of place. Nothing where there is none."""
+    if (kept := recorded(database)) is None:
+        return
+    if kept == "file":
+        replace(copy.with_name(KEY_FILE), database.with_name(KEY_FILE).read_bytes(), mode=0o600)
+    elif kept == "keyring":
+        _ring().set_password(SERVICE, _name(copy), load(database).hex())
+    _record(copy, kept, bool(encrypted(database)))
+
+
+def unshare(copy: Path) -> None:
+    """Take the key of a copy out of the keyring; one that is kept in a file goes with its folder."""
+    if recorded(copy) == "keyring":
+        from contextlib import suppress
+
+        with suppress(Exception):  # keyrings raise what they like; a key without its file opens nothing
+            _ring().delete_password(SERVICE, _name(copy))
+        if (cache := _cache(copy)) is not None:
+            cache.unlink(missing_ok=True)
+
+
 def _keep(database: Path, place: Kept) -> bytes:
     if place == "credential":
         return _file(_credential())

@@ -27,7 +27,7 @@ PROMPT_TOKENS = 4096
 """What is kept of a prompt unless told otherwise, in tokens."""
 RESPONSE_TOKENS = 2048
 
-_OPENINGS = ("<think>", "[THINK]", "<|channel|>")
+OPENINGS = ("<think>", "[THINK]", "<|channel|>")
 _CLOSINGS = {"<think>": "\n</think>\n\n", "[THINK]": "[/THINK]"}
 _MARK_TOKENS = 16
 """Tokens at the end of a prompt among which such a mark is."""
@@ -76,7 +76,7 @@ class Chat:
             templates.check(one, self.template_args)
         added = getattr(tokenizer, "added_tokens_decoder", {}).values()
         known = (template, *(str(token) for token in added))
-        self.thinks = any(mark in text for mark in _OPENINGS for text in known)
+        self.thinks = any(mark in text for mark in OPENINGS for text in known)
         """Whether this model may think aloud before it answers."""
         self.end_id = _end_of_turn(tokenizer)
         """The token that ends an assistant's turn."""
@@ -194,7 +194,7 @@ class Chat:
     def _opened(self, prompt: Sequence[int]) -> str:
         """The mark with which a prompt leaves the model thinking; "" where it does not."""
         end = self.tokenizer.decode(list(prompt[-_MARK_TOKENS:])).rstrip()
-        return next((mark for mark in _OPENINGS if end.endswith(mark)), "")
+        return next((mark for mark in OPENINGS if end.endswith(mark)), "")
 
     def thought_out(self, prompt: Sequence[int]) -> list[int]:
         """The prompt as it is where the model shall answer at once: a thought that the template leaves open is closed."""

@@ -16,7 +16,7 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,6 @@ from clawback.engine.gguf_file import GgufFile
 from clawback.engine.local_models import Source
 from clawback.errors import MissingExtra, ModelError
 
-SMALL = 2_000_000_000
-"""Parameters up to which weights are written in float32. In larger models bfloat16 saves half the disk, and rounds far less than
-the four to eight bits did that the file keeps."""
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """Tokens that end an answer, as ``tokenizer.ggml.…``: of the text, of the turn, of the message."""
 
@@ -97,7 +94,7 @@ def _check_whole(header: GgufFile) -> None:
 
 def _check_room(header: GgufFile, models: Path) -> None:
     """Raises ``ModelError`` where disk or memory would not do. Measured: about 1.8 times the weights at the peak, and 0.3 GB."""
-    size = header.parameters * (4 if header.parameters <= SMALL else 2)
+    size = header.converted_bytes
     free = shutil.disk_usage(models).free
     if free < size * 1.05 + (200 << 20):
         raise ModelError(
@@ -119,7 +116,7 @@ def _convert(source: Source, header: GgufFile, folder: Path, identity: str, say:
     shutil.rmtree(folder, ignore_errors=True)  # one without its card was not made here
     beside.mkdir(mode=0o700)
     try:
-        _write(source, header, beside, say)
+        dtype = _write(source, header, beside, say)
         card = {
             "format": FORMAT,
             "name": source.name,
@@ -128,6 +125,7 @@ def _convert(source: Source, header: GgufFile, folder: Path, identity: str, say:
             "identity": identity,
             "licence": header.licence or source.licence,
             "chat_template": bool(header.template),
+            "dtype": dtype,
             "source": stamp(source),
         }
         (beside / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", "utf-8")
@@ -141,22 +139,20 @@ def _convert(source: Source, header: GgufFile, folder: Path, identity: str, say:
     say(f"Made {paths.tidy(folder)}.\nIt is used from now on; delete it to have it made again.")
 
 
-def _write(source: Source, header: GgufFile, beside: Path, say: Say) -> None:
-    """Configuration, tokenizer and weights, in the form of a Hugging Face folder."""
+def _write(source: Source, header: GgufFile, beside: Path, say: Say) -> str:
+    """Configuration, tokenizer and weights, in the form of a Hugging Face folder. Returns the type of the weights."""
     import transformers
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
 
-    small = header.parameters <= SMALL
-    dtype = torch.float32 if small else torch.bfloat16
     say(
         f"Converting {source.name} for training, once: {header.parameters / 1e6:,.0f} M parameters, "
-        f"{header.parameters * dtype.itemsize / 1e9:.1f} GB."
+        f"{header.converted_bytes / 1e9:.1f} GB in {header.converted_dtype}."
     )
     if licence := header.licence or source.licence:
         say(f"Its licence: {licence}.")
     if not header.template:
         say(
-            "It has no chat template: conversations will be put as plain text (User: … Assistant: …). Models made for chat have one."
+            "It has no chat template, so it is a base model: conversations are put to it as plain text (User: … Assistant: …)."
         )
     link = beside / "source.gguf"  # Ollama's blobs end otherwise, and transformers goes by the ending
     link.symlink_to(source.path.resolve())
@@ -172,19 +168,7 @@ def _write(source: Source, header: GgufFile, beside: Path, say: Say) -> None:
                 f"({_first_line(error)}). Name the original model, with safetensors weights, instead."
             ) from error
         _scale_rope(config, header)
-        say("Reading its weights …")
-        try:
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                beside, config=config, dtype=dtype, output_loading_info=True, **named
-            )
-        except Exception as error:
-            raise ModelError(f"The weights of {header.path} cannot be read: {_first_line(error)}.") from error
-        model, report = loaded
-        if missing := sorted(report["missing_keys"]):
-            raise ModelError(
-                f"{header.path} lacks weights that transformers expects of a {header.architecture} model ({missing[0]}, …). "
-                "Name the original model, with safetensors weights, instead."
-            )
+        model = _read_weights(header, beside, config, named, say)
         say("Writing …")
         link.unlink()
         # What was read is no longer quantised, and must not say so: transformers would neither write nor train it.
@@ -193,6 +177,54 @@ def _write(source: Source, header: GgufFile, beside: Path, say: Say) -> None:
             del model.config.quantization_config
         model.save_pretrained(beside, max_shard_size="2GB")
         tokenizer.save_pretrained(beside)
+        return str(model.dtype).removeprefix("torch.")
+
+
+def _read_weights(header: GgufFile, beside: Path, config: Any, named: dict[str, Any], say: Say) -> Any:
+    """The model with its weights in 16 bits, or as the file has them; in bfloat16 where float16 does not reach far enough."""
+    from transformers import AutoModelForCausalLM
+
+    for name in dict.fromkeys((header.converted_dtype, "bfloat16")):
+        dtype: torch.dtype = getattr(torch, name)
+        try:
+            with _tensors_counted(len(header.tensors), say):
+                loaded: Any = AutoModelForCausalLM.from_pretrained(
+                    beside, config=config, dtype=dtype, output_loading_info=True, **named
+                )
+        except Exception as error:
+            raise ModelError(f"The weights of {header.path} cannot be read: {_first_line(error)}.") from error
+        model, report = loaded
+        if missing := sorted(report["missing_keys"]):
+            raise ModelError(
+                f"{header.path} lacks weights that transformers expects of a {header.architecture} model ({missing[0]}, …). "
+                "Name the original model, with safetensors weights, instead."
+            )
+        if dtype != torch.float16 or all(bool(weights.isfinite().all()) for weights in model.parameters()):
+            break
+    return model
+
+
+@contextlib.contextmanager
+def _tensors_counted(count: int, say: Say) -> Iterator[None]:
+    """A context manager within which ``say`` is told each quarter of the weights that transformers has read."""
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    original = getattr(reading, "tqdm", None)
+    if original is None:  # another release reads in another way: nothing is shown
+        yield
+        return
+
+    def counted(tensors: Iterable[Any], **_: Any) -> Iterator[Any]:
+        for number, tensor in enumerate(tensors, 1):
+            yield tensor
+            if (quarter := number * 4 // count) > (number - 1) * 4 // count:
+                say(f"Reading its weights: {quarter * 25} %")
+
+    vars(reading)["tqdm"] = counted
+    try:
+        yield
+    finally:
+        vars(reading)["tqdm"] = original
 
 
 def _settle(folder: Path, source: Source, header: GgufFile) -> None:

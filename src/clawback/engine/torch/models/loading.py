@@ -14,7 +14,7 @@ from torch import nn
 from clawback import paths
 from clawback.config import EMBEDDED
 from clawback.engine import conversions, hub_cache, identity, local_models
-from clawback.engine.local_models import check_folder
+from clawback.engine.model_folder import check_folder
 from clawback.engine.torch.models import gguf
 from clawback.engine.torch.models.traits import number
 from clawback.engine.torch.scoring.linear import quicken
@@ -228,6 +228,11 @@ def _unloadable(base: str, error: Exception) -> ModelError:
     reason = str(error).strip().split("\n")[0]
     if "ignore_mismatched_sizes" in reason:
         reason = "its files hold weights of another shape than its config.json says. Fetch it again."
+    if "does not recognize this architecture" in reason:
+        kind = reason.partition("`")[2].partition("`")[0]
+        reason = f"the installed transformers knows no models of the kind {kind}. A newer one may."
+    elif "trust_remote_code" in reason or "custom code" in reason:
+        reason = "it needs code of its own repository, which is never run."
     return ModelError(f"The model {base} cannot be loaded: {reason}")
 
 
