@@ -26,7 +26,8 @@ CUT: frozenset[Ending] = frozenset(
 UNLEARNED: frozenset[Ending] = frozenset(("filter", "refusal", "error", "incomplete"))
 """Endings of answers that are not learned from at all: something else than the model or the person broke them off."""
 VersionStatus = Literal["candidate", "live", "retired", "rejected"]
-RunStatus = Literal["running", "done", "failed", "stopped"]
+RunStatus = Literal["preparing", "running", "done", "failed", "stopped"]
+"""``preparing``: somebody has asked for it, and a process loads the model or measures the machine; nothing was learned yet."""
 GATE = "gate"
 """The agent of turns that the gate puts into the inbox: answers of two versions to prompts that the person has asked already."""
 EpisodeStatus = Literal["completed", "truncated", "failed", "aborted"]
@@ -368,6 +369,11 @@ class Run:
     """When somebody asked it to stop."""
     interrupted: bool = False
     """Its process is gone, though nobody has ended the run: `clawback train` goes on with it."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether its inputs are recorded. Nothing of a run that was only prepared can be resumed."""
+        return bool(self.recipe)
 
     @property
     def state(self) -> str:

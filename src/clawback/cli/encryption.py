@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option
+from clawback.cli.common import Group, current_home, emit, fold, json_option
 from clawback.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,7 +55,7 @@ def passphrase(wanted: bool, *, new: bool) -> str:
     return str(found)
 
 
-@click.group()
+@click.group(cls=Group)
 def encryption() -> None:
     """Encrypt the database on the disk: turns, ratings, prompts. Adapters, logs and settings are not covered.
 

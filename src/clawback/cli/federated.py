@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option, needs
+from clawback.cli.common import Group, current_home, emit, fold, json_option, needs
 
 FOLDER = click.argument("folder", type=click.Path(path_type=Path))
 
 
-@click.group()
+@click.group(cls=Group)
 def federated() -> None:
     """Train one adapter with others through a shared folder. Ratings and turns stay private; only changes of weights are shared.
 

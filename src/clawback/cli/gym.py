@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import columns, current_home, emit, fold, json_option, needs, open_store
+from clawback.cli.common import Group, columns, current_home, emit, fold, json_option, needs, open_store
 from clawback.cli.inspect import when
 from clawback.errors import UsageError
 from clawback.records import text_of
@@ -245,7 +245,7 @@ def _text(played: Played) -> str:
     return f"Version {number} (run {played.run.id}), {counts} episodes\n\n{played.verdict.text()}\n\n{end}"
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def episodes(context: click.Context) -> None:
     """List and show episodes that were played.

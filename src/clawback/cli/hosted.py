@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option, needs
+from clawback.cli.common import Group, current_home, emit, fold, json_option, needs
 from clawback.errors import MissingExtra, UsageError
 from clawback.paths import HOSTED_KEY_FILE, secret
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PORT = 8753
 
 
-@click.group()
+@click.group(cls=Group)
 def hosted() -> None:
     """Train on a remote server, through Tinker's API or Fireworks': `clawback config set hosted.url URL`.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import config, endings
-from clawback.cli.common import columns, current_home, emit, fold, json_option, open_store
+from clawback.cli.common import Group, columns, current_home, emit, fold, json_option, open_store
 from clawback.progress import describe
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def status(as_json: bool) -> None:
     here = current_home()
     settings = config.load(here.config)
     with open_store() as store:
-        live, run, balance = store.live(), store.active_run(), feedback.balance(store)
+        live, run, balance = store.live(), store.current_run(), feedback.balance(store)
         fresh, undecided, skipped = store.count_fresh(), store.waiting(), no_gain(store)
         missing = max(undecided[1] - store.count_gate_answers(undecided[0]), 1) if undecided else 0
         turns, early, failed = store.count_turns(), store.early(), last_failure(store)
@@ -90,7 +90,8 @@ def status(as_json: bool) -> None:
     if run:
         stopped = " (interrupted: `clawback train` goes on with it)" if run.interrupted else ""
         stopped = stopped or (", stops after this step" if run.stop_at else "")
-        lines.append(f"Training  {describe(run.progress)}{stopped}")
+        what = "Preparing" if run.status == "preparing" else "Training "
+        lines.append(f"{what} run {run.id}: {describe(run.progress)}{stopped}")
     elif failed:
         lines.append(f"Failed    {when(failed.at)}: {failed.why}")
     lines += [f"Published {one.sentence(live)}" for one in published]
@@ -100,22 +101,30 @@ def status(as_json: bool) -> None:
     emit(data, "\n".join([*(fold(line, " " * 10) for line in lines), *map(fold, data["agents"])]), as_json)
 
 
-@click.command()
+@click.group(
+    cls=Group, invoke_without_command=True,
+    members={"note": "rate:note", "sessions": "serve:sessions"},
+)  # fmt: skip
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
 @click.option("--before", type=int, metavar="ID", help="Only turns older than this one.")
 @click.option("--session", help="Only this session.")
 @click.option("--search", metavar="TEXT", help="Only turns whose prompt or response holds this text.")
 @click.option("--rated/--unrated", default=None, help="Only rated, or only unrated ones.")
 @json_option
+@click.pass_context
 def turns(
-    limit: int, before: int | None, session: str | None, search: str | None, rated: bool | None, as_json: bool
-) -> None:
-    """List captured turns, newest first.
+    ctx: click.Context, limit: int, before: int | None, session: str | None, search: str | None, rated: bool | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """List captured turns, newest first; show one, write a note on one, list conversations.
 
     \b
     clawback turns --unrated
     clawback turns --search otter --json
+    clawback turns show 12
     """
+    if ctx.invoked_subcommand:
+        return
     with open_store() as store:
         found = store.turns(limit=limit, before=before, session=session, text=search, rated=rated)
         said = {turn.id: store.feedback(turn_id=turn.id) for turn in found}
@@ -167,14 +176,14 @@ def _in_words(said: Feedback) -> str:
     return f"{said.kind} {said.value:+.2g} {said.text}".rstrip()
 
 
-@click.command()
+@turns.command()
 @click.argument("turn", type=int)
 @json_option
 def show(turn: int, as_json: bool) -> None:
     """Show one turn: what was asked and answered, what you said about it, and the reward it adds up to.
 
     \b
-    clawback show 12
+    clawback turns show 12
     """
     from clawback import feedback
 

@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, describe, duration, kl_of
+from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, describe, duration, kl_of, phase_name
 
 LINE_SECONDS = 15.0
 """How often a phase says how far it is where no bar is drawn."""
+LONGEST_NAME = 30
+"""Signs of a phase's name beside its bar."""
+
+
+@contextmanager
+def waiting(text: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr with ``text`` and the seconds so far, for as long as the work takes; nothing where nobody is watching.
+
+    Yields what changes the text.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as spinner:
+        task = spinner.add_task(text, total=None)
+        yield lambda text: spinner.update(task, description=text)
 
 
 @contextmanager
@@ -37,7 +57,7 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
         return Column(no_wrap=True, min_width=width)
 
     columns = (
-        TextColumn("{task.description:>10}", table_column=whole(10)),
+        TextColumn("{task.description:>10}", markup=False, table_column=whole(10)),
         BarColumn(24 if console.width >= 100 else 10, table_column=whole(10)),
         TextColumn("{task.fields[count]}", table_column=whole(10)),
         TimeElapsedColumn(table_column=whole(7)),
@@ -64,7 +84,7 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
             phase = str(told.get("phase", ""))
             if phase not in tasks:
                 over()
-                tasks[phase] = bar.add_task(phase, total=None, count="", detail="")
+                tasks[phase] = bar.add_task(shown_phase(told), total=None, count="", detail="")
             bar.update(
                 tasks[phase],
                 completed=told.get("step"),
@@ -90,7 +110,7 @@ def _lines(console: Any) -> OnProgress:
             return
         told = pace(progress)
         if phase != phase_now:
-            console.print(f"{phase} …", highlight=False)
+            console.print(f"{phase_name(told)} …", highlight=False, markup=False)
         elif now - said_at >= LINE_SECONDS:
             console.print(f"{describe(told)}  {figures(told)}".rstrip(), highlight=False)
         else:
@@ -100,9 +120,15 @@ def _lines(console: Any) -> OnProgress:
     return follow
 
 
+def shown_phase(progress: Mapping[str, Any]) -> str:
+    """The phase's name, no longer than a narrow terminal has room for."""
+    name = phase_name(progress)
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
 def announcement(progress: Mapping[str, Any]) -> str:
     """What is said once: the estimate before a run, and which algorithm was chosen and why."""
-    if progress.get("phase") == "estimate":
+    if progress.get("phase") in ("run", "estimate"):
         return str(progress["text"])
     if progress.get("phase") == "reward":
         return str(progress["note"])

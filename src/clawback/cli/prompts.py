@@ -13,6 +13,7 @@ import click
 from clawback.cli.baseline import corpus
 from clawback.cli.common import (
     VERSION,
+    Group,
     current_home,
     emit,
     fold,
@@ -31,7 +32,12 @@ if TYPE_CHECKING:
     from clawback.records import Version
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    members={"distill": "distill:distill"},
+    renamed={"list": "history"},
+)
 @click.pass_context
 def prompts(ctx: click.Context) -> None:
     """Learn a prompt from your feedback, for models whose weights you do not have.

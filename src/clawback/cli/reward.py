@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option
+from clawback.cli.common import Group, current_home, emit, json_option
 
 DATA = click.option(
     "--data",
@@ -21,7 +21,7 @@ SCALE = click.option(
 )  # fmt: skip
 
 
-@click.group()
+@click.group(cls=Group)
 def reward() -> None:
     """Train a reward model on your ratings, evaluate it, and score answers with it.
 

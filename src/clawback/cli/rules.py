@@ -13,6 +13,7 @@ import click
 
 from clawback.cli.common import (
     COLUMNS,
+    Group,
     current_home,
     emit,
     fold,
@@ -38,7 +39,7 @@ TURNS = 6
 """Turns that a line of ratings names."""
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option("--all", "everything", is_flag=True, help="Also rules that were withdrawn.")
 @json_option
 @click.pass_context

@@ -20,10 +20,10 @@ from clawback.cli.common import (
     needs,
     open_store,
 )
-from clawback.cli.progress_bar import progress_bar
+from clawback.cli.progress_bar import progress_bar, waiting
 from clawback.errors import DoesNotFit, NotFound, UsageError
 from clawback.paths import Home
-from clawback.progress import describe
+from clawback.progress import describe, phase_name
 
 if TYPE_CHECKING:
     from clawback.jobs.training import Outcome
@@ -152,7 +152,7 @@ def in_background(here: Home, as_json: bool, **how: Any) -> int:
     process = jobs.start(here, **how)
     if process is None:
         with open_store() as store:
-            run = store.active_run()
+            run = store.current_run()
         name = f"Run {run.id}" if run else "A run"
         emit(
             {"started": False, "run": run.id if run else None},
@@ -160,28 +160,29 @@ def in_background(here: Home, as_json: bool, **how: Any) -> int:
             as_json,
         )
         return 0
-    if not as_json and sys.stderr.isatty():
-        click.echo("Loading the model and measuring this machine …", err=True)
     try:
-        run = jobs.begun(here, process)
+        with waiting("preparing", quiet=as_json) as say:
+            run = jobs.begun(here, process, on_progress=lambda progress: say(phase_name(progress)))
     except KeyboardInterrupt:  # ends the waiting alone: the process is of a session of its own
         run = None
-    text = (
-        f"Run {run.id} is training in the background ({run.algorithm}). {FOLLOW}"
-        if run
-        else f"Process {process.pid} is still preparing its run. `clawback runs` lists the run once it has begun; "
-        "`clawback doctor` tells of it if it fails."
-    )
+    if run:
+        text = f"Run {run.id} is training in the background ({run.algorithm}). {FOLLOW}"
+    else:
+        with open_store() as store:
+            run = store.current_run()
+        name = f"Run {run.id}" if run else f"The run of process {process.pid}"
+        text = f"{name} is still being prepared. `clawback status` shows what it does, and why it failed if it does."
     emit({"started": True, "run": run.id if run else None}, fold(text), as_json)
     return 0
 
 
 def train_here(here: Home, as_json: bool, **how: Any) -> int:
     """Train in this process with a bar, and say what came of it. Ctrl-C leaves a run that can be gone on with."""
-    from clawback import jobs
-
     try:
         with progress_bar(quiet=as_json) as follow:
+            follow({"phase": "prepare"})
+            from clawback import jobs
+
             outcome = jobs.train_once(here, on_progress=follow, **how)
     except KeyboardInterrupt:
         click.echo(interrupted(here), err=True)

@@ -12,7 +12,6 @@ from fnmatch import fnmatchcase
 
 from clawback.records import Sample
 
-
 OWN = frozenset(("clawback", "clawback-base", "local"))
 """Names of the live version and its base, as our server and ``--api local`` give them."""
 

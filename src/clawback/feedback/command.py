@@ -167,8 +167,10 @@ def status(store: Store) -> str:
     )
     from clawback.feedback.due import last_failure, no_gain
 
-    run, failed = store.active_run(), last_failure(store)
+    run, failed = store.current_run(), last_failure(store)
     training = " A training run is under way." if run else ""
+    if run and run.status == "preparing":
+        training = " A training run is being prepared."
     if run and run.interrupted:
         training = " A training run was interrupted; `clawback train` goes on with it."
     if failed and not run:

@@ -69,7 +69,7 @@ def routes(server: Server) -> list[Any]:
 
 def status(server: Server, request: Request) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        live, active, balance = db.live(), db.active_run(), feedback.balance(db)
+        live, active, balance = db.live(), db.current_run(), feedback.balance(db)
         return {
             "version": __version__,
             "model": server.settings.model.base,
@@ -219,7 +219,7 @@ def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
         recent = shapes.runs(db, RECENT_RUNS)
         return {
             "versions": points,
-            "run": next((r for r in recent if r["status"] == "running"), None),
+            "run": next((r for r in recent if r["status"] in ("running", "preparing", "interrupted")), None),
             "runs": recent,
         }
 
@@ -254,7 +254,9 @@ def train(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
         return {"started": False, "waits": True}
     if not jobs.start(server.home):
         raise Busy("A run is under way already.")
-    return {"started": True}
+    with store.connect(server.home.database) as db:
+        run = db.current_run()
+        return {"started": True, "run": shapes.run(run, 0) if run else None}
 
 
 def stop(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
