@@ -10,6 +10,7 @@ import time
 
 from clawback import config, store
 from clawback.capture.script import LINE
+from clawback.feedback.news import news
 from clawback.paths import Home
 
 AGENT = "claude-code"
@@ -71,6 +72,7 @@ def _read(home: Home) -> str | None:
         with store.connect(home.database, busy_seconds=0.2) as db:
             threshold = config.load(home.config).training.threshold
             live, fresh, run = db.live().number, db.count_fresh(threshold), db.current_run()
+            brought = news(db)
     except Exception:
         return None
     if run and not run.interrupted:
@@ -78,4 +80,6 @@ def _read(home: Home) -> str | None:
         done = f" {100 * int(run.progress.get('step') or 0) // int(steps)} %" if steps else ""
         what = "preparing a run" if run.status == "preparing" else f"training{done}"
         return f"clawback v{live} · {what}"
+    if brought is not None:
+        return f"clawback v{live} · {brought.facts} · keep? /rl keep"
     return f"clawback v{live} · {fresh}/{threshold} ratings"

@@ -49,6 +49,24 @@ def open_source(home: Home, store: Store, quiet: bool = False) -> Source:
     return source
 
 
+def ask_about_news(home: Home, store: Store) -> None:
+    """What a run brought since the person last looked; y keeps it, n goes back, any other key leaves the question for later."""
+    from clawback.feedback.news import news
+
+    current = news(store)
+    if current is None:
+        return
+    click.echo(fold(current.sentence))
+    if not current.live:
+        return
+    from clawback.jobs.news import decide
+
+    key = one_key("[y] keep  [n] go back  [any other key] later ")
+    click.echo()
+    if key in ("y", "n"):
+        click.echo(decide(store, home, key == "y"))
+
+
 def model_name(home: Home) -> str:
     """The base model as a person knows it: the last part of its path or address."""
     return Path(config.load(home.config).model.base).name

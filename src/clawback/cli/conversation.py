@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clawback import config, endings
-from clawback.cli.chat import model_name, name_of, open_source, rate_by_key, show_answer
+from clawback.cli.chat import ask_about_news, model_name, name_of, open_source, rate_by_key, show_answer
 from clawback.cli.common import fold, named_version
 from clawback.errors import ClawbackError
 
@@ -51,6 +51,7 @@ class Conversation:
     def run(self) -> None:
         """Talk until the person leaves."""
         remember_inputs(self.store)
+        ask_about_news(self.home, self.store)
         click.echo(
             f"You are talking to {name_of(self.store.live())} of {model_name(self.home)}. /help lists the commands; /quit or Ctrl-D ends it."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ def status(as_json: bool) -> None:
     from clawback import feedback
     from clawback.capture import adapter
     from clawback.feedback.due import last_failure, no_gain
+    from clawback.feedback.news import news
     from clawback.release import following
 
     here = current_home()
@@ -42,7 +44,7 @@ def status(as_json: bool) -> None:
         fresh, undecided, skipped = store.count_fresh(), store.waiting(), no_gain(store)
         missing = max(undecided[1] - store.count_gate_answers(undecided[0]), 1) if undecided else 0
         turns, early, failed = store.count_turns(), store.early(), last_failure(store)
-        published = following.standings(store, settings)
+        published, brought = following.standings(store, settings), news(store)
     lost = [one for one in early if one.lost]
     data: dict[str, Any] = {
         "home": str(here.root),
@@ -61,6 +63,7 @@ def status(as_json: bool) -> None:
         "waiting": len(early) - len(lost),
         "lost": [one._asdict() for one in lost],
         "agents": adapter.troubles(here),
+        "news": asdict(brought) | {"sentence": brought.sentence} if brought else None,
         "published": [
             {
                 "where": one.target.where,
@@ -90,8 +93,8 @@ def status(as_json: bool) -> None:
     if run:
         stopped = " (interrupted: `clawback train` goes on with it)" if run.interrupted else ""
         stopped = stopped or (", stops after this step" if run.stop_at else "")
-        what = "Preparing" if run.status == "preparing" else "Training "
-        lines.append(f"{what} run {run.id}: {describe(run.progress)}{stopped}")
+        what = f"Preparing run {run.id}:" if run.status == "preparing" else "Training "
+        lines.append(f"{what} {describe(run.progress)}{stopped}")
     elif failed:
         lines.append(f"Failed    {when(failed.at)}: {failed.why}")
     lines += [f"Published {one.sentence(live)}" for one in published]
@@ -99,6 +102,22 @@ def status(as_json: bool) -> None:
     if settings.model.base == config.EMBEDDED:
         lines.append(f"Note      {config.DEMONSTRATION}")
     emit(data, "\n".join([*(fold(line, " " * 10) for line in lines), *map(fold, data["agents"])]), as_json)
+    if brought and not as_json:
+        tell_news()
+
+
+def tell_news() -> None:
+    """The news: asked about where a person can press a key, else as a line."""
+    from clawback.feedback.news import news
+
+    with open_store() as store:
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            from clawback.cli.chat import ask_about_news
+
+            click.echo()
+            ask_about_news(current_home(), store)
+        elif current := news(store):
+            click.echo(f"News      {current.sentence}")
 
 
 @click.group(

@@ -166,7 +166,7 @@ def told(found: Found) -> str:
         lines.append(f"`clawback prompts use {number}` accepts them.")
     elif found.report and found.report.accepted:
         lines.append(
-            f"Version {number} is on trial (`clawback trial`); the prompt stays as it was until it is decided."
+            f"Version {number} is on trial (`clawback versions trial`); the prompt stays as it was until it is decided."
         )
     else:
         lines.append(
@@ -361,7 +361,7 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
 @click.argument("version", type=VERSION, required=False)
 @json_option
 def rollback(version: str | None, as_json: bool) -> None:
-    """Go back to an older prompt; without a version, to the previous one. The same as `clawback rollback`: prompts and adapters share one history.
+    """Go back to an older prompt; without a version, to the previous one. The same as `clawback versions rollback`: prompts and adapters share one history.
 
     \b
     clawback prompts rollback

@@ -87,7 +87,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def remove(name: str, as_json: bool) -> None:
-    """Revoke somebody's token. Their ratings stay (`clawback forget --person rater:NAME` deletes them)."""
+    """Revoke somebody's token. Their ratings stay (`clawback data forget --person rater:NAME` deletes them)."""
     with open_store() as store:
         gone = store.remove_rater(name)
     emit({"name": gone.name}, f"{gone.name}'s token is good for nothing any more.", as_json)

@@ -210,7 +210,9 @@ def _breaches(broken: Sequence[Breach], count: int) -> str:
         return "No recorded answer breaks it." if count == 0 else ""
     lines = [f"Breaches ({len(broken)} of {count:,}, newest first)"]
     for one in broken:
-        lines.append(f"  {when(one.created_at)}  {shorten(one.model, 24):<24}  `clawback show {one.turn}`")
+        lines.append(
+            f"  {when(one.created_at)}  {shorten(one.model, 24):<24}  `clawback turns show {one.turn}`"
+        )
         if one.place:
             lines.append(f"    line {one.line}: {shorten(one.place, (width() or COLUMNS) - 14)}")
     return "\n".join(lines)
@@ -327,7 +329,7 @@ def drop(number: int, as_json: bool) -> None:
 def use(yes: bool, as_json: bool) -> None:
     """Put your rules into the live prompt, and take withdrawn ones out: for a model whose weights you do not have.
 
-    The result is a version like any other: `clawback prompts show` shows it, `clawback rollback` goes back.
+    The result is a version like any other: `clawback prompts show` shows it, `clawback versions rollback` goes back.
 
     \b
     clawback rules use
@@ -349,9 +351,7 @@ def use(yes: bool, as_json: bool) -> None:
             click.echo("\n".join(lines) + "\n", err=True)
             click.confirm("Put it live?", abort=True, err=True)
         version = rule_prompt.use(store, here)
-    sentence = (
-        f"Version {version.number} is live, with your rules in its prompt. `clawback rollback` goes back."
-    )
+    sentence = f"Version {version.number} is live, with your rules in its prompt. `clawback versions rollback` goes back."
     emit(asdict(version), sentence, as_json)
 
 

@@ -52,7 +52,11 @@ CLOSING_SECONDS = 10
     help="Serve everybody in `clawback people list`, each from a separate home.",
 )
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning"]), default="warning", show_default=True
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning"]),
+    default="warning",
+    show_default=True,
+    help="What the server writes about: everything, requests that matter, or warnings alone.",
 )
 def serve(port: int | None, host: str | None, upstream: str | None, people: bool, log_level: str) -> None:
     """Answer agents, record their turns, and show the web page. Ctrl-C ends it; nothing is lost.
@@ -231,8 +235,8 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
     """List conversations, newest first; or show the turns of one.
 
     \b
-    clawback sessions
-    clawback sessions 0f9c2d
+    clawback turns sessions
+    clawback turns sessions 0f9c2d
     """
     with open_store() as store:
         if name is None:
@@ -272,9 +276,9 @@ def trial(version: str | None, share: float, alpha: float, stop: bool, as_json: 
     You may look at it as often as you like: the test stays valid. The better version then goes live by itself.
 
     \b
-    clawback trial 3 --share 0.2
-    clawback trial
-    clawback trial --stop
+    clawback versions trial 3 --share 0.2
+    clawback versions trial
+    clawback versions trial --stop
     """
     from clawback import release
 
@@ -320,8 +324,8 @@ def survey(score: int | None, which: str, person: str, note: str, as_json: bool)
     """Score the live version from 1 (poor) to 5 (excellent), after using it for a while. Without a score: the scores of all versions.
 
     \b
-    clawback survey 4
-    clawback survey
+    clawback versions survey 4
+    clawback versions survey
     """
     with open_store() as store:
         if score is not None:
@@ -340,7 +344,7 @@ def survey(score: int | None, which: str, person: str, note: str, as_json: bool)
         f"version {row['version']:>3}  {row['mean']:.2f}{plus_minus(row['error'])}  of 5, {row['answers']} answers"
         for row in data
     ]
-    emit(data, "\n".join(lines) or "Nobody has been asked yet: clawback survey 4", as_json)
+    emit(data, "\n".join(lines) or "Nobody has been asked yet: clawback versions survey 4", as_json)
 
 
 def plus_minus(error: float | None) -> str:

@@ -14,8 +14,8 @@ def service() -> None:
     """Keep `clawback serve` running in the background, from login on (systemd or launchd).
 
     \b
-    clawback service install
-    clawback service status
+    clawback connect service install
+    clawback connect service status
     """
 
 

@@ -179,8 +179,10 @@ def in_background(here: Home, as_json: bool, **how: Any) -> int:
 def train_here(here: Home, as_json: bool, **how: Any) -> int:
     """Train in this process with a bar, and say what came of it. Ctrl-C leaves a run that can be gone on with."""
     try:
+        from clawback.feedback.news import mark_seen
+
         with progress_bar(quiet=as_json) as follow:
-            follow({"phase": "prepare"})
+            follow({"phase": "preparation"})
             from clawback import jobs
 
             outcome = jobs.train_once(here, on_progress=follow, **how)
@@ -189,6 +191,8 @@ def train_here(here: Home, as_json: bool, **how: Any) -> int:
         return 130
     except DoesNotFit as error:
         return instead(here, error, as_json)
+    with open_store() as store:
+        mark_seen(store, outcome.version.number)  # it is told now
     text = f"Version {outcome.version.number} ({outcome.run.algorithm})\n\n{fold(outcome.report.text(), '  ')}\n\n"
     text += became(outcome)
     if outcome.prompt:
@@ -227,11 +231,11 @@ def became(outcome: Outcome) -> str:
     """What a run's version is now, in a sentence."""
     number, before = outcome.version.number, outcome.report.against
     if outcome.live:
-        return f"Version {number} is live. `clawback rollback` goes back."
+        return f"Version {number} is live. `clawback versions rollback` goes back."
     if outcome.version.status == "rejected":
         return f"Version {number} was rejected; version {before} stays live."
     waits = (
-        "is on trial (`clawback trial`)"
+        "is on trial (`clawback versions trial`)"
         if outcome.report.accepted
         else "waits for your word (`clawback inbox --rate` asks which of two answers is better)"
     )
@@ -242,7 +246,7 @@ def of_its_sentence(version: Version) -> str:
     """What became of the sentence that a rejected adapter was to learn."""
     said = f"What it was to learn, said as a prompt ({version.prompt.splitlines()[-1]!r})"
     if version.status == "live":
-        return f"{said}, is version {version.number}, and live. `clawback distill` tries to fold it into the weights."
+        return f"{said}, is version {version.number}, and live. `clawback prompts distill` tries to fold it into the weights."
     if version.status == "candidate":
         return f"{said}, is version {version.number}, and waits: `clawback prompts show {version.number}`."
     return f"{said}, was no better either (version {version.number})."
@@ -271,7 +275,7 @@ def gate(version: str, as_json: bool) -> int:
     For a version with another prompt, answers are requested from the model of [prompts], which may cost money.
 
     \b
-    clawback gate 3
+    clawback versions check 3
     """
     from clawback.gate import adapters
     from clawback.release import prompted

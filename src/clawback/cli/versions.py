@@ -140,9 +140,9 @@ def rollback(version: str | None, as_json: bool) -> None:
     """Go back to an older version; without VERSION to the previous live one. base is the base model.
 
     \b
-    clawback rollback
-    clawback rollback 2
-    clawback rollback base
+    clawback versions rollback
+    clawback versions rollback 2
+    clawback versions rollback base
     """
     from clawback.release import registry
 
@@ -167,8 +167,8 @@ def reset(ratings: bool, yes: bool, as_json: bool) -> None:
     """Start over from the base model. Turns and ratings stay, unless --ratings is given.
 
     \b
-    clawback reset
-    clawback reset --ratings --yes
+    clawback versions reset
+    clawback versions reset --ratings --yes
     """
     from clawback.release import registry
 
@@ -218,9 +218,9 @@ def compare(
     live version is not a fair judge of itself: set another model in [judge].
 
     \b
-    clawback compare base live
-    clawback compare 2 3 --prompts prompts.txt
-    clawback compare live base --judge --count 100
+    clawback versions compare base live
+    clawback versions compare 2 3 --prompts prompts.txt
+    clawback versions compare live base --judge --count 100
     """
     from clawback.cli.generate import read_prompts
     from clawback.cli.progress_bar import progress_bar

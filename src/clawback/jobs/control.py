@@ -39,7 +39,7 @@ def resumable(home: Home, number: int | None = None) -> Run:
     if run is None:
         raise NotFound("There is no run yet. `clawback train` begins one.")
     if (run.recipe.get("extra") or {}).get("gym"):
-        raise UsageError(f"Run {run.id} plays episodes: `clawback gym --resume {run.id}` continues it.")
+        raise UsageError(f"Run {run.id} plays episodes: `clawback env train --resume {run.id}` continues it.")
     if run.status == "stopped" and not run.begun:
         raise UsageError(
             f"Run {run.id} did not begin, so it cannot be resumed. `clawback train` starts another one."

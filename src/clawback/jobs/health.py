@@ -75,7 +75,7 @@ def _database(home: Home) -> Iterator[Finding]:
         yield {
             "ok": False,
             "what": f"the database is damaged: {problems[0]}",
-            "fix": "`clawback salvage` saves what can be read, and keeps the damaged file aside."
+            "fix": "`clawback data salvage` saves what can be read, and keeps the damaged file aside."
             + (f" The newest copy that was made by itself: {copy}." if copy else ""),
         }
     else:
@@ -104,7 +104,7 @@ def _versions(home: Home) -> Iterator[Finding]:
         yield {
             "ok": False,
             "what": str(error),
-            "fix": "Go back with `clawback rollback` (the next answer or run does so by itself).",
+            "fix": "Go back with `clawback versions rollback` (the next answer or run does so by itself).",
         }
     else:
         yield _well(f"the live version ({live.number}) is intact")
@@ -162,7 +162,7 @@ def _server(home: Home) -> Iterator[Finding]:
         yield {
             "ok": False,
             "what": f"the service is not running: {state.note}",
-            "fix": "`clawback service install`",
+            "fix": "`clawback connect service install`",
         }
     else:
         yield _well(f"the server runs on port {port}" if taken else f"port {port} is free for the server")
@@ -189,7 +189,7 @@ def _model(home: Home) -> Iterator[Finding]:
         yield {
             "ok": False,
             "what": f"version {live.number}, which is live, was trained on {live.base}, but the settings name {base}",
-            "fix": f'Set base = "{live.base}" under [model] in config.toml, or start over with `clawback reset` (ratings are kept).',
+            "fix": f'Set base = "{live.base}" under [model] in config.toml, or start over with `clawback versions reset` (ratings are kept).',
         }
     if problem:
         yield {
@@ -227,7 +227,7 @@ def _published(home: Home) -> Iterator[Finding]:
         live, standings = db.live(), following.standings(db, config.load(home.config))
     for one in standings:
         ok = one.current(live) or (not one.error and following.under_way(home))
-        fix = "" if ok else "Run `clawback publish` to try again; it is tried again by itself, too."
+        fix = "" if ok else "Run `clawback versions publish` to try again; it is tried again by itself, too."
         yield {"ok": ok, "what": one.sentence(live), "fix": fix}
 
 
@@ -320,7 +320,7 @@ def _disk(home: Home) -> Iterator[Finding]:
         yield {
             "ok": False,
             "what": f"only {free / 1e9:.1f} GB of disk are free",
-            "fix": f"Make room where {tidy(home.root)} is; old versions can go with `clawback reset`.",
+            "fix": f"Make room where {tidy(home.root)} is; old versions can go with `clawback versions reset`.",
         }
     else:
         yield _well(f"{free / 1e9:.0f} GB of disk are free")

@@ -159,7 +159,7 @@ class _Job(RunJob):
         text = f"Run {number}: {name} learns from your ratings ({balance.good} good, {balance.bad} bad)."
         self.tell({"phase": "run", "text": text, "run": number})
         try:
-            self.tell({"phase": "prepare"})
+            self.tell({"phase": "preparation"})
             yield
         except Stopped as error:
             self.db.end_preparation(number, "stopped", str(error))
@@ -188,7 +188,9 @@ class _Job(RunJob):
         run = self.db.run(number)
         newest = next((r for r in self.db.runs(limit=1000, ids=False) if r.algorithm != "prompt"), run)
         if plays(run):
-            raise UsageError(f"Run {number} plays episodes: `clawback gym --resume {number}` continues it.")
+            raise UsageError(
+                f"Run {number} plays episodes: `clawback env train --resume {number}` continues it."
+            )
         if run.status == "stopped" and not run.begun:
             raise UsageError(
                 f"Run {number} did not begin, so there is nothing to resume. `clawback train` starts another one."
@@ -210,7 +212,7 @@ class _Job(RunJob):
         run = self.db.active_run()
         if run is None:
             return None
-        if plays(run):  # `clawback gym` resumes it
+        if plays(run):  # `clawback env train` resumes it
             self.db.update_run(run.id, status="stopped")
             return None
         standing = {f.id for f in self.db.feedback(ids=run.train_ids)}
@@ -259,7 +261,7 @@ class _Job(RunJob):
         if not train and len(said) < self.db.count_feedback():
             raise TrainingError(
                 "All ratings are in open conversations. With `credit` a run waits until they are closed "
-                "(`clawback sessions`; [training] session_timeout)."
+                "(`clawback turns sessions`; [training] session_timeout)."
             )
         checks.enough(samples)
         if not train:

@@ -103,7 +103,7 @@ def prepare(store: Store, settings: Config, algorithm: str | None = None, seed: 
         seed=training.seed if seed is None else seed,
         parent=store.live().number,
         pid=os.getpid(),
-        progress={"phase": "prepare"},
+        progress={"phase": "preparation"},
     )
     return store.prepare_run(run).id
 

@@ -78,6 +78,7 @@ def run(found: Run, ratings: int) -> dict[str, Any]:
     )
     return {name: getattr(found, name) for name in kept} | {
         "ratings": ratings,
+        "begun": found.begun,
         "text": describe(found.progress),
         "interrupted": found.interrupted,
         "status": found.state,

@@ -129,6 +129,15 @@ class Runs(Base):
         )
         return {int(row["run"]): int(row["n"]) for row in rows}
 
+    def count_new_feedback(self, run: int) -> int:
+        """How many pieces of feedback a run used that no run before it had."""
+        rows = self._read(
+            "SELECT count(*) FROM run_feedback a WHERE a.run_id = ?1 AND NOT EXISTS"
+            " (SELECT 1 FROM run_feedback b WHERE b.feedback_id = a.feedback_id AND b.run_id < ?1)",
+            run,
+        )
+        return int(rows[0][0])
+
     def active_run(self) -> Run | None:
         """The run in progress (or that was, when its process died)."""
         rows = self._read("SELECT * FROM runs WHERE status = 'running'")
