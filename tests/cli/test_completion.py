@@ -68,7 +68,7 @@ def until(terminal: int, wanted: str) -> str:
 
 @pytest.mark.parametrize(
     ("typed", "wanted"),
-    [("clawback tri\t", "clawback versions trial"), ("clawback train --algo\t", "--algorithm")],
+    [("clawback vers\t", "clawback versions"), ("clawback train --algo\t", "--algorithm")],
 )
 def test_tab_completes_in_bash(path: str, tmp_path: Path, typed: str, wanted: str) -> None:
     if not shutil.which("bash"):
@@ -80,7 +80,7 @@ def test_tab_completes_in_bash(path: str, tmp_path: Path, typed: str, wanted: st
 
 @pytest.mark.parametrize(
     ("typed", "wanted"),
-    [("clawback tri\t", "clawback versions trial"), ("clawback train --algo\t", "--algorithm")],
+    [("clawback vers\t", "clawback versions"), ("clawback train --algo\t", "--algorithm")],
 )
 def test_tab_completes_in_zsh(path: str, tmp_path: Path, typed: str, wanted: str) -> None:
     if not shutil.which("zsh"):
@@ -96,7 +96,7 @@ def test_fish_completes(path: str, tmp_path: Path) -> None:
         pytest.skip("no fish here")
     file = tmp_path / "complete"
     file.write_text(script("fish", path))
-    for typed, wanted in (("clawback tri", "trial"), ("clawback train --algo", "--algorithm")):
+    for typed, wanted in (("clawback vers", "versions"), ("clawback train --algo", "--algorithm")):
         done = subprocess.run(
             ["fish", "--no-config", "-c", f"source {file}; complete -C '{typed}'"],
             env={**os.environ, "PATH": path},

@@ -115,7 +115,7 @@ def test_what_the_server_refuses_is_said_in_its_sentence(served: Home) -> None:
     with store.connect(served.database) as db:
         source = streams.source_of(served, db)
         asked = streams.Question((), "ask:1", 1)
-        with pytest.raises(UsageError, match="nothing in them that can be answered"):
+        with pytest.raises(UsageError, match="at least one message is needed"):
             list(source.answer(asked))
         assert source.finish(False) is None
 

@@ -109,7 +109,7 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     help="Adapters that are held.",
 )
 def draw(port: int, model: str | None, max_cpu_loras: int) -> None:
-    """Play the part of vLLM for `clawback env train --draw`: its routes, on this machine's own engine.
+    """Answer vLLM's API with this machine's engine, for `clawback env train --draw`.
 
     To try that set-up where vLLM cannot run; it is no faster than `gym` without --draw. It asks for no key and listens only on this machine.
 

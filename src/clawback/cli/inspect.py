@@ -79,7 +79,7 @@ def status(as_json: bool) -> None:
         f"Live      {name} of {settings.model.base}",
         f"Turns     {turns} captured",
         f"Ratings   {balance.good} good, {balance.bad} bad",
-        f"Next run  {min(fresh - (skipped['fresh'] if skipped else 0), settings.training.threshold)} of {settings.training.threshold} fresh ratings",
+        f"Next run  {next_run(fresh - (skipped['fresh'] if skipped else 0), settings.training.threshold)}",
     ]
     if data["waiting"]:
         lines.append(f"Waiting   {data['waiting']} for an answer that is still to come")
@@ -104,6 +104,14 @@ def status(as_json: bool) -> None:
     emit(data, "\n".join([*(fold(line, " " * 10) for line in lines), *map(fold, data["agents"])]), as_json)
     if brought and not as_json:
         tell_news()
+
+
+def next_run(fresh: int, threshold: int) -> str:
+    """How many ratings are missing until an automatic run."""
+    missing = threshold - fresh
+    if missing <= 0:
+        return f"{threshold} of {threshold} fresh ratings: due"
+    return f"{fresh} of {threshold} fresh ratings, {missing} more until it starts"
 
 
 def tell_news() -> None:

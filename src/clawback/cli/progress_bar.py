@@ -25,6 +25,8 @@ def waiting(text: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
+    sys.stderr.write(f"  {text} …\r")  # at once: what draws the spinner takes a moment to import
+    sys.stderr.flush()
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     from clawback.records import Version
 
 
+STAGES = {
+    "initialisation": "Rate some more answers: a first search needs a few dozen ratings (`clawback prompts optimize`)",
+    "online": "The live prompt answers and is rated",
+    "refinement": "There are enough ratings for a search: `clawback prompts optimize` looks for a better prompt",
+}
+"""What each phase of learning a prompt asks of the person."""
+
+
 @click.group(
     cls=Group,
     invoke_without_command=True,
@@ -217,12 +225,11 @@ def show(version: str, as_json: bool) -> None:
         "file": str(prompted.file(here)),
     }
     if not found.prompt:
-        text = f"{'No prompt is live' if found.status == 'live' else f'Version {found.number} has no prompt'}. `clawback prompts optimize` looks for one. ({stage})"
+        none = "No prompt is live" if found.status == "live" else f"Version {found.number} has no prompt"
+        text = f"{none}. {STAGES[stage]}."
     else:
-        head = (
-            f"Version {found.number} · {found.status} · {author(found)} · {when(found.created_at)} · {stage}"
-        )
-        text = f"{head}\n\n{prompted.source(found)}\n"
+        head = f"Version {found.number} · {found.status} · {author(found)} · {when(found.created_at)}"
+        text = f"{head}\n\n{prompted.source(found)}\n\n{STAGES[stage]}.\n"
         if unseen:
             text += "\nNobody has accepted these sentences yet:\n" + "\n".join(
                 _new(one, authors) for one in unseen

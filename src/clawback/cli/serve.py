@@ -344,7 +344,12 @@ def survey(score: int | None, which: str, person: str, note: str, as_json: bool)
         f"version {row['version']:>3}  {row['mean']:.2f}{plus_minus(row['error'])}  of 5, {row['answers']} answers"
         for row in data
     ]
-    emit(data, "\n".join(lines) or "Nobody has been asked yet: clawback versions survey 4", as_json)
+    emit(
+        data,
+        "\n".join(lines)
+        or "No scores yet. `clawback versions survey 4` scores the live version, from 1 to 5.",
+        as_json,
+    )
 
 
 def plus_minus(error: float | None) -> str:
