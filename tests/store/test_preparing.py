@@ -32,7 +32,7 @@ def test_a_prepared_run_begins_under_its_number(home: Home) -> None:
         begun = db.begin_run(number, INPUTS)
         assert (begun.id, begun.state, begun.algorithm, begun.seed) == (number, "running", "reinforce", 7)
         db.drop_preparation(number)
-        db.end_preparation(number, "failed", "no")
+        db.end_preparation(number, "no")
         assert db.run(number).state == "running", (
             "what has begun is neither dropped nor closed as a preparation"
         )
@@ -73,9 +73,9 @@ def test_one_that_is_stopped_before_it_began_cannot_be_resumed(home: Home) -> No
         number = db.prepare_run(WISH).id
     assert control.stop(home).stop_at is not None
     with store.connect(home.database) as db:
-        db.end_preparation(number, "stopped", "It was stopped before it had begun.")
-        assert db.run(number).state == "stopped"
-    with pytest.raises(UsageError, match="did not begin"):
+        db.end_preparation(number, "It was stopped before it had begun.")
+        assert (db.run(number).state, db.run(number).begun) == ("failed", False)
+    with pytest.raises(UsageError, match="cannot be resumed"):
         control.resumable(home)
 
 

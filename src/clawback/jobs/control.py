@@ -40,10 +40,6 @@ def resumable(home: Home, number: int | None = None) -> Run:
         raise NotFound("There is no run yet. `clawback train` begins one.")
     if (run.recipe.get("extra") or {}).get("gym"):
         raise UsageError(f"Run {run.id} plays episodes: `clawback env train --resume {run.id}` continues it.")
-    if run.status == "stopped" and not run.begun:
-        raise UsageError(
-            f"Run {run.id} did not begin, so it cannot be resumed. `clawback train` starts another one."
-        )
     if run.status not in ("stopped", "running") or newest is None or run.id != newest.id:
         why = f"is {run.status}" if newest is None or run.id == newest.id else "is not the newest"
         raise UsageError(f"Run {run.id} {why}, so it cannot be resumed. `clawback train` begins a new one.")

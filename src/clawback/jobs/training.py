@@ -162,7 +162,7 @@ class _Job(RunJob):
             self.tell({"phase": "preparation"})
             yield
         except Stopped as error:
-            self.db.end_preparation(number, "stopped", str(error))
+            self.db.end_preparation(number, str(error))
             raise
         except BaseException:
             if not self.prepared:  # whoever asked is told here and now
@@ -190,10 +190,6 @@ class _Job(RunJob):
         if plays(run):
             raise UsageError(
                 f"Run {number} plays episodes: `clawback env train --resume {number}` continues it."
-            )
-        if run.status == "stopped" and not run.begun:
-            raise UsageError(
-                f"Run {number} did not begin, so there is nothing to resume. `clawback train` starts another one."
             )
         if run.status != "stopped":
             raise UsageError(

@@ -109,7 +109,7 @@ def failed(home: Home, why: str, run: int | None = None) -> int:
     say(why)
     with contextlib.suppress(ClawbackError), store.connect(home.database) as db:
         if run is not None:
-            db.end_preparation(run, "failed", why)
+            db.end_preparation(run, why)
         db.set(FAILED, {"at": time.time(), "why": why})
         db.set(STARTED, 0.0)
     return 1

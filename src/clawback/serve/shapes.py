@@ -78,7 +78,6 @@ def run(found: Run, ratings: int) -> dict[str, Any]:
     )
     return {name: getattr(found, name) for name in kept} | {
         "ratings": ratings,
-        "begun": found.begun,
         "text": describe(found.progress),
         "interrupted": found.interrupted,
         "status": found.state,

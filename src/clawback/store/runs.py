@@ -56,12 +56,12 @@ class Runs(Base):
                 "DELETE FROM runs WHERE id = ? AND status = 'failed' AND finished_at IS NULL", (number,)
             )
 
-    def end_preparation(self, number: int, status: str, why: str) -> None:
-        """Close a run that did not begin, with a sentence; any other run stays as it is."""
+    def end_preparation(self, number: int, why: str) -> None:
+        """Close a run that did not begin as failed, with a sentence; any other run stays as it is."""
         with self._write() as db:
             db.execute(
-                "UPDATE runs SET status = ?, error = ?, finished_at = ? WHERE id = ? AND status = 'failed' AND finished_at IS NULL",
-                (status, why, now(), number),
+                "UPDATE runs SET error = ?, finished_at = ? WHERE id = ? AND status = 'failed' AND finished_at IS NULL",
+                (why, now(), number),
             )
 
     def start_run(self, run: Run) -> Run:

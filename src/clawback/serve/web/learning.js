@@ -55,7 +55,7 @@ export const learning = {
         ]);
       } else {
         job.replaceChildren(el("div", { class: "row" },
-          may && last?.status === "stopped" && last.begun ? name(button(`Resume run ${last.id}`, act(`runs/${last.id}/resume`, "It continues in the background."), { class: "primary" }), "go") : null,
+          may && last?.status === "stopped" ? name(button(`Resume run ${last.id}`, act(`runs/${last.id}/resume`, "It continues in the background."), { class: "primary" }), "go") : null,
           may && name(button("Train now", act("train", "A training run is being prepared."), { class: last?.status === "stopped" ? "" : "primary" }), "train"),
           el("span", { class: "quiet" }, may ? "" : "No run is under way. ", "In the background. A new version goes live only if it passes the gate.")));
       }
