@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 
 from clawback import store
 from clawback.cli import conversation
+from clawback.cli.chat import show_answer
 from clawback.errors import ClawbackError
 from clawback.paths import Home
 from clawback.records import Turn
@@ -92,6 +94,18 @@ def test_a_version_is_chosen_by_number_or_name_and_a_wrong_one_changes_nothing(t
     assert [None if one.version is None else one.version.number for one in asked] == [0, 0, None]
     assert "There is no version 9" in shown
     assert "There is no version `best`" in shown
+
+
+def test_who_stops_reading_leaves_what_there_was(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stdout", Closed())
+    with store.connect(home.database) as db:
+        with pytest.raises(BrokenPipeError):
+            show_answer(Echo(db), Question(({"role": "user", "content": "One?"},), "ask:1", 1))
+        assert [turn.response for turn in db.turns(limit=5)] == ["answer 1"]
 
 
 def test_what_fails_ends_the_answer_and_not_the_chat(talk: Talk) -> None:

@@ -86,8 +86,12 @@ def show_answer(source: Source, question: Question, quiet: bool = False) -> tupl
             piece = next(pieces, None)
     except KeyboardInterrupt:
         cut = True
+    except BrokenPipeError:  # whoever read has left: what there is of the answer is kept
+        source.finish(True)
+        raise
     finally:
-        view.end()
+        with suppress(BrokenPipeError):
+            view.end()
     return source.finish(cut), cut
 
 

@@ -12,7 +12,7 @@ import click
 from clawback import config, endings
 from clawback.cli.chat import ask_about_news, model_name, name_of, open_source, rate_by_key, show_answer
 from clawback.cli.common import fold, named_version
-from clawback.errors import ClawbackError
+from clawback.errors import ClawbackError, UsageError
 
 if TYPE_CHECKING:
     from clawback.paths import Home
@@ -96,6 +96,9 @@ class Conversation:
             turn, cut = show_answer(self.source, asked)
         except ClawbackError as error:
             click.echo(fold(str(error)))
+            if not isinstance(error, UsageError):  # a server that has ended does not end the chat
+                self.source.close()
+                self.source = open_source(self.home, self.store)
             return
         if turn is None:
             click.echo("Stopped before the first word." if cut else "The model answered with nothing.")

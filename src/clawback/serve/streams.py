@@ -159,7 +159,8 @@ class EngineAnswers:
         base = version.base or settings.model.base
         if self.local is not None and self.base == base:
             return
-        self.close()
+        if self.local is not None:
+            self.local.close()
         local = Local(self.home)
         revision = revision_of(settings, base, version.base_revision)
         model = msgspec.structs.replace(settings.model, base=base, revision=revision)
@@ -213,6 +214,7 @@ class EngineAnswers:
         if self.local is not None:
             self.local.close()
             self.local = None
+        self.runner.close()
 
 
 class CompleteAnswers:
