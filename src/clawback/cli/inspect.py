@@ -63,7 +63,7 @@ def status(as_json: bool) -> None:
         "waiting": len(early) - len(lost),
         "lost": [one._asdict() for one in lost],
         "agents": adapter.troubles(here),
-        "news": asdict(brought) | {"sentence": brought.sentence} if brought else None,
+        "news": brought._asdict() | {"sentence": brought.sentence} if brought else None,
         "published": [
             {
                 "where": one.target.where,

@@ -1,11 +1,10 @@
 """What a run brought since the person last looked, in one sentence from what the store has: for the terminal, the page, a chat and the status line."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple would compile each of its own, in every status line.
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from clawback.records import Version
@@ -34,8 +33,7 @@ NUMBERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(NamedTuple):
     """The newest version that a run made without the person looking on."""
 
     version: int
@@ -65,7 +63,7 @@ class News:
         return f"{facts}; {count} pair{'' if self.pairs == 1 else 's'} to compare before it answers (`clawback inbox --rate`)."
 
 
-def news(store: Store, now: datetime | None = None) -> News | None:
+def news(store: "Store", now: datetime | None = None) -> News | None:
     """What is new; None where the person has seen it all."""
     now, seen = now or datetime.now(), store.get(SEEN, 0)
     waiting = store.waiting()
@@ -90,7 +88,7 @@ def news(store: Store, now: datetime | None = None) -> News | None:
     return None
 
 
-def mark_seen(store: Store, version: int) -> None:
+def mark_seen(store: "Store", version: int) -> None:
     """The person knows of this version, and of all before it."""
     store.set(SEEN, max(version, store.get(SEEN, 0)))
 
@@ -115,7 +113,7 @@ def when(made: datetime, now: datetime) -> str:
     return f"on {made:%A}"
 
 
-def changes(version: Version) -> list[str]:
+def changes(version: "Version") -> list[str]:
     """What the gate measured of the version's answers beside those of the version before: their length, and the rule whose keeping changed most."""
     evidence: Mapping[str, Any] = (version.report or {}).get("evidence") or {}
     found = []

@@ -85,7 +85,7 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
             "threshold": server.settings.training.threshold,
             "nothing_to_gain": (no_gain(db) or {}).get("why", ""),
             "run": shapes.run(active, len(active.train_ids)) if active else None,
-            "news": asdict(brought) | {"sentence": brought.sentence} if (brought := news(db)) else None,
+            "news": brought._asdict() | {"sentence": brought.sentence} if (brought := news(db)) else None,
         }
 
 
