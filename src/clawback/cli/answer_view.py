@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.live import Live
 
+FIRST_SIGNS = 40
+"""A first piece up to this length is on one line of any terminal."""
 FRAME_SECONDS = 0.05
 """The least time between two drawings of the paragraph that is being written."""
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
@@ -57,10 +59,16 @@ class AnswerView:
         self.rest = ""
 
     def _draw(self) -> None:
+        raw = self.live is None and len(self.rest) < FIRST_SIGNS and "\n" not in self.rest
+        if raw:  # what draws the rest takes longer to import than the first word takes to come
+            sys.stdout.write(self.rest)
+            sys.stdout.flush()
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text
 
+        if raw:
+            sys.stdout.write("\r\x1b[K")
         if self.live is None:
             self.live = Live(console=Console(highlight=False), auto_refresh=False, transient=True)
             self.live.start()

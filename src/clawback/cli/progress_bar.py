@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +15,10 @@ from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, describe, duratio
 
 LINE_SECONDS = 15.0
 """How often a phase says how far it is where no bar is drawn."""
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FRAME_SECONDS = 0.1
+CLEAR_REST = "\x1b[K"
+"""Clears the line from the cursor on."""
 LONGEST_NAME = 30
 """Signs of a phase's name beside its bar."""
 
@@ -20,20 +27,33 @@ LONGEST_NAME = 30
 def waiting(text: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """A spinner on stderr with ``text`` and the seconds so far, for as long as the work takes; nothing where nobody is watching.
 
-    Yields what changes the text.
+    Yields what changes the text. It is drawn by hand: importing rich takes as long as the first word of a running server.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda _: None
         return
-    sys.stderr.write(f"  {text} …\r")  # at once: what draws the spinner takes a moment to import
-    sys.stderr.flush()
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    texts, done, start = [text], threading.Event(), time.monotonic()
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as spinner:
-        task = spinner.add_task(text, total=None)
-        yield lambda text: spinner.update(task, description=text)
+    def draw(frame: str) -> None:
+        sys.stderr.write(f"\r{frame} {texts[-1]} … {time.monotonic() - start:.0f} s{CLEAR_REST}")
+        sys.stderr.flush()
+
+    def spin() -> None:
+        for frame in itertools.cycle(FRAMES):
+            if done.wait(FRAME_SECONDS):
+                return
+            draw(frame)
+
+    draw(FRAMES[0])
+    thread = threading.Thread(target=spin, daemon=True)
+    thread.start()
+    try:
+        yield texts.append
+    finally:
+        done.set()
+        thread.join()
+        sys.stderr.write(f"\r{CLEAR_REST}")
+        sys.stderr.flush()
 
 
 @contextmanager
