@@ -294,7 +294,7 @@ REQUESTS = {
 
 
 def house(root: Path, count: int = 600) -> Path:
-    """TOML files of tools and requests, which ``clawback gym tools:FILE`` takes as they are: ``house`` rewards the state that was wanted, ``lessons`` each part of the call."""
+    """TOML files of tools and requests, which ``clawback env train tools:FILE`` takes as they are: ``house`` rewards the state that was wanted, ``lessons`` each part of the call."""
     if root.is_dir():
         return root
     rng = random.Random(1)

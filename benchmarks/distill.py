@@ -1,4 +1,4 @@
-"""A live prompt folded into the adapter by ``clawback distill``: what is kept without it, and what the gate says, by both of its questions.
+"""A live prompt folded into the adapter by ``clawback prompts distill``: what is kept without it, and what the gate says, by both of its questions.
 
 A person has rated 32 answers, one tap in ten wrong. The figure is the share of answers that they like, to questions that nobody rated: of the model alone,
 under the prompt, and of the version that comes of it, without the prompt. The embedded model: "Answer with a bulleted list.", and a person who likes lists.

@@ -4,7 +4,7 @@ Everybody likes bullets and no apologies; besides, each of them wants one of fiv
 a caveat: two people an axis, who contradict each other). A person rates good what has both parts, and taps wrong one time in ten. What is
 measured is the shared part: the share of fresh answers, to prompts about topics that nobody rated, that have bullets and no apology.
 
-The engine is the real one (``engine.train``, ``reinforce`` on the ratings themselves, as ``clawback federated contribute`` runs it), the model the embedded one.
+The engine is the real one (``engine.train``, ``reinforce`` on the ratings themselves, as ``clawback lab federated contribute`` runs it), the model the embedded one.
 
     central    all 320 ratings in one place, A and B trained, as many steps in all as ten people make
     alone      one person's ratings, one run

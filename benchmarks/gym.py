@@ -190,7 +190,7 @@ def learn(
 
     game = GAMES[name]
     policy = engine.load(model(name))
-    # A real model plays as ``clawback gym`` has it play: at the temperature that it answers with. One made here has none of its own.
+    # A real model plays as ``clawback env train`` has it play: at the temperature that it answers with. One made here has none of its own.
     policy.sampling = Sampling((temperature or policy.sampling.temperature) if "base" in game else 1.0)
     made_with: dict[str, Any] = {"agent": game.get("agent"), "seed": seed, "shots": game.get("shots", "")}
     worlds = find(environment(name), **made_with)

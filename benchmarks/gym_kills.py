@@ -1,6 +1,6 @@
 """Kill -9 at random instants over rollouts and their training: no finished episode is lost, and the run comes to its end.
 
-A process plays and learns (``clawback gym``, FrozenLake, the tiny model of ``benchmarks gym``), and is killed with SIGKILL a random moment after it began. After each kill the
+A process plays and learns (``clawback env train``, FrozenLake, the tiny model of ``benchmarks gym``), and is killed with SIGKILL a random moment after it began. After each kill the
 store is whole and has every episode that it had before, unchanged. Then the next process goes on with the same run, until it ends, and another run begins. Processes are forked
 from one that has imported torch, and write checkpoints every half second in place of every 20 s: a hundred kills in minutes.
 Beside it two runs of the same seed without kills: their adapters must be the same to the last bit.

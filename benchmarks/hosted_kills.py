@@ -1,6 +1,6 @@
 """SIGKILL to a hosted run while it samples, in a gradient and before a step, and to its trainer: same adapter, same bill.
 
-`clawback hosted serve` runs as a process of its own and `clawback train` as another, with a relay between them that reads what
+`clawback lab hosted serve` runs as a process of its own and `clawback train` as another, with a relay between them that reads what
 goes by. At three instants the relay kills whoever learns (SIGKILL, no warning): while the trainer samples, while it computes a gradient, and
 when the gradient is there but the optimizer's step was not asked for. Each time the same command is typed again. A second run loses its
 trainer instead: killed at an instant, started again with nothing in its memory. The adapter of either is held against a run that nobody
@@ -149,7 +149,7 @@ def kind(path: str, body: bytes) -> str | None:
 
 
 class Trainer:
-    """`clawback hosted serve`."""
+    """`clawback lab hosted serve`."""
 
     def __init__(self, home: Home, port: int = 0) -> None:
         command = [*COMMAND, "hosted", "serve", "--model", "embedded", "--port", str(port)]

@@ -2,7 +2,7 @@
 
 A simulated person with a hidden taste taps at 8 of 64 answers, one tap in ten wrong, and says something after every one: thanks where it
 fits, a complaint where not. A judge reads these words and votes, each vote wrong with a probability of 0.3 (or never, or it
-praises whatever it sees). Its votes go the whole way: into a real store, through the pass of ``clawback judge``, calibration,
+praises whatever it sees). Its votes go the whole way: into a real store, through the pass of ``clawback lab judge``, calibration,
 ``feedback.samples`` and a run of ``auto``. *At its word* is the same with a weight of 1 in place of the one that the judge has earned.
 
 The second part puts the judge that praises everything before the real gate, by ``jobs.train_once``: beside people who tapped a
@@ -144,7 +144,7 @@ def home_of(taste: str, seed: int, person: str = "few") -> Iterator[tuple[Any, A
 
 
 def judge_pass(db: Any, arm: Arm, seed: int) -> None:
-    """What ``clawback judge`` does with a store, with this judge."""
+    """What ``clawback lab judge`` does with a store, with this judge."""
     from clawback.feedback import judge
     from clawback.feedback.endpoint import Budget
 

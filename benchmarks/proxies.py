@@ -1,6 +1,6 @@
 """What a reward model is good for beyond scoring: best of N, learning on prompts that nobody rated, and how far it is fooled.
 
-A simulated person with a hidden taste rates 64 answers of the embedded model, one tap in ten wrong. ``clawback reward train``'s own
+A simulated person with a hidden taste rates 64 answers of the embedded model, one tap in ten wrong. ``clawback lab reward train``'s own
 function makes a reward model of these ratings. It then chooses the best of 4 and of 16 answers (``jobs/best.py``), and grades the
 imagined answers of a run in place of the head (``[reward] grade = true``): with the guards as they are, and with all of them off (no
 pessimism, no KL, no stop). Beside them the base model and the default, whose head each run fits for itself on the same ratings.

@@ -77,13 +77,13 @@ class Walk:
         return done.stdout
 
     def liked(self, version: str, taste: _real_tastes.Taste) -> list[bool]:
-        self.run(f"clawback generate --prompts unseen.txt --output v{version}.jsonl --version {version} --max-tokens 128 --seed 1")  # fmt: skip
+        self.run(f"clawback versions generate --prompts unseen.txt --output v{version}.jsonl --version {version} --max-tokens 128 --seed 1")  # fmt: skip
         lines = (self.folder / f"v{version}.jsonl").read_text("utf-8").splitlines()
         return [taste.likes(json.loads(line)["response"]) for line in lines]
 
     def reward(self, version: str) -> float:
         """The mean of what the reward model of this home gives to those answers."""
-        self.run(f"clawback reward score v{version}.jsonl --output scored-v{version}.jsonl")
+        self.run(f"clawback lab reward score v{version}.jsonl --output scored-v{version}.jsonl")
         lines = (self.folder / f"scored-v{version}.jsonl").read_text("utf-8").splitlines()
         scores = [float(json.loads(line)["reward"]) for line in lines]
         return sum(scores) / len(scores)

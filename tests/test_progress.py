@@ -28,7 +28,9 @@ def test_the_time_that_is_left_follows_from_the_pace_of_the_phase() -> None:
     ("progress", "text"),
     [
         ({}, "starting"),
-        ({"phase": "load"}, "load"),
+        ({"phase": "load"}, "loading the model"),
+        ({"phase": "load", "model": "smollm2"}, "loading smollm2"),
+        ({"phase": "measure", "step": 1, "steps": 3}, "measuring the speed 1 of 3"),
         ({"phase": "train", "step": 12, "steps": 40}, "train 12 of 40"),
         ({"phase": "train", "step": 1, "steps": 2, "round": 3, "rounds": 6}, "train 1 of 2, round 3 of 6"),
         ({"phase": "draw", "step": 1, "steps": 9, "seconds_left": 90}, "draw 1 of 9, about 2 min left"),

@@ -1,6 +1,6 @@
 """A contextual bandit in words: each of eight colours has its number, which pays 1. Guessing returns 0.25, knowing 1.
 
-clawback gym colours --agent colours:ColoursAgent --episodes 1500 --max-tokens 8
+clawback env train colours --agent colours:ColoursAgent --episodes 1500 --max-tokens 8
 """
 
 from __future__ import annotations

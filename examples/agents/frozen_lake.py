@@ -1,7 +1,7 @@
 """FrozenLake in words: from the top left square to the bottom right one, around the holes.
 
-    clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000 --max-tokens 8
-    clawback gym FrozenLake-v1 --agent frozen_lake:IceAgent --episodes 8000 --max-tokens 8     # where a step slips aside two times in three
+    clawback env train FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000 --max-tokens 8
+    clawback env train FrozenLake-v1 --agent frozen_lake:IceAgent --episodes 8000 --max-tokens 8     # where a step slips aside two times in three
 
 Squares have names, as in chess: a1 is where it begins, d4 is where it ends. The best policy returns 1 (on slippery ice 0.73 within Gymnasium's hundred steps), random steps 0.015.
 """

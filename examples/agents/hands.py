@@ -1,6 +1,6 @@
 """Blackjack by the sum of the hand alone: "hard 16", "soft 18"; "stand" or "hit" is the last word of a reply.
 
-    clawback gym Blackjack-v1 --agent hands:HandsAgent --episodes 15000 --batch 256 --max-tokens 4
+    clawback env train Blackjack-v1 --agent hands:HandsAgent --episodes 15000 --batch 256 --max-tokens 4
 
 Basic strategy, which looks at the dealer's card too, returns -0.045; the best by the sum alone about -0.06, always standing -0.18, tossing coins -0.40.
 """

@@ -1,6 +1,6 @@
 """A bandit that the embedded model can play as it ships: with which word should an answer begin? It begins with one of six, each about as often.
 
-    clawback gym openings --agent openings:OpeningsAgent --episodes 1500 --max-tokens 3
+    clawback env train openings --agent openings:OpeningsAgent --episodes 1500 --max-tokens 3
 
 To "Tell me about …" it pays 1 to begin with "Sure", to "What is …" with "I". By chance that returns 0.17; the best policy returns 1.
 """

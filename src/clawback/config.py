@@ -167,12 +167,12 @@ class Privacy(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     require_consent: bool = False
     """True: imported turns without ``consent: true`` can be looked at but are never trained on."""
     keep_days: Count = 0
-    """Age in days at which ``clawback prune`` deletes unrated turns; 0: age does not matter."""
+    """Age in days at which ``clawback data prune`` deletes unrated turns; 0: age does not matter."""
     keep_versions: Count = 0
-    """Number of versions that ``clawback prune`` keeps besides the live one and the one before it; 0: all."""
+    """Number of versions that ``clawback data prune`` keeps besides the live one and the one before it; 0: all."""
     copies: Count = 3
     """Copies of the database that the server and training runs make by themselves, one a day at most, and keep beside it; 0: none.
-    `clawback forget` deletes them; what `clawback prune` deleted is in them until newer ones have taken their place."""
+    `clawback data forget` deletes them; what `clawback data prune` deleted is in them until newer ones have taken their place."""
     max_turn_bytes: Annotated[int, msgspec.Meta(ge=1)] = 2_000_000
     """Larger turns are shortened from the front before they are stored."""
     max_picture_bytes: Count = 5_000_000
@@ -216,7 +216,7 @@ class Judge(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model that reads what came after an answer and says how the answer was taken (docs/judges.md)."""
 
     enabled: bool = False
-    """True: the judge votes before each run that starts by itself. ``clawback judge`` works either way."""
+    """True: the judge votes before each run that starts by itself. ``clawback lab judge`` works either way."""
     api: Literal["local", "openai", "anthropic"] = "local"
     """``local``: the live version is the judge; otherwise the API of the server at ``url``."""
     url: str = ""
@@ -410,7 +410,7 @@ class Hosted(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PublishTarget(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A server that gets every version that goes live, as `clawback publish WHERE` is told it."""
+    """A server that gets every version that goes live, as `clawback versions publish WHERE` is told it."""
 
     where: str
     """`merged`, `vllm`, `ollama`, `llama-cpp`, `lm-studio`, `mlx`, or a plugin's name."""
@@ -439,7 +439,7 @@ class Publish(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Other servers that follow the live version (docs/serving.md)."""
 
     targets: tuple[PublishTarget, ...] = ()
-    """A table for each server: ``clawback publish WHERE --always`` adds one, ``--stop`` removes it."""
+    """A table for each server: ``clawback versions publish WHERE --always`` adds one, ``--stop`` removes it."""
 
 
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ ANOTHER_HOME = "Name another with CLAWBACK_HOME."
 
 
 HOSTED_KEY_FILE = "hosted-token"
-"""The key of the trainer that `clawback hosted serve` runs. It trains there and opens nothing else: the owner's token reads turns and rolls back."""
+"""The key of the trainer that `clawback lab hosted serve` runs. It trains there and opens nothing else: the owner's token reads turns and rolls back."""
 
 
 class Home(NamedTuple):

@@ -15,10 +15,19 @@ from typing import Any
 Progress = Mapping[str, Any]
 OnProgress = Callable[[Progress], None]
 
-ANNOUNCEMENTS = frozenset({"estimate", "plan", "reward", "alert"})
+ANNOUNCEMENTS = frozenset({"run", "estimate", "plan", "reward", "alert"})
 """What is said once and is no phase of its own."""
 NOT_FIGURES = frozenset({"step", "steps", "round", "rounds", "seconds_left"})
 BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def phase_name(progress: Progress) -> str:
+    """What is done now, as a person reads it: ``loading smollm2`` for the phase ``load`` of that model."""
+    phase = str(progress.get("phase", "starting"))
+    model = f" {progress['model']}" if progress.get("model") else " the model"
+    return {"preparation": "preparing", "load": f"loading{model}", "measure": "measuring the speed"}.get(
+        phase, phase
+    )
 
 
 class Pace:
@@ -45,8 +54,8 @@ class Pace:
 
 def describe(progress: Progress) -> str:
     """``{"phase": "train", "step": 12, "steps": 40}`` → ``train 12 of 40``, with the round and the time left where they are known."""
-    text = str(progress.get("phase", "starting"))
-    if {"step", "steps"} <= progress.keys() and text not in ANNOUNCEMENTS:
+    text = phase_name(progress)
+    if {"step", "steps"} <= progress.keys() and progress.get("phase") not in ANNOUNCEMENTS:
         text += f" {progress['step']} of {progress['steps']}"
     if {"round", "rounds"} <= progress.keys():
         text += f", round {progress['round']} of {progress['rounds']}"

@@ -28,7 +28,8 @@ UNLEARNED: frozenset[Ending] = frozenset(("filter", "refusal", "error", "incompl
 OWN_MODELS = frozenset(("clawback", "clawback-base", "local"))
 """Names of the live version and its base, as our server and ``--api local`` give them; so do names that begin with ``clawback/``."""
 VersionStatus = Literal["candidate", "live", "retired", "rejected"]
-RunStatus = Literal["running", "done", "failed", "stopped"]
+RunStatus = Literal["preparing", "running", "done", "failed", "stopped"]
+"""``preparing``: somebody has asked for it, and a process loads the model or measures the machine; nothing was learned yet."""
 GATE = "gate"
 """The agent of turns that the gate puts into the inbox: answers of two versions to prompts that the person has asked already."""
 TEACHER = "teacher:"
@@ -372,6 +373,11 @@ class Run:
     """When somebody asked it to stop."""
     interrupted: bool = False
     """Its process is gone, though nobody has ended the run: `clawback train` goes on with it."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether its inputs are recorded. Nothing of a run that was only prepared can be resumed."""
+        return bool(self.recipe)
 
     @property
     def state(self) -> str:

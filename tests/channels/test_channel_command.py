@@ -1,4 +1,4 @@
-"""``clawback channel``, as a person runs it."""
+"""``clawback connect channel``, as a person runs it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from clawback import pictures, store
-from clawback.cli.chat import folded
 from clawback.cli.generate import read_prompts
 from clawback.errors import UsageError
 from clawback.paths import Home
@@ -248,14 +247,3 @@ def test_a_chat_needs_a_terminal(run: Run) -> None:
     code, _, err = run("chat")
     assert code == 2
     assert "clawback ask" in err
-
-
-def test_no_word_is_cut_by_the_terminals_edge() -> None:
-    for text, shown in (
-        ("word " * 9, ["word word word word", "word word word word", "word "]),
-        ("one\n\n    two", ["one", "", "    two"]),
-        ("    indented " + "x" * 30, ["    indented", "x" * 30]),
-        ("日本 " * 5, ["日本 日本 日本 日本", "日本 "]),
-    ):
-        assert folded(text, 20).split("\n") == shown
-        assert folded(text, 200) == text

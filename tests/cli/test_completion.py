@@ -67,7 +67,8 @@ def until(terminal: int, wanted: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("typed", "wanted"), [("clawback tri\t", "clawback trial"), ("clawback train --algo\t", "--algorithm")]
+    ("typed", "wanted"),
+    [("clawback vers\t", "clawback versions"), ("clawback train --algo\t", "--algorithm")],
 )
 def test_tab_completes_in_bash(path: str, tmp_path: Path, typed: str, wanted: str) -> None:
     if not shutil.which("bash"):
@@ -78,7 +79,8 @@ def test_tab_completes_in_bash(path: str, tmp_path: Path, typed: str, wanted: st
 
 
 @pytest.mark.parametrize(
-    ("typed", "wanted"), [("clawback tri\t", "clawback trial"), ("clawback train --algo\t", "--algorithm")]
+    ("typed", "wanted"),
+    [("clawback vers\t", "clawback versions"), ("clawback train --algo\t", "--algorithm")],
 )
 def test_tab_completes_in_zsh(path: str, tmp_path: Path, typed: str, wanted: str) -> None:
     if not shutil.which("zsh"):
@@ -94,7 +96,7 @@ def test_fish_completes(path: str, tmp_path: Path) -> None:
         pytest.skip("no fish here")
     file = tmp_path / "complete"
     file.write_text(script("fish", path))
-    for typed, wanted in (("clawback tri", "trial"), ("clawback train --algo", "--algorithm")):
+    for typed, wanted in (("clawback vers", "versions"), ("clawback train --algo", "--algorithm")):
         done = subprocess.run(
             ["fish", "--no-config", "-c", f"source {file}; complete -C '{typed}'"],
             env={**os.environ, "PATH": path},
@@ -109,7 +111,7 @@ def test_completing_a_commands_name_imports_no_command() -> None:
     code = (
         "import sys; from clawback.cli import main_group; import click; "
         "names = [i.value for i in main_group.shell_complete(click.Context(main_group), '')]; "
-        "assert {'good', 'train', 'completion'} <= set(names); "
+        "assert {'good', 'train', 'connect'} <= set(names); "
         "print([m for m in sys.modules if m.startswith('clawback.cli.')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""`clawback gym` and `clawback episodes`, as they are typed."""
+"""`clawback env train` and `clawback env episodes`, as they are typed."""
 
 from __future__ import annotations
 

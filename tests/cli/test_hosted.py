@@ -1,4 +1,4 @@
-"""``clawback hosted`` against the stand-ins, as it is typed; and runs whose trainer or vLLM is not there."""
+"""``clawback lab hosted`` against the stand-ins, as it is typed; and runs whose trainer or vLLM is not there."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_rule_is_added_listed_shown_and_withdrawn(here: Home, run: Run) -> Non
     for text in (
         "liked, kept it         1  turns 2",
         "disliked, broke it     1  turns 1",
-        "`clawback show 3`",
+        "`clawback turns show 3`",
         "line 1: My apologies!",
     ):
         assert text in out, out

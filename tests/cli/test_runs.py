@@ -26,7 +26,7 @@ def test_runs_are_listed_newest_first(run: Run, trained: Home) -> None:
     ("progress", "said"),
     [
         ({}, "starting"),
-        ({"phase": "load"}, "load"),
+        ({"phase": "load"}, "loading the model"),
         (
             {"phase": "draw", "step": 120, "steps": 256, "seconds_left": 200.0},
             "draw 120 of 256, about 3 min left",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clawback import feedback, paths, store
-from clawback.cli import COMMANDS, GROUPS, sentences
+from clawback.cli import AREAS, COMMANDS, DAILY, sentences
 from clawback.cli.common import fold
 from clawback.records import Run as TrainingRun
 from clawback.records import Turn
@@ -19,8 +19,8 @@ from .conftest import Run
 
 WRONG = [
     ("statuz", 2, "did you mean `clawback status`?"),
-    ("help", 2, "`clawback --help` lists the commands"),
-    ("forget 3", 2, "`3` is one word too many. `clawback forget --help` shows how it is called."),
+    ("help statuz", 2, "did you mean `clawback status`?"),
+    ("data forget 3", 2, "`3` is one word too many. `clawback data forget --help` shows how it is called."),
     ("undo that now", 2, "`that now` are words too many."),
     ("good 12", 2, "To name a turn: `clawback good --turn 12`."),
     ("runs sohw 4", 2, "did you mean `clawback runs show`?"),
@@ -28,34 +28,38 @@ WRONG = [
     ("good --turn 99", 2, "There is no turn 99"),
     ("rate 11", 2, "A score is from 1 to 10, not 11."),
     ("rate abc", 2, "SCORE is a number from 1 to 10, not `abc`."),
-    ("show x", 2, "TURN is a whole number, not `x`."),
+    ("turns show x", 2, "TURN is a whole number, not `x`."),
     ("ask", 2, "TEXT is missing. `clawback ask --help` shows"),
-    ("generate --output x", 2, "--prompts is missing."),
-    ("generate --prompts nofile --output x", 2, "cannot be read from nofile: No such file or directory."),
-    ("generate --prompts nofile --output x --version newest", 2, "name a number, live, or base"),
+    ("versions generate --output x", 2, "--prompts is missing."),
+    (
+        "versions generate --prompts nofile --output x",
+        2,
+        "cannot be read from nofile: No such file or directory.",
+    ),
+    ("versions generate --prompts nofile --output x --version newest", 2, "name a number, live, or base"),
     ("train --preset blanced", 2, "did you mean `balanced`?"),
     ("train --background", 1, "There is nothing to learn from yet"),
     ("init --yes --agent help", 2, "There is no agent 'help'; there are: claude-code"),
     ("init --yes --model ./nope", 2, "There is no folder and no GGUF file ./nope"),
-    ("rollback 99", 2, "There is no version 99"),
-    ("rollback last", 2, "There is no version `last`: name a number, live, or base."),
-    ("gate 9", 2, "There is no version 9"),
+    ("versions rollback 99", 2, "There is no version 99"),
+    ("versions rollback last", 2, "There is no version `last`: name a number, live, or base."),
+    ("versions check 9", 2, "There is no version 9"),
     ("versions --report 99", 2, "There is no version 99"),
-    ("compare base 99", 2, "There is no version 99"),
-    ("survey 9", 2, "SCORE is a whole number from 1 to 5, not `9`."),
-    ("publish nowhere", 2, "There is no publisher 'nowhere'; there are: merged"),
+    ("versions compare base 99", 2, "There is no version 99"),
+    ("versions survey 9", 2, "SCORE is a whole number from 1 to 5, not `9`."),
+    ("versions publish nowhere", 2, "There is no publisher 'nowhere'; there are: merged"),
     ("serve --port 99999", 2, "--port is a whole number from 0 to 65535, not `99999`."),
     ("serve --upstream foo", 2, "begins with http:// or https://"),
-    ("completion nosh", 2, "SHELL is one of bash, zsh, fish, not `nosh`."),
-    ("reward score nofile", 2, "There is no file nofile"),
-    ("backup /no/such/x.db", 1, "could not be written: the folder /no/such is not there."),
+    ("connect completion nosh", 2, "SHELL is one of bash, zsh, fish, not `nosh`."),
+    ("lab reward score nofile", 2, "There is no file nofile"),
+    ("data backup /no/such/x.db", 1, "could not be written: the folder /no/such is not there."),
     ("export .", 2, ". is a folder: name a file."),
     ("export . --format argilla", 2, ". is a folder: name a file."),
-    ("report --output .", 2, ". is a folder: name a file."),
-    ("backup .", 2, ". is a folder: name a file."),
+    ("runs report --output .", 2, ". is a folder: name a file."),
+    ("data backup .", 2, ". is a folder: name a file."),
     ("export /no/such/x.jsonl", 1, "The folder /no/such is not there."),
     ("import /no/such/x.jsonl", 2, "There is no file /no/such/x.jsonl"),
-    ("report --output /no/such/x.html", 1, "The folder /no/such is not there."),
+    ("runs report --output /no/such/x.html", 1, "The folder /no/such is not there."),
     ("config import nope.yaml", 2, "There is no file nope.yaml."),
     ("train --config nope.yaml", 2, "There is no file nope.yaml."),
     ("config list gat", 2, "There is no section `gat` of the settings; did you mean `gate`?"),
@@ -65,7 +69,7 @@ HOMES = {
     "/etc/hostname": "The home /etc/hostname is a file, not a folder. Name another with CLAWBACK_HOME.",
     "/proc/nope": "The home /proc/nope cannot be made: No such file or directory. Name another with CLAWBACK_HOME.",
 }
-TAKES_NO_JSON = ("serve", "completion", "statuz", "help")
+TAKES_NO_JSON = ("serve", "connect completion", "statuz", "help")
 
 
 @pytest.mark.parametrize(("typed", "code", "sentence"), WRONG, ids=[typed for typed, *_ in WRONG])
@@ -117,9 +121,9 @@ for typed in {commands!r}:
 print(json.dumps(said))
 """
 NEEDS = {
-    "train": "train", "train --background": "train", "demo": "train", "ask hello": "train", "reward train": "train", "reward eval": "train",
-    "reward score prompts.txt": "train", "generate --prompts prompts.txt --output out.jsonl": "train", "model make": "train", "serve --port 0": "serve", "mcp": "mcp", "inbox": "", "status": "", "doctor": "", "versions": "",
-    "judge --dry-run": "", "config list": "", "raters": "",
+    "train": "train", "train --background": "train", "demo": "train", "ask hello": "train", "lab reward train": "train", "lab reward eval": "train",
+    "lab reward score prompts.txt": "train", "versions generate --prompts prompts.txt --output out.jsonl": "train", "model make": "train", "serve --port 0": "serve", "connect mcp": "mcp", "inbox": "", "status": "", "doctor": "", "versions": "",
+    "lab judge --dry-run": "", "config list": "", "raters": "",
 }  # fmt: skip
 """Command → the extra that it needs, "" for none."""
 
@@ -156,10 +160,11 @@ def test_help_has_every_command_in_its_group_and_fits(run: Run, monkeypatch: pyt
     monkeypatch.setenv("COLUMNS", "80")
     out = run("--help")[1]
     assert max(map(len, out.splitlines())) <= 80
-    for title, group in GROUPS.items():
+    for title, group in (("Commands", DAILY), ("More, by what it is about (`clawback help turns`)", AREAS)):
         part = out.split(f"\n{title}:\n")[1].split("\n\n")[0]
         assert [line.split()[0] for line in part.splitlines()] == list(group)
-    assert sum(map(len, GROUPS.values())) == len(COMMANDS)
+    assert len(DAILY) + len(AREAS) == len(COMMANDS)
+    assert len(DAILY) == 20
 
 
 def test_a_sentence_is_broken_between_words_on_a_terminal_and_no_command_in_it(

@@ -36,7 +36,7 @@ def test_an_estimate_comes_first_then_the_outcome_and_the_gates_report(run: Run,
     with store.connect(rated.database) as db:
         live = db.live().number
         assert db.run(1).seed == 1
-    assert ("is live. `clawback rollback` goes back." in out) == (live == 1)
+    assert ("is live. `clawback versions rollback` goes back." in out) == (live == 1)
     assert ("stays live" in out) == (live == 0)
 
 
@@ -92,7 +92,9 @@ def test_a_background_run_that_cannot_begin_says_why_at_once(run: Run, rated: Ho
     code, out, err = run("train", "--background")
     assert (code, out) == (1, "")
     assert "/nowhere/model" in err
-    assert json.loads(run("runs", "--json")[1]) == []
+    [one] = json.loads(run("runs", "--json")[1])
+    assert one["status"] == "failed"
+    assert "/nowhere/model" in one["error"]
 
 
 def test_a_background_process_that_still_prepares_is_named(
@@ -104,7 +106,7 @@ def test_a_background_process_that_still_prepares_is_named(
         code, out, _ = run("train", "--background")
         slow.communicate(b"\n")
     assert code == 0
-    assert out.startswith(f"Process {slow.pid} is still preparing its run.")
+    assert out.startswith(f"The run of process {slow.pid} is still being prepared.")
 
 
 def test_the_worker_reads_what_was_asked_for() -> None:
@@ -176,14 +178,14 @@ def test_on_a_narrow_terminal_no_count_and_no_clock_is_cut_off(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("status", "accepted", "sentence"),
     [
-        ("live", True, "Version 3 is live. `clawback rollback` goes back."),
+        ("live", True, "Version 3 is live. `clawback versions rollback` goes back."),
         ("rejected", False, "Version 3 was rejected; version 1 stays live."),
         (
             "candidate",
             False,
             "Version 3 waits for your word (`clawback inbox --rate` asks which of two answers is better); version 1 stays live.",
         ),
-        ("candidate", True, "Version 3 is on trial (`clawback trial`); version 1 stays live."),
+        ("candidate", True, "Version 3 is on trial (`clawback versions trial`); version 1 stays live."),
     ],
 )
 def test_a_run_ends_with_what_its_version_is_now(status: str, accepted: bool, sentence: str) -> None:

@@ -69,7 +69,7 @@ def test_train_judge_go_back_and_start_over(capsys: pytest.CaptureFixture[str], 
     assert (made["version"]["number"], made["run"]["seed"], live()) == (1, 3, 1)
     code, out, err = run(capsys, "train")
     assert code == 0
-    assert "Version 2 is live. `clawback rollback` goes back." in out
+    assert "Version 2 is live. `clawback versions rollback` goes back." in out
     assert "answers that end" in out
     assert "prepare …" in err, "plain lines where nobody watches a bar"
 

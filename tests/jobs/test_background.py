@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from datetime import datetime, time
@@ -26,6 +27,11 @@ from clawback.runs import process
 def playing(popen: Callable[..., object]) -> SimpleNamespace:
     """subprocess for the module that starts runs alone: whatever else starts processes does so."""
     return SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+
+
+def alive() -> SimpleNamespace:
+    """A process that goes on."""
+    return SimpleNamespace(pid=os.getpid())
 
 
 @pytest.mark.parametrize(
@@ -76,7 +82,7 @@ def test_a_run_is_due_at_the_threshold_and_one_at_a_time(home: Home, monkeypatch
     home.config.write_text("[training]\nthreshold = 3\n")
     started: list[list[str]] = []
     monkeypatch.setattr(
-        process, "subprocess", playing(lambda command, **_: started.append(command) or "a process")
+        process, "subprocess", playing(lambda command, **_: started.append(command) or alive())
     )
     with store.connect(home.database) as db:
         for number in range(3):
@@ -94,9 +100,7 @@ def test_a_run_is_due_at_the_threshold_and_one_at_a_time(home: Home, monkeypatch
 def test_a_training_process_inherits_no_keys(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {}
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    monkeypatch.setattr(
-        process, "subprocess", playing(lambda _, **options: seen.update(options) or "a process")
-    )
+    monkeypatch.setattr(process, "subprocess", playing(lambda _, **options: seen.update(options) or alive()))
     assert background.start(home)
     assert "SOME_API_KEY" not in seen["env"]
     assert seen["env"]["CLAWBACK_HOME"] == str(home.root)
@@ -115,11 +119,11 @@ def test_a_process_that_fails_before_there_is_a_run_is_not_started_again_at_once
             db.add_feedback(Feedback(turn.id, "rating", value))
     started: list[list[str]] = []
     monkeypatch.setattr(
-        process, "subprocess", playing(lambda command, **_: started.append(command) or "a process")
+        process, "subprocess", playing(lambda command, **_: started.append(command) or alive())
     )
     monkeypatch.setattr(worker.os, "nice", lambda _: 0)
     assert background.maybe_train(home) is True
-    assert worker.main([str(home.root)]) == 1
+    assert worker.main(started[0][3:]) == 1
     assert "/nowhere/model" in capsys.readouterr().out
     assert background.maybe_train(home) is False, "it has just failed"
     with store.connect(home.database) as db:
@@ -128,6 +132,8 @@ def test_a_process_that_fails_before_there_is_a_run_is_not_started_again_at_once
         failed = db.get(due.FAILED)
         assert "/nowhere/model" in failed["why"]
         db.set(due.FAILED, failed | {"at": failed["at"] - 16 * 60})
+        with db._write() as raw:
+            raw.execute("UPDATE runs SET finished_at = finished_at - 16 * 60")
     assert any("/nowhere/model" in finding["what"] for finding in health.check(home) if not finding["ok"])
     assert background.maybe_train(home) is True, "a quarter of an hour later it is tried again"
     assert len(started) == 2
@@ -140,7 +146,7 @@ def test_a_run_in_the_background_gets_the_key_of_its_trainer_and_no_other(
 
     def popen(command: list[str], **how: object) -> SimpleNamespace:
         given.update(how["env"])  # type: ignore[call-overload]
-        return SimpleNamespace(pid=1)
+        return SimpleNamespace(pid=2**22 + 1)  # it ended at once
 
     monkeypatch.setattr(process, "subprocess", playing(popen))
     for name in ("TINKER_API_KEY", "FIREWORKS_API_KEY", "OTHER_API_KEY"):
@@ -166,14 +172,23 @@ def test_a_run_that_the_budget_refuses_is_not_said_to_start(
             asked = ({"role": "user", "content": f"Tell me about {number}."},)
             turn = db.add_turn(Turn("s", asked, "It is a number. " * 20))
             db.add_feedback(Feedback(turn.id, "rating", 1.0 if number % 2 else -1.0))
-    monkeypatch.setattr(process, "subprocess", playing(lambda *_, **__: "a process"))
+    started: list[list[str]] = []
+    monkeypatch.setattr(
+        process, "subprocess", playing(lambda command, **_: started.append(command) or alive())
+    )
     monkeypatch.setattr(worker.os, "nice", lambda _: 0)
     said = str(remote_commands.order(home, "claude-code", "/rl train"))
     assert ("starts" in said, "being prepared" in said) == (False, True)
-    assert worker.main([str(home.root)]) == 1
+    with store.connect(home.database) as db:
+        assert [run.state for run in db.runs()] == ["preparing"], (
+            "it is there before its process has loaded anything"
+        )
+    assert worker.main(started[0][3:]) == 1
     capsys.readouterr()
     with store.connect(home.database) as db:
         assert "1 s" in command.status(db)
-        assert db.runs() == []
+        [run] = db.runs()
+        assert (run.state, run.begun) == ("failed", False)
+        assert "1 s" in run.error
     assert main(["status"]) == 0
     assert "Failed" in capsys.readouterr().out

@@ -137,7 +137,8 @@ def test_what_is_answered_at_another_temperature_is_not_trained_elsewhere(
 
 
 @pytest.mark.parametrize(
-    ("job", "again"), [(training._Job, "clawback runs resume"), (playing._Job, "clawback gym --resume 1")]
+    ("job", "again"),
+    [(training._Job, "clawback runs resume"), (playing._Job, "clawback env train --resume 1")],
 )
 def test_what_interrupts_a_run_says_how_that_run_goes_on(job: type[RunJob], again: str, home: Home) -> None:
     with store.connect(home.database) as db:

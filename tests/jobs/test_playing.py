@@ -1,4 +1,4 @@
-"""`clawback gym` as a job: before, rounds, after, a version; killed anywhere it goes on and loses no finished episode."""
+"""`clawback env train` as a job: before, rounds, after, a version; killed anywhere it goes on and loses no finished episode."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_the_command_deletes_and_says_what_learned_from_it(
     assert main(["forget", "--turn", "2", "--export", str(copy), "--yes"]) == 0
     said = capsys.readouterr().out
     assert "1 turns and 1 pieces of feedback are deleted" in said
-    assert "clawback forget --retrain" in said
+    assert "clawback data forget --retrain" in said
     assert [json.loads(line)["rating"] for line in copy.read_text().splitlines()]
     assert main(["versions"]) == 0
     assert "deleted since" in capsys.readouterr().out

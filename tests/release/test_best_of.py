@@ -141,7 +141,9 @@ class Scripted:
     def __init__(self, *texts: str) -> None:
         self.texts, self.sampling = texts, Sampling()
 
-    def generate(self, conversations: object, samples: int = 1, seed: int = 0) -> list[list[Completion]]:
+    def generate(
+        self, conversations: object, samples: int = 1, seed: int = 0, max_tokens: int | None = None
+    ) -> list[list[Completion]]:
         return [[Completion(text, (1,), (-0.1,), True) for text in self.texts[:samples]]]
 
 

@@ -198,7 +198,7 @@ def test_a_server_that_is_down_holds_up_nothing_and_is_tried_again(
     findings = health.check(two)
     [bad] = [one for one in findings if "not published" in one["what"]]
     assert not bad["ok"]
-    assert "clawback publish" in bad["fix"]
+    assert "clawback versions publish" in bad["fix"]
     code, out, _ = run("publish")
     assert code == 1
     assert "127.0.0.1:9" in out

@@ -263,5 +263,5 @@ def test_a_model_that_looks_at_other_things_is_to_be_trained_again(
     lens = dataclasses.replace(member.lens, shape=member.lens.shape[:5], shapes=member.lens.shapes[:5])
     older = members.StatesMember(lens, 0.0)
     older.save(tmp_path)
-    with pytest.raises(ModelError, match="clawback reward train"):
+    with pytest.raises(ModelError, match="clawback lab reward train"):
         members.states(tmp_path)

@@ -46,7 +46,7 @@ def test_a_damaged_database_is_a_sentence_too(tmp_path: Path) -> None:
         pass
     home.database.write_bytes(b"no database" * 1000)
     [told] = lifespan(app.make(home))
-    assert "clawback salvage" in told["message"]
+    assert "clawback data salvage" in told["message"]
     assert "Traceback" not in told["message"]
 
 

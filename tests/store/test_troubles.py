@@ -346,7 +346,7 @@ def test_the_sentence_names_salvage_and_the_newest_copy(
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
     assert main(["turns"]) == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "clawback salvage" in said
+    assert "clawback data salvage" in said
     assert str(copy) in said
     assert main(["salvage"]) == 0
     assert "Saved:" in capsys.readouterr().out

@@ -18,6 +18,8 @@ from clawback.feedback import command
 from clawback.records import Message, TurnKind, text_of
 from clawback.reminders import without_reminders
 
+FOLDER_HEADER = "X-Clawback-Folder"
+"""The folder that a question comes from, percent-encoded: `clawback good` rates the newest answer of a folder."""
 _PARENTS = ("x-claude-code-agent-id", "x-codex-parent-thread-id", "x-parent-session-id")
 """Headers of Claude Code's, Codex's and opencode's sub-agents."""
 _SILENT = ("system", "developer")
@@ -193,6 +195,13 @@ def session_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     return ""
 
 
+def folder_of(headers: Mapping[str, str]) -> str:
+    """The folder that a question of `clawback ask` or `chat` comes from, or ""."""
+    from urllib.parse import unquote
+
+    return unquote(headers.get(FOLDER_HEADER.lower(), ""))[:4096]
+
+
 def agent_of(headers: Mapping[str, str]) -> str:
     """A short name of the program that sent a request."""
     program = headers.get("user-agent", "").lower()
@@ -201,6 +210,7 @@ def agent_of(headers: Mapping[str, str]) -> str:
         ("codex", "codex"),
         ("openclaw", "openclaw"),
         ("opencode", "opencode"),
+        ("clawback-cli", "clawback"),
     ):
         if mark in program:
             return name

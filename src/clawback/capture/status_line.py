@@ -10,6 +10,7 @@ import time
 
 from clawback import config, store
 from clawback.capture.script import LINE
+from clawback.feedback.news import news
 from clawback.paths import Home
 
 AGENT = "claude-code"
@@ -70,11 +71,15 @@ def _read(home: Home) -> str | None:
     try:
         with store.connect(home.database, busy_seconds=0.2) as db:
             threshold = config.load(home.config).training.threshold
-            live, fresh, run = db.live().number, db.count_fresh(threshold), db.active_run()
+            live, fresh, run = db.live().number, db.count_fresh(threshold), db.current_run()
+            brought = news(db)
     except Exception:
         return None
     if run and not run.interrupted:
         steps = run.progress.get("steps") or 0
         done = f" {100 * int(run.progress.get('step') or 0) // int(steps)} %" if steps else ""
-        return f"clawback v{live} · training{done}"
+        what = "preparing a run" if run.status == "preparing" else f"training{done}"
+        return f"clawback v{live} · {what}"
+    if brought is not None:
+        return f"clawback v{live} · {brought.facts} · keep? /rl keep"
     return f"clawback v{live} · {fresh}/{threshold} ratings"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -18,80 +17,78 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-GROUPS: dict[str, dict[str, tuple[str, str]]] = {
-    "Look": {
-        "status": ("inspect", "Ratings, the live version, and what is running."),
-        "turns": ("inspect", "List captured turns, newest first."),
-        "show": ("inspect", "Show one turn and what was said about it."),
-        "sessions": ("serve", "List conversations, or show one."),
-        "runs": ("runs", "List training runs; show, stop or resume one."),
-        "versions": ("versions", "List versions."),
-        "report": ("report", "One HTML file that says how it goes."),
-    },
-    "Rate": {
-        "good": ("rate", "Rate the last turn as good."),
-        "bad": ("rate", "Rate the last turn as bad."),
-        "rate": ("rate", "Rate a turn from 1 to 10."),
-        "undo": ("rate", "Take the last feedback back."),
-        "prefer": ("rate", "Say that turn A is better than turn B."),
-        "edit": ("rate", "Say how a response should have read."),
-        "critique": ("rate", "Say in words what was wrong with a response."),
-        "inbox": ("inbox", "What is worth a rating, most informative first."),
-        "judge": ("judge", "Let a judge model read what came after your answers."),
-        "raters": ("raters", "Who rates, how far they agree; invite people."),
-        "survey": ("serve", "Score a version from 1 to 5 after using it."),
-    },
-    "Learn": {
-        "train": ("train", "Train a new version now."),
-        "rules": ("rules", "What you want of every answer, and how often it was kept."),
-        "reward": ("reward", "A model of what you like: train it, try it, score answers."),
-        "hosted": ("hosted", "Train elsewhere, or be the trainer (Tinker's API)."),
-        "gym": ("gym", "Train in an environment and compare."),
-        "episodes": ("gym", "List episodes, or show one."),
-        "prompts": ("prompts", "Learn a prompt for models whose weights you lack."),
-        "baseline": ("baseline", "Have a teacher model answer a corpus of prompts."),
-        "distill": ("distill", "Fold the learned prompt into your own model."),
-        "federated": ("federated", "Train one adapter with others; turns stay private."),
-        "demo": ("demo", "The whole loop, with a simulated person."),
-        "env": ("env", "Environments: list, check, let a policy play one."),
-    },
-    "Release": {
-        "gate": ("train", "Judge a version against the live one."),
-        "compare": ("versions", "Two versions side by side on the same prompts."),
-        "trial": ("serve", "Try a version on some of the sessions first."),
-        "rollback": ("versions", "Go back to an older version."),
-        "move": ("move", "Take what was learned to another base model."),
-        "reset": ("versions", "Start over from the base model (ratings are kept)."),
-        "publish": ("publish", "Make a version available to another server."),
-    },
-    "Talk and serve": {
-        "ask": ("chat", "Ask the live version one thing."),
-        "chat": ("chat", "Talk to the live version; rate with one key."),
-        "generate": ("generate", "Answer a file of prompts."),
-        "serve": ("serve", "Answer agents, record their turns, show the web page."),
-        "service": ("service", "Keep the server running in the background."),
-        "people": ("people", "Homes and tokens of people who share this server."),
-        "channel": ("channel", "Talk and rate in Slack, Discord or Telegram."),
-        "mcp": ("channel", "Tools for any MCP client: rate, status, inbox."),
-    },
-    "Set up": {
-        "init": ("setup", "Set Clawback up, or remove it (--remove)."),
-        "doctor": ("setup", "Find out what is wrong, and how to fix it."),
-        "config": ("settings", "Show and change the settings."),
-        "model": ("model", "Which models this machine has, and what they are."),
-        "import": ("import_files", "Bring histories and preference sets in."),
-        "export": ("files", "Write turns with their feedback to a file."),
-        "forget": ("privacy", "Delete turns for good, and train without them."),
-        "prune": ("privacy", "Delete old turns and versions."),
-        "encryption": ("encryption", "Encrypt the database on the disk."),
-        "backup": ("files", "Copy the database while it is in use."),
-        "salvage": ("salvage", "Save what can be read of a damaged database."),
-        "completion": ("channel", "Set up completion with the Tab key."),
-    },
+DAILY: dict[str, tuple[str, str]] = {
+    "init": ("setup", "Set Clawback up, or remove it (--remove)."),
+    "start": ("start", "The first evening, step by step."),
+    "status": ("inspect", "Ratings, the live version, and what is running."),
+    "good": ("rate", "Rate the last turn as good."),
+    "bad": ("rate", "Rate the last turn as bad."),
+    "rate": ("rate", "Rate a turn from 1 to 10."),
+    "undo": ("rate", "Take the last feedback back."),
+    "edit": ("rate", "Say how a response should have read."),
+    "prefer": ("rate", "Say that turn A is better than turn B."),
+    "inbox": ("inbox", "What is worth a rating, most informative first."),
+    "ask": ("chat", "Ask the live version one thing."),
+    "chat": ("chat", "Talk to the live version; rate with one key."),
+    "train": ("train", "Train a new version now."),
+    "versions": ("versions", "Versions: list, compare, check, roll back, publish."),
+    "rules": ("rules", "What you want of every answer, and how often it was kept."),
+    "import": ("import_files", "Bring histories and preference sets in."),
+    "export": ("files", "Write turns with their feedback to a file."),
+    "serve": ("serve", "Answer agents, record their turns, show the web page."),
+    "doctor": ("setup", "Find out what is wrong, and how to fix it."),
+    "config": ("settings", "Show and change the settings."),
 }
-"""What ``clawback --help`` shows: command → the file under ``cli/`` that holds it, and what it does. Kept here so that help imports no command."""
-COMMANDS = {name: file for group in GROUPS.values() for name, (file, _) in group.items()}
-SUMMARIES = {name: said for group in GROUPS.values() for name, (_, said) in group.items()}
+"""The commands of every day: command → the file under ``cli/`` that holds it, and what it does. Kept here so that help imports no command."""
+AREAS: dict[str, tuple[str, str]] = {
+    "turns": ("inspect", "What was recorded: turns, conversations, notes on them."),
+    "runs": ("runs", "Training runs: list, show, stop, resume, report."),
+    "model": ("model", "Which models this machine has, and what they are."),
+    "move": ("move", "Take what was learned to another base model."),
+    "prompts": ("prompts", "Learned prompts, for models whose weights you lack."),
+    "env": ("env", "Environments: play, train in them, look at episodes."),
+    "connect": ("areas", "Slack, Discord, Telegram, MCP, a service, the Tab key."),
+    "people": ("people", "Homes and tokens of people who share this server."),
+    "raters": ("raters", "Who rates, how far they agree; invite people."),
+    "data": ("areas", "Backup, encryption, deletion, repair."),
+    "lab": ("areas", "Judges, reward models, teachers, training elsewhere."),
+    "demo": ("demo", "The whole loop, with a simulated person."),
+}
+"""The rest, by what it is about; each has ``list`` or ``show`` where there is something to list."""
+MOVED = {
+    "show": "turns show",
+    "sessions": "turns sessions",
+    "critique": "turns note",
+    "report": "runs report",
+    "gate": "versions check",
+    "compare": "versions compare",
+    "trial": "versions trial",
+    "rollback": "versions rollback",
+    "reset": "versions reset",
+    "publish": "versions publish",
+    "survey": "versions survey",
+    "generate": "versions generate",
+    "distill": "prompts distill",
+    "gym": "env train",
+    "episodes": "env episodes",
+    "channel": "connect channel",
+    "mcp": "connect mcp",
+    "service": "connect service",
+    "completion": "connect completion",
+    "forget": "data forget",
+    "prune": "data prune",
+    "encryption": "data encryption",
+    "backup": "data backup",
+    "salvage": "data salvage",
+    "judge": "lab judge",
+    "reward": "lab reward",
+    "baseline": "lab baseline",
+    "hosted": "lab hosted",
+    "federated": "lab federated",
+}
+"""Old name → new name. The old ones go on working and are in no help."""
+COMMANDS = {name: file for name, (file, _) in (DAILY | AREAS).items()}
+SUMMARIES = {name: summary for name, (_, summary) in (DAILY | AREAS).items()}
 
 
 class LazyGroup(click.Group):
@@ -100,12 +97,27 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from clawback.cli.common import load_command
+
+        if cmd_name == "help":
+            return load_command("areas:help_")
+        if cmd_name in MOVED:
+            area, _, name = MOVED[cmd_name].partition(" ")
+            group = self.get_command(ctx, area)
+            return group.get_command(ctx, name) if isinstance(group, click.Group) else None
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"clawback.cli.{COMMANDS[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name if cmd_name != "import" else "import_")
-        return command
+        return load_command(f"{COMMANDS[cmd_name]}:{'import_' if cmd_name == 'import' else cmd_name}")
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in MOVED:
+            from clawback.cli.common import note_new_name
+
+            note_new_name(ctx, args, f"clawback {args[0]}", f"clawback {MOVED[args[0]]}")
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The Tab key: names and summaries, and no command imported for them."""
@@ -117,9 +129,12 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         wide = max(map(len, COMMANDS))
-        for title, group in GROUPS.items():
+        for title, group in (
+            ("Commands", DAILY),
+            ("More, by what it is about (`clawback help turns`)", AREAS),
+        ):
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(wide), said) for name, (_, said) in group.items()])
+                formatter.write_dl([(name.ljust(wide), summary) for name, (_, summary) in group.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
@@ -129,8 +144,8 @@ def main_group(debug: bool) -> None:
     """Make your own model better at what you like, from the feedback you give your agents.
 
     \b
+    clawback start           set it up and train a first version
     clawback demo            see the whole loop in a few minutes
-    clawback init            set it up with your agent
     clawback good | bad      rate the last answer
     clawback status          ratings, live version, what is running
     """

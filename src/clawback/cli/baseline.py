@@ -145,10 +145,10 @@ def baseline(
     file or the environment.
 
     \b
-    clawback baseline --prompts p.txt --output answers.json --model gpt-4o-mini
-    clawback baseline --prompts p.txt --output answers.json --api anthropic \\
+    clawback lab baseline --prompts p.txt --output answers.json --model gpt-4o-mini
+    clawback lab baseline --prompts p.txt --output answers.json --api anthropic \\
         --model claude-haiku-4-5 --per-minute 50
-    clawback baseline --prompts p.txt --output answers.json --own distil
+    clawback lab baseline --prompts p.txt --output answers.json --own distil
     """
     from clawback.capture import corpora
     from clawback.cli.common import needs

@@ -23,8 +23,8 @@ def channel(platform: str, check: bool, as_json: bool) -> int:
     The set-up of each, step by step: docs/channels.md. `clawback serve` must run as well.
 
     \b
-    clawback channel telegram --check
-    clawback channel telegram
+    clawback connect channel telegram --check
+    clawback connect channel telegram
     """
     from clawback.channels import runner
 
@@ -36,7 +36,7 @@ def channel(platform: str, check: bool, as_json: bool) -> int:
     wrong = channels.missing(here, platform)
     if not runner.server_answers(here):
         wrong.append("The server does not run (clawback serve), or is too busy to answer.")
-    text = "\n".join(wrong) or f"Nothing is missing: clawback channel {platform}"
+    text = "\n".join(wrong) or f"Nothing is missing: clawback connect channel {platform}"
     emit({"missing": wrong}, text, as_json)
     return 1 if wrong else 0
 
@@ -48,7 +48,7 @@ def mcp() -> None:
     How to set up clients: docs/mcp.md.
 
     \b
-    claude mcp add clawback -- clawback mcp
+    claude mcp add clawback -- clawback connect mcp
     """
     try:
         from clawback.channels import mcp as tools
@@ -65,9 +65,9 @@ def completion(shell: str) -> None:
     """Print the script that lets the Tab key complete commands and options.
 
     \b
-    echo 'eval "$(clawback completion bash)"' >> ~/.bashrc
-    echo 'eval "$(clawback completion zsh)"' >> ~/.zshrc
-    clawback completion fish > ~/.config/fish/completions/clawback.fish
+    echo 'eval "$(clawback connect completion bash)"' >> ~/.bashrc
+    echo 'eval "$(clawback connect completion zsh)"' >> ~/.zshrc
+    clawback connect completion fish > ~/.config/fish/completions/clawback.fish
     """
     from click.shell_completion import get_completion_class
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import sys
-import time
 import uuid
 from collections.abc import Collection
 from contextlib import suppress
@@ -17,12 +14,13 @@ import click
 
 from clawback import config, endings
 from clawback.cli.common import current_home, emit, fold, json_option, open_store
-from clawback.errors import UsageError
-from clawback.records import Turn
+from clawback.cli.progress_bar import waiting
+from clawback.errors import ClawbackError, UsageError
 
 if TYPE_CHECKING:
-    from clawback.engine.torch.models.policy import Policy
-    from clawback.records import Version
+    from clawback.paths import Home
+    from clawback.records import Turn, Version
+    from clawback.serve.streams import Question, Source
     from clawback.store import Store
 
 KEYS = "[g]ood [b]ad [1-9,0] score [e]dit [enter] skip [q]uit"
@@ -33,19 +31,68 @@ NAMES = {
     **{digit: digit for digit in DIGITS},
 }  # fmt: skip
 UNKNOWN = "no such key"
-WORD_SECONDS, LONGEST_SECONDS = 0.03, 2.0
-"""How an answer is shown word by word: the pause between two, and the most that all of them take."""
+STOPPED = 130
+"""The exit code where Ctrl-C stopped the answer."""
 
 
-def live_policy(store: Store) -> tuple[Version, Policy]:
-    """The live version, ready; a damaged one is passed over (and said)."""
-    from clawback import release
+def open_source(home: Home, store: Store, quiet: bool = False) -> Source:
+    """The running server, or an engine in this process; a damaged live version is passed over, and named."""
+    with waiting(f"loading {model_name(home)}", quiet):
+        from clawback.serve import streams
 
-    here = current_home()
-    if healed := release.heal(store, here):
-        click.echo(f"The live version was damaged; version {healed.number} answers now.", err=True)
-    version = store.live()
-    return version, release.load(here, version)
+        source = streams.source_of(home, store)
+        if not isinstance(source, streams.ServerAnswers):  # the server checks what it loads
+            from clawback import release
+
+            if healed := release.heal(store, home):
+                click.echo(f"The live version was damaged; version {healed.number} answers now.", err=True)
+    return source
+
+
+def ask_about_news(home: Home, store: Store) -> None:
+    """What a run brought since the person last looked; y keeps it, n goes back, any other key leaves the question for later."""
+    from clawback.feedback.news import news
+
+    current = news(store)
+    if current is None:
+        return
+    click.echo(fold(current.sentence))
+    if not current.live:
+        return
+    from clawback.jobs.news import decide
+
+    key = one_key("[y] keep  [n] go back  [any other key] later ")
+    click.echo()
+    if key in ("y", "n"):
+        click.echo(decide(store, home, key == "y"))
+
+
+def model_name(home: Home) -> str:
+    """The base model as a person knows it: the last part of its path or address."""
+    return Path(config.load(home.config).model.base).name
+
+
+def show_answer(source: Source, question: Question, quiet: bool = False) -> tuple[Turn | None, bool]:
+    """Show an answer as it comes. Returns its stored turn, None where nothing came, and whether Ctrl-C stopped it."""
+    from clawback.cli.answer_view import AnswerView
+
+    view, cut, pieces = AnswerView(), False, source.answer(question)
+    try:
+        with waiting(source.activity, quiet):
+            piece = next(pieces, None)
+        while piece is not None:
+            if not quiet:
+                view.write(piece)
+            piece = next(pieces, None)
+    except KeyboardInterrupt:
+        cut = True
+    except BrokenPipeError:  # whoever read has left: what there is of the answer is kept
+        source.finish(True)
+        raise
+    finally:
+        with suppress(BrokenPipeError):
+            view.end()
+    return source.finish(cut), cut
 
 
 @click.command()
@@ -54,40 +101,56 @@ def live_policy(store: Store) -> tuple[Version, Policy]:
     "--picture", "shown", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A picture that it is about (PNG, JPEG, WebP, GIF), for a base model that sees. Can be repeated.",
 )  # fmt: skip
+@click.option(
+    "--max-tokens", type=click.IntRange(1, 100_000),
+    help="The longest answer.  [default: [generation] max_tokens, else 2048]",
+)  # fmt: skip
 @click.option("--seed", type=int, help="The same seed gives the same answer.")
 @json_option
-def ask(text: str, shown: tuple[Path, ...], seed: int | None, as_json: bool) -> None:
+def ask(text: str, shown: tuple[Path, ...], max_tokens: int | None, seed: int | None, as_json: bool) -> int:
     """Ask the live version one thing. The answer is captured and can be rated.
+
+    It comes word by word, from the running server if there is one. Ctrl-C stops it; what there is of it is kept.
 
     \b
     clawback ask "Tell me about the otter."
     clawback ask "Which animal is this?" --picture photo.jpg
     clawback good
     """
-    from clawback.jobs.answering import Answering
-
     parts = [picture_part(file) for file in shown]
+    content: Any = [*parts, {"type": "text", "text": text}] if parts else text
+    here = current_home()
     with open_store() as store:
-        version, policy = live_policy(store)
-        if parts and policy.chat.eyes is None:
-            raise UsageError(f"{policy.info.base} reads text alone: ask without --picture.")
-        content = [*parts, {"type": "text", "text": text}] if parts else text
-        messages = [{"role": "user", "content": content}]
-        _, pixels = policy.chat.looked(messages, policy.max_prompt) if parts else ((), None)
-        if len(parts) > (len(pixels.pictures) if pixels else 0):
-            raise UsageError(
-                f"A picture cannot be read, is too large, or does not fit into {policy.max_prompt} tokens."
-            )
-        draw = Answering(current_home(), store).draw(
-            policy, version, messages, fresh_seed() if seed is None else seed
+        source = open_source(here, store, as_json)
+        from clawback.serve.streams import Question, limit_of
+
+        question = Question(
+            messages=({"role": "user", "content": content},),
+            session=f"ask:{uuid.uuid4().hex}",
+            seed=fresh_seed() if seed is None else seed,
+            max_tokens=max_tokens or limit_of(config.load(here.config)),
         )
-        session = f"ask:{uuid.uuid4().hex}"
-        turn = store.add_turn(draw.turn(session, messages, version.number, str(Path.cwd())))
-        for notice in filter(None, (draw.notice, endings.notice(turn.ending))):
-            if not as_json:
-                click.echo(fold(notice), err=True)
-    data = {"turn": turn.id, "version": version.number, "response": turn.response, "ending": turn.ending}
-    emit(data | ({"best_of": draw.count} if draw.count > 1 else {}), turn.response, as_json)
+        turn, cut = show_answer(source, question, as_json)
+        source.close()
+    if turn is None and not cut:
+        raise ClawbackError("The model answered with nothing, so nothing was stored. Ask again.")
+    if as_json and turn is not None:
+        data = {"turn": turn.id, "version": turn.version, "response": turn.response, "ending": turn.ending}
+        data |= {"best_of": source.draws}
+        emit(data, "", as_json)
+    elif notice := " ".join(filter(None, [source.notice, _notice(turn, cut)])):
+        click.echo(fold(notice, err=True), err=True)
+    return STOPPED if cut else 0
+
+
+def _notice(turn: Turn | None, cut: bool) -> str:
+    """What is worth knowing about how an answer ended; "" for one that the model ended."""
+    if turn is None:
+        return "Stopped before the first word."
+    stopped = (
+        f"Stopped. What there is of it is turn {turn.id}: `clawback good` and `bad` rate it." if cut else ""
+    )
+    return " ".join(filter(None, [stopped, endings.notice(turn.ending)]))
 
 
 def picture_part(file: Path) -> dict[str, Any]:
@@ -109,91 +172,23 @@ def fresh_seed() -> int:
 def chat(seed: int | None) -> None:
     """Talk to the live version; rate each answer with one key.
 
-    An empty line, Ctrl-D or Ctrl-C ends it. What was rated stays rated.
+    An empty line, Ctrl-D or Ctrl-C ends it; Ctrl-C in an answer stops that answer, which is kept. What was rated stays rated.
+    /help lists the commands: another version, a system prompt, the answer once more. Three double quotes begin and end a text of several lines.
 
     \b
     clawback chat
     """
     if not sys.stdin.isatty():
         raise UsageError("A chat needs a terminal. To ask one thing from a script: clawback ask TEXT")
-    session, seed = f"chat:{uuid.uuid4().hex}", fresh_seed() if seed is None else seed
+    from clawback.cli.conversation import Conversation
+
     with suppress(KeyboardInterrupt), open_store() as store:
-        converse(store, session, seed)
+        Conversation(current_home(), store, fresh_seed() if seed is None else seed).run()
     click.echo()
-
-
-def converse(store: Store, session: str, seed: int) -> None:
-    """Question, answer, one key, until the person leaves. A version that goes live meanwhile takes over."""
-    from clawback.cli import chat_commands
-    from clawback.jobs.answering import Answering
-
-    messages: list[dict[str, str]] = []
-    turn: Turn | None = None
-    version, policy = live_policy(store)
-    answering = Answering(current_home(), store)
-    click.echo(f"You are talking to {name_of(version)}. An empty line or Ctrl-D ends it.")
-    if policy.info.base == config.EMBEDDED:
-        click.echo(fold(config.DEMONSTRATION))
-    while text := prompt_line():
-        if (reply := chat_commands.reply(store, session, text, turn.id if turn else None)) is not None:
-            click.echo(reply)
-            continue
-        if store.live().number != version.number:
-            version, policy = live_policy(store)
-            click.echo(f"{name_of(version)} is live now and answers from here on.")
-        messages = [*messages, {"role": "user", "content": text}]
-        draw = answering.draw(policy, version, messages, seed)
-        seed += 1
-        turn = store.add_turn(draw.turn(session, messages, version.number, str(Path.cwd())))
-        say(turn.response)
-        if draw.notice:
-            click.echo(fold(draw.notice))
-        if cut := endings.notice(turn.ending):
-            click.echo(fold(cut))
-        messages = [*messages, {"role": "assistant", "content": turn.response}]
-        if not rate_by_key(store, turn):
-            break
 
 
 def name_of(version: Version) -> str:
     return "the base model" if version.number == 0 else f"version {version.number}"
-
-
-def say(text: str) -> None:
-    """Word by word, at a pace to read along with; at once where nobody watches. Stored already: it can be cut short."""
-    watched = sys.stdout.isatty()
-    words = re.findall(r"\s*\S+\s*", folded(text, shutil.get_terminal_size().columns) if watched else text)
-    pause = min(WORD_SECONDS, LONGEST_SECONDS / max(1, len(words))) if watched else 0.0
-    click.echo()
-    for word in words:
-        click.echo(word, nl=False)
-        sys.stdout.flush()
-        time.sleep(pause)
-    click.echo("\n")
-
-
-def folded(text: str, columns: int) -> str:
-    """Lines that are too long broken between words; all others as they are."""
-    from rich.cells import cell_len, chop_cells
-
-    lines = []
-    for line in text.split("\n"):
-        while cell_len(line) > columns:
-            fits = len(chop_cells(line, columns)[0])
-            place = line.rfind(" ", 0, fits + 1)
-            if not line[: max(place, 0)].strip():
-                break  # one word
-            lines.append(line[:place])
-            line = line[place + 1 :]
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def prompt_line() -> str:
-    try:
-        return input("you> ").strip()
-    except EOFError:
-        return ""
 
 
 def one_key(question: str, err: bool = False) -> str:

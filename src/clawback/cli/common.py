@@ -6,7 +6,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -45,6 +46,73 @@ def current_home() -> Home:
     here = home()
     here.create()
     return here
+
+
+class Group(click.Group):
+    """A group of commands about one thing: ``X`` and ``X list`` list, ``X show`` shows one, and help lines are whole.
+
+    ``members``: commands that other files hold, as ``file:name``. ``renamed``: old name → new name within the group.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        members: Mapping[str, str] | None = None,
+        renamed: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self.members, self.renamed = dict(members or {}), dict(renamed or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [*self.commands, *self.members]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = self.renamed.get(cmd_name, cmd_name)
+        if cmd_name not in self.members:
+            return super().get_command(ctx, cmd_name)
+        return load_command(self.members[cmd_name])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        lists = "list" in self.list_commands(ctx)
+        if lists and not self.invoke_without_command and (not args or args[:1] == ["--json"]):
+            args = ["list", *args]
+        elif not lists and self.invoke_without_command and args[:1] == ["list"]:
+            args = args[1:]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if new := self.renamed.get(args[0]):
+            note_new_name(ctx, args, f"{ctx.command_path} {args[0]}", f"{ctx.command_path} {new}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        lines = [
+            (name, command.get_short_help_str(1000))
+            for name, command in rows
+            if command and not command.hidden
+        ]
+        if self.invoke_without_command and "list" not in {*self.list_commands(ctx), *self.renamed}:
+            lines.insert(0, ("list", "The same as without a command."))
+        if lines:
+            with formatter.section("Commands"):
+                formatter.write_dl(lines)
+
+
+def load_command(path: str) -> click.Command:
+    """The command that ``file:name`` under ``cli/`` names; the file is imported now."""
+    file, _, name = path.partition(":")
+    command: click.Command = getattr(import_module(f"clawback.cli.{file}"), name)
+    return command
+
+
+def note_new_name(ctx: click.Context, args: list[str], old: str, new: str) -> None:
+    """A line on stderr for an old name that goes on working; none where a program reads the output."""
+    if not ctx.resilient_parsing and "--json" not in args:
+        click.echo(f"`{old}` is `{new}` now; the old name goes on working.", err=True)
 
 
 class VersionName(click.ParamType["str"]):

@@ -204,14 +204,14 @@ def take_back(here: Demo, looks: list[Look], console: Console) -> dict[str, Any]
     liked = "" if look.satisfaction is None else f", {look.satisfaction:.0%} of its answers liked"
     word = "the same answers as before" if same else "but not the same answers as before"
     console.print(
-        f"\n[bold]$ clawback rollback[/]\n{display.name(older.number)} answers again: {word}{liked}.",
+        f"\n[bold]$ clawback versions rollback[/]\n{display.name(older.number)} answers again: {word}{liked}.",
         highlight=False,
     )
     prompt, answer = look.answers[0]
     console.print(f"> {prompt}\n{answer}", highlight=False, markup=False)
     here.forward(newest.version)
     console.print(
-        f"[bold]$ clawback rollback {newest.version}[/]\n{display.name(newest.version)} is live again.",
+        f"[bold]$ clawback versions rollback {newest.version}[/]\n{display.name(newest.version)} is live again.",
         highlight=False,
     )
     return {"to": older.number, "satisfaction": look.satisfaction, "same_answers": same}

@@ -23,8 +23,8 @@ def distill(seed: int | None, preset: str | None, as_json: bool) -> int:
     and it works wherever the adapter is loaded.
 
     \b
-    clawback distill
-    clawback distill --preset careful
+    clawback prompts distill
+    clawback prompts distill --preset careful
     """
     needs("torch")
     return train_here(current_home(), as_json, preset=preset, seed=seed, fold=True)

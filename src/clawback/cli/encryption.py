@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option
+from clawback.cli.common import Group, current_home, emit, fold, json_option
 from clawback.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,15 +55,15 @@ def passphrase(wanted: bool, *, new: bool) -> str:
     return str(found)
 
 
-@click.group()
+@click.group(cls=Group)
 def encryption() -> None:
     """Encrypt the database on the disk: turns, ratings, prompts. Adapters, logs and settings are not covered.
 
     \b
-    clawback encryption on
-    clawback encryption status
-    clawback encryption recovery key.age --passphrase
-    clawback encryption off
+    clawback data encryption on
+    clawback data encryption status
+    clawback data encryption recovery key.age --passphrase
+    clawback data encryption off
     """
 
 
@@ -79,8 +79,8 @@ def on(kept: Any, as_json: bool) -> None:
     """Encrypt the database in place. If it is killed, the database is either unchanged or encrypted.
 
     \b
-    clawback encryption on
-    clawback encryption on --key file
+    clawback data encryption on
+    clawback data encryption on --key file
     """
     from clawback.privacy import encryption as job
 
@@ -93,7 +93,7 @@ def off(as_json: bool) -> None:
     """Decrypt the database in place. The key stays: copies made meanwhile need it.
 
     \b
-    clawback encryption off
+    clawback data encryption off
     """
     from clawback.privacy import encryption as job
 
@@ -106,7 +106,7 @@ def status(as_json: bool) -> None:
     """Whether the database is encrypted, and where its key is.
 
     \b
-    clawback encryption status
+    clawback data encryption status
     """
     from clawback.privacy import encryption as job
 
@@ -121,8 +121,8 @@ def recovery(path: Path, to: tuple[str, ...], phrase: bool, as_json: bool) -> No
     """Write the key to a file that only your passphrase, or your age key, opens. Keep it elsewhere.
 
     \b
-    clawback encryption recovery key.age --passphrase
-    clawback encryption recovery key.age --to age1…
+    clawback data encryption recovery key.age --passphrase
+    clawback data encryption recovery key.age --to age1…
     """
     from clawback.privacy import age
     from clawback.store import keys
@@ -142,7 +142,7 @@ def recover(path: Path, identity: Path | None, phrase: bool, as_json: bool) -> N
     """Put the key back from its recovery copy, into a file of mode 0600 beside the database.
 
     \b
-    clawback encryption recover key.age --passphrase
+    clawback data encryption recover key.age --passphrase
     """
     from clawback.privacy import age
     from clawback.store import connection, keys

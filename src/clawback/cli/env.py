@@ -12,6 +12,7 @@ import click
 
 from clawback.cli import episode_output
 from clawback.cli.common import (
+    Group,
     current_home,
     emit,
     fold,
@@ -67,7 +68,7 @@ _TURNS = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group, members={"train": "gym:gym", "episodes": "gym:episodes"})
 def env() -> None:
     """Environments: list them, check one, let a policy play one.
 

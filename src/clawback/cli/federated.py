@@ -7,24 +7,24 @@ from pathlib import Path
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option, needs
+from clawback.cli.common import Group, current_home, emit, fold, json_option, needs
 
 FOLDER = click.argument("folder", type=click.Path(path_type=Path))
 
 
-@click.group()
+@click.group(cls=Group)
 def federated() -> None:
     """Train one adapter with others through a shared folder. Ratings and turns stay private; only changes of weights are shared.
 
     Who begins it founds it, and invites members by their public keys. Each member's changes are signed.
 
     \b
-    clawback federated begin ~/shared/team --name anna
-    clawback federated join ~/shared/team
-    clawback federated invite ~/shared/team ben KEY
-    clawback federated contribute ~/shared/team
-    clawback federated combine ~/shared/team
-    clawback federated adopt ~/shared/team
+    clawback lab federated begin ~/shared/team --name anna
+    clawback lab federated join ~/shared/team
+    clawback lab federated invite ~/shared/team ben KEY
+    clawback lab federated contribute ~/shared/team
+    clawback lab federated combine ~/shared/team
+    clawback lab federated adopt ~/shared/team
     """
 
 
@@ -73,8 +73,8 @@ def begin(
     """Write down what all agree on: your base model, its shapes, rank, rule, clip, noise and step. Your key signs who is a member.
 
     \b
-    clawback federated begin ~/shared/team --name anna
-    clawback federated begin ~/shared/team --clip 1 --noise 4
+    clawback lab federated begin ~/shared/team --name anna
+    clawback lab federated begin ~/shared/team --clip 1 --noise 4
     """
     needs("torch")
     from clawback.jobs import federating
@@ -85,7 +85,7 @@ def begin(
     )
     text = (
         f"Agreed on in {folder}: {terms.base}, rank {rank}, {rule}.\n"
-        f"Its terms are {terms.digest}. Tell them to the others by another way than the folder: `clawback federated join` shows the same."
+        f"Its terms are {terms.digest}. Tell them to the others by another way than the folder: `clawback lab federated join` shows the same."
     )
     emit(asdict(terms) | {"terms": terms.digest}, fold(text), as_json)
 
@@ -96,7 +96,7 @@ def key(as_json: bool) -> None:
     """Print your public key, by which a founder makes you a member. The private one stays in your home (`federated.key`).
 
     \b
-    clawback federated key
+    clawback lab federated key
     """
     from clawback.jobs import federating
 
@@ -111,7 +111,7 @@ def join(folder: Path, as_json: bool) -> None:
     """Take part in a federation on its present terms. Compare their hash with what the founder tells you.
 
     \b
-    clawback federated join ~/shared/team
+    clawback lab federated join ~/shared/team
     """
     from clawback.jobs import federating
 
@@ -123,7 +123,7 @@ def join(folder: Path, as_json: bool) -> None:
         f"Founded by the key {terms.founder}. If the founder tells you another one, do not contribute.",
         f"You are a member, as {joined.member}."
         if joined.member
-        else f"Your key is {joined.key}. The founder makes you a member: `clawback federated invite {folder} NAME {joined.key}`.",
+        else f"Your key is {joined.key}. The founder makes you a member: `clawback lab federated invite {folder} NAME {joined.key}`.",
     ]
     data = {"terms": joined.digest, "founder": terms.founder, "key": joined.key, "member": joined.member}
     emit(data, "\n".join(lines), as_json)
@@ -135,10 +135,10 @@ def join(folder: Path, as_json: bool) -> None:
 @click.argument("key")
 @json_option
 def invite(folder: Path, name: str, key: str, as_json: bool) -> None:
-    """Make a person a member, by the key that their `clawback federated key` prints. Only the founder can.
+    """Make a person a member, by the key that their `clawback lab federated key` prints. Only the founder can.
 
     \b
-    clawback federated invite ~/shared/team ben 3f1c…
+    clawback lab federated invite ~/shared/team ben 3f1c…
     """
     from clawback.jobs import federating
 
@@ -158,7 +158,7 @@ def remove(folder: Path, name: str, as_json: bool) -> None:
     """Take a member out: later updates of that person are refused. Only the founder can.
 
     \b
-    clawback federated remove ~/shared/team ben
+    clawback lab federated remove ~/shared/team ben
     """
     from clawback.jobs import federating
 
@@ -187,7 +187,7 @@ def contribute(folder: Path, name: str, algorithm: str, seed: int, as_json: bool
     """Train on your own ratings, and put the change of weights into the folder, signed with your key.
 
     \b
-    clawback federated contribute ~/shared/team
+    clawback lab federated contribute ~/shared/team
     """
     needs("torch")
     from clawback.cli.progress_bar import progress_bar
@@ -215,7 +215,7 @@ def combine(folder: Path, least: int, clear: bool, as_json: bool) -> int:
     """Combine the updates of this round, and sign the result. With noise it prints the privacy loss ε so far.
 
     \b
-    clawback federated combine ~/shared/team --least 5
+    clawback lab federated combine ~/shared/team --least 5
     """
     needs("safetensors")
     from clawback.jobs import federating
@@ -242,7 +242,7 @@ def adopt(folder: Path, as_json: bool) -> None:
     """Take the federation's adapter as a candidate version. The gate evaluates it by your own ratings.
 
     \b
-    clawback federated adopt ~/shared/team
+    clawback lab federated adopt ~/shared/team
     """
     needs("torch")
     from clawback.jobs import federating
@@ -250,7 +250,7 @@ def adopt(folder: Path, as_json: bool) -> None:
     made = federating.adopt(current_home(), folder)
     emit(
         asdict(made),
-        f"It is version {made.number}, a candidate: `clawback gate {made.number}` judges it, `clawback rollback {made.number}` puts it live.",
+        f"It is version {made.number}, a candidate: `clawback versions check {made.number}` judges it, `clawback versions rollback {made.number}` puts it live.",
         as_json,
     )
 
@@ -282,8 +282,8 @@ def flower(
     """Write a Flower app that plays rounds of this federation over a SuperLink and SuperNodes, in place of a shared folder.
 
     \b
-    clawback federated flower ~/team --output ~/team-app --rounds 5 --people 10
-    clawback federated flower ~/team --output ~/team-app --home ~/anna --home ~/ben
+    clawback lab federated flower ~/team --output ~/team-app --rounds 5 --people 10
+    clawback lab federated flower ~/team --output ~/team-app --home ~/anna --home ~/ben
     flwr run ~/team-app
     """
     from clawback.jobs import flower as carrier

@@ -60,9 +60,9 @@ def generate(
     The output file is written atomically.
 
     \b
-    clawback generate --prompts prompts.txt --output answers.jsonl
-    clawback generate --prompts p.jsonl --output base.jsonl --version base --samples 4
-    clawback generate --prompts p.txt --output best.jsonl --best-of 8
+    clawback versions generate --prompts prompts.txt --output answers.jsonl
+    clawback versions generate --prompts p.jsonl --output base.jsonl --version base --samples 4
+    clawback versions generate --prompts p.txt --output best.jsonl --best-of 8
     """
     from clawback import release
     from clawback.cli.progress_bar import progress_bar

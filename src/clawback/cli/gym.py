@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import columns, current_home, emit, fold, json_option, needs, open_store
+from clawback.cli.common import Group, columns, current_home, emit, fold, json_option, needs, open_store
 from clawback.cli.inspect import when
 from clawback.errors import UsageError
 from clawback.records import text_of
@@ -131,15 +131,15 @@ def gym(
     episode is lost. The new version stays a candidate unless --live is given.
 
     \b
-    clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000
-    clawback gym tools:shop --group 8 --set estimator=group
-    clawback gym my_tasks:Colours
-    clawback gym bfcl:simple_python --shots 3 --group 8 --set estimator=group
-    clawback gym tools:shop --ratings
-    clawback gym tools:shop --num-samples 10
-    clawback gym tools:shop --draw http://127.0.0.1:8000
-    clawback gym FrozenLake-v1 --agent frozen_lake:LakeAgent --ray auto
-    clawback gym --resume 7
+    clawback env train FrozenLake-v1 --agent frozen_lake:LakeAgent --episodes 4000
+    clawback env train tools:shop --group 8 --set estimator=group
+    clawback env train my_tasks:Colours
+    clawback env train bfcl:simple_python --shots 3 --group 8 --set estimator=group
+    clawback env train tools:shop --ratings
+    clawback env train tools:shop --num-samples 10
+    clawback env train tools:shop --draw http://127.0.0.1:8000
+    clawback env train FrozenLake-v1 --agent frozen_lake:LakeAgent --ray auto
+    clawback env train --resume 7
     """
     needs("torch")
     from clawback.cli.progress_bar import progress_bar
@@ -147,7 +147,7 @@ def gym(
 
     here = current_home()
     if task is None and resume is None:
-        raise UsageError("Name what is to be played: `clawback gym TASK`, or a run with --resume.")
+        raise UsageError("Name what is to be played: `clawback env train TASK`, or a run with --resume.")
     if ray_workers and not ray:
         raise UsageError("--ray-workers is about a cluster: name it with --ray.")
     if ray and num_samples is not None:
@@ -176,7 +176,7 @@ def gym(
             )
     except KeyboardInterrupt:
         click.echo(
-            "Stopped. No finished episode is lost; `clawback gym --resume RUN` (see `clawback runs`) continues it.",
+            "Stopped. No finished episode is lost; `clawback env train --resume RUN` (see `clawback runs`) continues it.",
             err=True,
         )
         return 130
@@ -236,23 +236,23 @@ def _text(played: Played) -> str:
     counts = ", ".join(f"{n} {status}" for status, n in sorted(played.counts.items()))
     number = played.version.number
     end = (
-        f"Version {number} is live. `clawback rollback` goes back."
+        f"Version {number} is live. `clawback versions rollback` goes back."
         if played.live
-        else f"Version {number} is a candidate. `clawback rollback {number}` puts it live."
+        else f"Version {number} is a candidate. `clawback versions rollback {number}` puts it live."
         if played.verdict.accepted
         else f"Version {number} does not go live."
     )
     return f"Version {number} (run {played.run.id}), {counts} episodes\n\n{played.verdict.text()}\n\n{end}"
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def episodes(context: click.Context) -> None:
     """List and show episodes that were played.
 
     \b
-    clawback episodes list --run 7 --status failed
-    clawback episodes show 120
+    clawback env episodes list --run 7 --status failed
+    clawback env episodes show 120
     """
     if not context.invoked_subcommand:
         context.invoke(list_)
@@ -278,8 +278,8 @@ def list_(
     """List episodes, newest first.
 
     \b
-    clawback episodes list
-    clawback episodes list --status failed --json
+    clawback env episodes list
+    clawback env episodes list --status failed --json
     """
     with open_store() as store:
         found = store.episodes(limit, run=run, environment=environment, status=status, split=split)
@@ -289,7 +289,7 @@ def list_(
     ]
     emit(
         [_row(e) for e in found],
-        "\n".join(lines) or "No episodes yet. `clawback gym TASK` plays some.",
+        "\n".join(lines) or "No episodes yet. `clawback env train TASK` plays some.",
         as_json,
     )
 
@@ -314,8 +314,8 @@ def show(episode: int, tokens: bool, as_json: bool) -> None:
     """Show one episode: its messages, and the reward of each step.
 
     \b
-    clawback episodes show 120
-    clawback episodes show 120 --json --tokens
+    clawback env episodes show 120
+    clawback env episodes show 120 --json --tokens
     """
     with open_store() as store:
         found = store.episode(episode)

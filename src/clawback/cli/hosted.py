@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option, needs
+from clawback.cli.common import Group, current_home, emit, fold, json_option, needs
 from clawback.errors import MissingExtra, UsageError
 from clawback.paths import HOSTED_KEY_FILE, secret
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 PORT = 8753
 
 
-@click.group()
+@click.group(cls=Group)
 def hosted() -> None:
     """Train on a remote server, through Tinker's API or Fireworks': `clawback config set hosted.url URL`.
 
     \b
-    clawback hosted serve
+    clawback lab hosted serve
     clawback config set hosted.url http://127.0.0.1:8753
-    clawback hosted check
+    clawback lab hosted check
     clawback train
     """
 
@@ -53,9 +53,9 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     With --faults some answers fail on purpose, so that you can test your client.
 
     \b
-    clawback hosted serve
-    clawback hosted serve --model smollm2 --port 9000
-    clawback hosted serve --faults 0.3
+    clawback lab hosted serve
+    clawback lab hosted serve --model smollm2 --port 9000
+    clawback lab hosted serve --faults 0.3
     """
     needs("torch")
     try:
@@ -109,13 +109,13 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     help="Adapters that are held.",
 )
 def draw(port: int, model: str | None, max_cpu_loras: int) -> None:
-    """Play the part of vLLM for `clawback gym --draw`: its routes, on this machine's own engine.
+    """Answer vLLM's API with this machine's engine, for `clawback env train --draw`.
 
     To try that set-up where vLLM cannot run; it is no faster than `gym` without --draw. It asks for no key and listens only on this machine.
 
     \b
-    clawback hosted draw
-    clawback gym tools:shop --draw http://127.0.0.1:8000
+    clawback lab hosted draw
+    clawback env train tools:shop --draw http://127.0.0.1:8000
     """
     needs("torch")
     try:
@@ -157,7 +157,7 @@ def check(as_json: bool) -> int:
     """Ask the remote trainer what it can do, and whether it has your model. Costs nothing.
 
     \b
-    clawback hosted check
+    clawback lab hosted check
     """
     from clawback import config
     from clawback.hosted.wire import Wire
@@ -215,8 +215,8 @@ def jobs(delete: bool, as_json: bool) -> int:
     A run deletes its own; one that was killed leaves its trainer for up to half an hour, to go on with.
 
     \b
-    clawback hosted jobs
-    clawback hosted jobs --delete
+    clawback lab hosted jobs
+    clawback lab hosted jobs --delete
     """
     from clawback import config
     from clawback.hosted import fireworks_machines as fireworks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import config, endings
-from clawback.cli.common import columns, current_home, emit, fold, json_option, open_store
+from clawback.cli.common import Group, columns, current_home, emit, fold, json_option, open_store
 from clawback.progress import describe
 
 if TYPE_CHECKING:
@@ -34,16 +35,17 @@ def status(as_json: bool) -> None:
     from clawback import feedback
     from clawback.capture import adapter
     from clawback.feedback.due import last_failure, no_gain
+    from clawback.feedback.news import news
     from clawback.release import following
 
     here = current_home()
     settings = config.load(here.config)
     with open_store() as store:
-        live, run, balance = store.live(), store.active_run(), feedback.balance(store)
+        live, run, balance = store.live(), store.current_run(), feedback.balance(store)
         fresh, undecided, skipped = store.count_fresh(), store.waiting(), no_gain(store)
         missing = max(undecided[1] - store.count_gate_answers(undecided[0]), 1) if undecided else 0
         turns, early, failed = store.count_turns(), store.early(), last_failure(store)
-        published = following.standings(store, settings)
+        published, brought = following.standings(store, settings), news(store)
     lost = [one for one in early if one.lost]
     moving = _move(here)
     data: dict[str, Any] = {
@@ -64,6 +66,7 @@ def status(as_json: bool) -> None:
         "lost": [one._asdict() for one in lost],
         "move": moving,
         "agents": adapter.troubles(here),
+        "news": brought._asdict() | {"sentence": brought.sentence} if brought else None,
         "published": [
             {
                 "where": one.target.where,
@@ -79,7 +82,7 @@ def status(as_json: bool) -> None:
         f"Live      {name} of {settings.model.base}",
         f"Turns     {turns} captured",
         f"Ratings   {balance.good} good, {balance.bad} bad",
-        f"Next run  {min(fresh - (skipped['fresh'] if skipped else 0), settings.training.threshold)} of {settings.training.threshold} fresh ratings",
+        f"Next run  {next_run(fresh - (skipped['fresh'] if skipped else 0), settings.training.threshold)}",
     ]
     if data["waiting"]:
         lines.append(f"Waiting   {data['waiting']} for an answer that is still to come")
@@ -93,7 +96,8 @@ def status(as_json: bool) -> None:
     if run:
         stopped = " (interrupted: `clawback train` goes on with it)" if run.interrupted else ""
         stopped = stopped or (", stops after this step" if run.stop_at else "")
-        lines.append(f"Training  {describe(run.progress)}{stopped}")
+        what = f"Preparing run {run.id}:" if run.status == "preparing" else "Training "
+        lines.append(f"{what} {describe(run.progress)}{stopped}")
     elif failed:
         lines.append(f"Failed    {when(failed.at)}: {failed.why}")
     if moving:
@@ -103,6 +107,8 @@ def status(as_json: bool) -> None:
     if settings.model.base == config.EMBEDDED:
         lines.append(f"Note      {config.DEMONSTRATION}")
     emit(data, "\n".join([*(fold(line, " " * 10) for line in lines), *map(fold, data["agents"])]), as_json)
+    if brought and not as_json:
+        tell_news()
 
 
 def _move(here: Home) -> str:
@@ -119,22 +125,52 @@ def _move(here: Home) -> str:
     return first + (" `clawback move` shows the comparison." if held.phase == "ready" else "")
 
 
-@click.command()
+def next_run(fresh: int, threshold: int) -> str:
+    """How many ratings are missing until an automatic run."""
+    missing = threshold - fresh
+    if missing <= 0:
+        return f"{threshold} of {threshold} fresh ratings: due"
+    return f"{fresh} of {threshold} fresh ratings, {missing} more until it starts"
+
+
+def tell_news() -> None:
+    """The news: asked about where a person can press a key, else as a line."""
+    from clawback.feedback.news import news
+
+    with open_store() as store:
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            from clawback.cli.chat import ask_about_news
+
+            click.echo()
+            ask_about_news(current_home(), store)
+        elif current := news(store):
+            click.echo(f"News      {current.sentence}")
+
+
+@click.group(
+    cls=Group, invoke_without_command=True,
+    members={"note": "rate:note", "sessions": "serve:sessions"},
+)  # fmt: skip
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
 @click.option("--before", type=int, metavar="ID", help="Only turns older than this one.")
 @click.option("--session", help="Only this session.")
 @click.option("--search", metavar="TEXT", help="Only turns whose prompt or response holds this text.")
 @click.option("--rated/--unrated", default=None, help="Only rated, or only unrated ones.")
 @json_option
+@click.pass_context
 def turns(
-    limit: int, before: int | None, session: str | None, search: str | None, rated: bool | None, as_json: bool
-) -> None:
-    """List captured turns, newest first.
+    ctx: click.Context, limit: int, before: int | None, session: str | None, search: str | None, rated: bool | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """List captured turns, newest first; show one, write a note on one, list conversations.
 
     \b
     clawback turns --unrated
     clawback turns --search otter --json
+    clawback turns show 12
     """
+    if ctx.invoked_subcommand:
+        return
     with open_store() as store:
         found = store.turns(limit=limit, before=before, session=session, text=search, rated=rated)
         said = {turn.id: store.feedback(turn_id=turn.id) for turn in found}
@@ -190,14 +226,14 @@ def _in_words(said: Feedback) -> str:
     return f"{said.kind} {said.value:+.2g} {said.text}".rstrip()
 
 
-@click.command()
+@turns.command()
 @click.argument("turn", type=int)
 @json_option
 def show(turn: int, as_json: bool) -> None:
     """Show one turn: what was asked and answered, what you said about it, and the reward it adds up to.
 
     \b
-    clawback show 12
+    clawback turns show 12
     """
     from clawback import feedback
 

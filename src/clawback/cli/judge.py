@@ -45,10 +45,10 @@ def judge(
     so far. Exits with 1 if it had to end early.
 
     \b
-    clawback judge --dry-run
-    clawback judge --limit 50 --votes 5
-    clawback judge --hints
-    clawback judge --ray auto
+    clawback lab judge --dry-run
+    clawback lab judge --limit 50 --votes 5
+    clawback lab judge --hints
+    clawback lab judge --ray auto
     """
     from clawback.jobs import judging
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option
+from clawback.cli.common import Group, current_home, emit, fold, json_option
 
 if TYPE_CHECKING:
     from clawback.engine.types import LocalModel
     from clawback.jobs.model_choice import Machine
 
 
-@click.group()
+@click.group(cls=Group, renamed={"info": "show"})
 def model() -> None:
     """List and describe models; find or rebuild the embedded one.
 
     \b
     clawback model list
-    clawback model info smollm2
+    clawback model show smollm2
     clawback model path
     clawback model make
     """
@@ -132,12 +132,12 @@ def path(as_json: bool) -> None:
 @model.command()
 @click.argument("name", required=False)
 @json_option
-def info(name: str | None, as_json: bool) -> None:
+def show(name: str | None, as_json: bool) -> None:
     """Describe a model: parameters, context, licence, chat template, sampling. Without NAME: the base model of your settings.
 
     \b
-    clawback model info
-    clawback model info ollama:llama3.2 --json
+    clawback model show
+    clawback model show ollama:llama3.2 --json
     """
     from clawback import config
     from clawback.engine import embedded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option
+from clawback.cli.common import Group, current_home, emit, json_option
 from clawback.people import People
 
 
@@ -12,7 +12,7 @@ def here() -> People:
     return People(current_home().root)
 
 
-@click.group()
+@click.group(cls=Group)
 def people() -> None:
     """Manage the people who share this server, each with a separate home (`clawback serve --people`).
 

@@ -46,9 +46,9 @@ def forget(
     transcripts are not deleted.
 
     \b
-    clawback forget --turn 12 --turn 13
-    clawback forget --session claude-code:ab12 --retrain
-    clawback forget --person slack:U024 --export all-of-it.jsonl
+    clawback data forget --turn 12 --turn 13
+    clawback data forget --session claude-code:ab12 --retrain
+    clawback data forget --person slack:U024 --export all-of-it.jsonl
     """
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import forgetting
@@ -100,7 +100,7 @@ def _told(done: object, retrain: bool) -> str:
         lines.append(f"It is deleted, but no version was trained without it: {done.why}")
     if not retrain and done.erased.live is not None:
         lines.append(
-            f"Version {done.erased.live}, which is live, is one of them: `clawback forget --retrain` trains without it."
+            f"Version {done.erased.live}, which is live, is one of them: `clawback data forget --retrain` trains without it."
         )
     return "\n".join(lines)
 
@@ -151,9 +151,9 @@ def prune(
     always stay.
 
     \b
-    clawback prune --days 90 --dry-run
-    clawback prune --keep-turns 5000 --keep-versions 5
-    clawback prune --stale
+    clawback data prune --days 90 --dry-run
+    clawback data prune --keep-turns 5000 --keep-versions 5
+    clawback data prune --stale
     """
     from clawback.privacy import retention
 

@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, describe, duration, kl_of
+from clawback.progress import ANNOUNCEMENTS, OnProgress, Pace, describe, duration, kl_of, phase_name
 
 LINE_SECONDS = 15.0
 """How often a phase says how far it is where no bar is drawn."""
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FRAME_SECONDS = 0.1
+CLEAR_REST = "\x1b[K"
+"""Clears the line from the cursor on."""
+LONGEST_NAME = 30
+"""Signs of a phase's name beside its bar."""
+
+
+@contextmanager
+def waiting(text: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr with ``text`` and the seconds so far, for as long as the work takes; nothing where nobody is watching.
+
+    Yields what changes the text. It is drawn by hand: importing rich takes as long as the first word of a running server.
+    """
+    if quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda _: None
+        return
+    texts, done, start = [text], threading.Event(), time.monotonic()
+
+    def draw(frame: str) -> None:
+        sys.stderr.write(f"\r{frame} {texts[-1]} … {time.monotonic() - start:.0f} s{CLEAR_REST}")
+        sys.stderr.flush()
+
+    def spin() -> None:
+        for frame in itertools.cycle(FRAMES):
+            if done.wait(FRAME_SECONDS):
+                return
+            draw(frame)
+
+    draw(FRAMES[0])
+    thread = threading.Thread(target=spin, daemon=True)
+    thread.start()
+    try:
+        yield texts.append
+    finally:
+        done.set()
+        thread.join()
+        sys.stderr.write(f"\r{CLEAR_REST}")
+        sys.stderr.flush()
 
 
 @contextmanager
@@ -37,7 +79,7 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
         return Column(no_wrap=True, min_width=width)
 
     columns = (
-        TextColumn("{task.description:>10}", table_column=whole(10)),
+        TextColumn("{task.description:>10}", markup=False, table_column=whole(10)),
         BarColumn(24 if console.width >= 100 else 10, table_column=whole(10)),
         TextColumn("{task.fields[count]}", table_column=whole(10)),
         TimeElapsedColumn(table_column=whole(7)),
@@ -64,7 +106,7 @@ def progress_bar(quiet: bool = False, lines: bool = False) -> Iterator[OnProgres
             phase = str(told.get("phase", ""))
             if phase not in tasks:
                 over()
-                tasks[phase] = bar.add_task(phase, total=None, count="", detail="")
+                tasks[phase] = bar.add_task(shown_phase(told), total=None, count="", detail="")
             bar.update(
                 tasks[phase],
                 completed=told.get("step"),
@@ -90,7 +132,7 @@ def _lines(console: Any) -> OnProgress:
             return
         told = pace(progress)
         if phase != phase_now:
-            console.print(f"{phase} …", highlight=False)
+            console.print(f"{phase_name(told)} …", highlight=False, markup=False)
         elif now - said_at >= LINE_SECONDS:
             console.print(f"{describe(told)}  {figures(told)}".rstrip(), highlight=False)
         else:
@@ -100,9 +142,15 @@ def _lines(console: Any) -> OnProgress:
     return follow
 
 
+def shown_phase(progress: Mapping[str, Any]) -> str:
+    """The phase's name, no longer than a narrow terminal has room for."""
+    name = phase_name(progress)
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
 def announcement(progress: Mapping[str, Any]) -> str:
     """What is said once: the estimate before a run, and which algorithm was chosen and why."""
-    if progress.get("phase") == "estimate":
+    if progress.get("phase") in ("run", "estimate"):
         return str(progress["text"])
     if progress.get("phase") == "reward":
         return str(progress["note"])

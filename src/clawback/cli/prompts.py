@@ -13,6 +13,7 @@ import click
 from clawback.cli.baseline import corpus
 from clawback.cli.common import (
     VERSION,
+    Group,
     current_home,
     emit,
     fold,
@@ -31,7 +32,20 @@ if TYPE_CHECKING:
     from clawback.records import Version
 
 
-@click.group(invoke_without_command=True)
+STAGES = {
+    "initialisation": "Rate some more answers: a first search needs a few dozen ratings (`clawback prompts optimize`)",
+    "online": "The live prompt answers and is rated",
+    "refinement": "There are enough ratings for a search: `clawback prompts optimize` looks for a better prompt",
+}
+"""What each phase of learning a prompt asks of the person."""
+
+
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    members={"distill": "distill:distill"},
+    renamed={"list": "history"},
+)
 @click.pass_context
 def prompts(ctx: click.Context) -> None:
     """Learn a prompt from your feedback, for models whose weights you do not have.
@@ -160,7 +174,7 @@ def told(found: Found) -> str:
         lines.append(f"`clawback prompts use {number}` accepts them.")
     elif found.report and found.report.accepted:
         lines.append(
-            f"Version {number} is on trial (`clawback trial`); the prompt stays as it was until it is decided."
+            f"Version {number} is on trial (`clawback versions trial`); the prompt stays as it was until it is decided."
         )
     else:
         lines.append(
@@ -211,12 +225,11 @@ def show(version: str, as_json: bool) -> None:
         "file": str(prompted.file(here)),
     }
     if not found.prompt:
-        text = f"{'No prompt is live' if found.status == 'live' else f'Version {found.number} has no prompt'}. `clawback prompts optimize` looks for one. ({stage})"
+        none = "No prompt is live" if found.status == "live" else f"Version {found.number} has no prompt"
+        text = f"{none}. {STAGES[stage]}."
     else:
-        head = (
-            f"Version {found.number} · {found.status} · {author(found)} · {when(found.created_at)} · {stage}"
-        )
-        text = f"{head}\n\n{prompted.source(found)}\n"
+        head = f"Version {found.number} · {found.status} · {author(found)} · {when(found.created_at)}"
+        text = f"{head}\n\n{prompted.source(found)}\n\n{STAGES[stage]}.\n"
         if unseen:
             text += "\nNobody has accepted these sentences yet:\n" + "\n".join(
                 _new(one, authors) for one in unseen
@@ -355,7 +368,7 @@ def use(version: str | None, path: Path | None, yes: bool, as_json: bool) -> Non
 @click.argument("version", type=VERSION, required=False)
 @json_option
 def rollback(version: str | None, as_json: bool) -> None:
-    """Go back to an older prompt; without a version, to the previous one. The same as `clawback rollback`: prompts and adapters share one history.
+    """Go back to an older prompt; without a version, to the previous one. The same as `clawback versions rollback`: prompts and adapters share one history.
 
     \b
     clawback prompts rollback

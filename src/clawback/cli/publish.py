@@ -59,12 +59,12 @@ def publish(
     published to all servers that follow it and do not have it yet.
 
     \b
-    clawback publish merged --output ./my-model
-    clawback publish vllm --url http://127.0.0.1:8000 --dry-run
-    clawback publish ollama --base llama3.2 --always
-    clawback publish ollama --stop
-    clawback publish llama-cpp --output me.gguf
-    clawback publish llama-cpp --output me.gguf --url http://127.0.0.1:8080 \\
+    clawback versions publish merged --output ./my-model
+    clawback versions publish vllm --url http://127.0.0.1:8000 --dry-run
+    clawback versions publish ollama --base llama3.2 --always
+    clawback versions publish ollama --stop
+    clawback versions publish llama-cpp --output me.gguf
+    clawback versions publish llama-cpp --output me.gguf --url http://127.0.0.1:8080 \\
         --presets presets.ini --base llama
     """
     from clawback.release import publishers, publishing
@@ -136,7 +136,7 @@ def _publish_live(as_json: bool) -> int:
     here = current_home()
     if not config.load(here.config).publish.targets:
         raise UsageError(
-            "No server follows the live version: name one, such as `clawback publish vllm --url URL --always`."
+            "No server follows the live version: name one, such as `clawback versions publish vllm --url URL --always`."
         )
     lines: list[str] = []
     standings = publishing.publish_live(here, lines.append)

@@ -1,4 +1,4 @@
-"""``good bad rate undo prefer edit critique``: feedback in one tap. Nothing heavy may be imported here."""
+"""``good bad rate undo prefer edit note``: feedback in one tap. Nothing heavy may be imported here."""
 
 from __future__ import annotations
 
@@ -258,11 +258,11 @@ def edit(turn: int, text: str | None, as_json: bool) -> None:
 @click.argument("turn", type=int)
 @click.argument("text")
 @json_option
-def critique(turn: int, text: str, as_json: bool) -> None:
+def note(turn: int, text: str, as_json: bool) -> None:
     """Say in words what was wrong with the response of a turn.
 
     \b
-    clawback critique 12 "Bullet points, please, and no apology."
+    clawback turns note 12 "Bullet points, please, and no apology."
     """
     from clawback import feedback
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option, open_store, shorten
+from clawback.cli.common import Group, current_home, emit, fold, json_option, open_store, shorten
 from clawback.errors import UsageError
 from clawback.people import name_of
 from clawback.records import OWNER
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @json_option
 @click.pass_context
 def raters(context: click.Context, as_json: bool) -> None:
@@ -87,7 +87,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def remove(name: str, as_json: bool) -> None:
-    """Revoke somebody's token. Their ratings stay (`clawback forget --person rater:NAME` deletes them)."""
+    """Revoke somebody's token. Their ratings stay (`clawback data forget --person rater:NAME` deletes them)."""
     with open_store() as store:
         gone = store.remove_rater(name)
     emit({"name": gone.name}, f"{gone.name}'s token is good for nothing any more.", as_json)

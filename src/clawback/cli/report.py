@@ -25,8 +25,8 @@ def report(output: Path, as_json: bool) -> None:
     It holds no text of any turn, but names of raters. With --json the figures are printed as well.
 
     \b
-    clawback report
-    clawback report --output team.html
+    clawback runs report
+    clawback runs report --output team.html
     """
     from clawback.files import replace
     from clawback.jobs import report as job

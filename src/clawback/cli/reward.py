@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option
+from clawback.cli.common import Group, current_home, emit, json_option
 
 DATA = click.option(
     "--data",
@@ -21,14 +21,14 @@ SCALE = click.option(
 )  # fmt: skip
 
 
-@click.group()
+@click.group(cls=Group)
 def reward() -> None:
     """Train a reward model on your ratings, evaluate it, and score answers with it.
 
     \b
-    clawback reward train
-    clawback reward eval
-    clawback reward score answers.jsonl --output scored.jsonl
+    clawback lab reward train
+    clawback lab reward eval
+    clawback lab reward score answers.jsonl --output scored.jsonl
     """
 
 
@@ -54,7 +54,7 @@ def reward() -> None:
               help="Tokens of prompt and response together.")  # fmt: skip
 @click.option("--hold-out", type=click.FloatRange(0, 0.9), default=0.2, show_default=True,
               help="Share of the prompts kept out, to say what it is worth.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="The same seed and answers give the same model.")
 @json_option
 def train(
     data: Path | None, scale: str, encoder: str, revision: str | None, targets: Any, members: int, epochs: int | None,
@@ -63,9 +63,9 @@ def train(
     """Train the reward model on your ratings, or on a file; it replaces the previous one.
 
     \b
-    clawback reward train
-    clawback reward train --data scored.jsonl --scale 0-1 --targets ranks
-    clawback reward train --encoder ./MiniLM-L6
+    clawback lab reward train
+    clawback lab reward train --data scored.jsonl --scale 0-1 --targets ranks
+    clawback lab reward train --encoder ./MiniLM-L6
     """
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import rewarding
@@ -105,8 +105,8 @@ def evaluate(
     On your own ratings it also checks whether its scores rise over the versions while your ratings do not; then it exits with 1.
 
     \b
-    clawback reward eval
-    clawback reward eval --data scored.jsonl --folds 5 --json
+    clawback lab reward eval
+    clawback lab reward eval --data scored.jsonl --folds 5 --json
     """
     from clawback.cli.progress_bar import progress_bar
     from clawback.jobs import rewarding
@@ -160,9 +160,9 @@ def score(path: Path, output: Path | None, scale: str, judge: bool, as_json: boo
     scale. A judge gives only `reward`.
 
     \b
-    clawback reward score answers.jsonl
-    clawback reward score answers.jsonl --output scored.jsonl --as 1-10
-    clawback reward score answers.jsonl --judge
+    clawback lab reward score answers.jsonl
+    clawback lab reward score answers.jsonl --output scored.jsonl --as 1-10
+    clawback lab reward score answers.jsonl --judge
     """
     from clawback.cli.generate import whole_or_not
     from clawback.cli.progress_bar import progress_bar

@@ -98,7 +98,9 @@ def breaches(broken: Sequence[Breach], count: int) -> str:
         return "No recorded answer breaks it." if count == 0 else ""
     lines = [f"Breaches ({len(broken)} of {count:,}, newest first)"]
     for one in broken:
-        lines.append(f"  {when(one.created_at)}  {shorten(one.model, 24):<24}  `clawback show {one.turn}`")
+        lines.append(
+            f"  {when(one.created_at)}  {shorten(one.model, 24):<24}  `clawback turns show {one.turn}`"
+        )
         if one.place:
             lines.append(f"    line {one.line}: {shorten(one.place, (width() or COLUMNS) - 14)}")
     return "\n".join(lines)

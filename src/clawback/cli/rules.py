@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clawback.cli import rule_receipts
-from clawback.cli.common import current_home, emit, fold, json_option, open_store, shorten
+from clawback.cli.common import Group, current_home, emit, fold, json_option, open_store, shorten
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NONE = 'There are no rules yet. `clawback rules add "Never apologise."` adds one in your words, `clawback rules learn` reads some out of your ratings.'
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option("--all", "everything", is_flag=True, help="Also rules that were withdrawn.")
 @json_option
 @click.pass_context
@@ -225,7 +225,7 @@ def drop(number: int, as_json: bool) -> None:
 def use(yes: bool, as_json: bool) -> None:
     """Put your rules into the live prompt, and take withdrawn ones out: for a model whose weights you do not have.
 
-    The result is a version like any other: `clawback prompts show` shows it, `clawback rollback` goes back.
+    The result is a version like any other: `clawback prompts show` shows it, `clawback versions rollback` goes back.
 
     \b
     clawback rules use
@@ -247,9 +247,7 @@ def use(yes: bool, as_json: bool) -> None:
             click.echo("\n".join(lines) + "\n", err=True)
             click.confirm("Put it live?", abort=True, err=True)
         version = rule_prompt.use(store, here)
-    sentence = (
-        f"Version {version.number} is live, with your rules in its prompt. `clawback rollback` goes back."
-    )
+    sentence = f"Version {version.number} is live, with your rules in its prompt. `clawback versions rollback` goes back."
     emit(asdict(version), sentence, as_json)
 
 

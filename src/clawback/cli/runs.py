@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawback.cli.common import current_home, emit, fold, json_option, open_store
+from clawback.cli.common import Group, current_home, emit, fold, json_option, open_store
 from clawback.cli.inspect import when
 from clawback.progress import describe, kl_of, sparkline
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clawback.records import Run
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True, members={"report": "report:report"})
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
 @json_option
 @click.pass_context
@@ -51,7 +51,7 @@ def ending(run: Run) -> str:
     if run.interrupted:
         return f"{describe(run.progress)}; `clawback train` goes on with it"
     return run.error or describe(run.progress) + (
-        ", stopping" if run.status == "running" and run.stop_at else ""
+        ", stopping" if run.status in ("running", "preparing") and run.stop_at else ""
     )
 
 

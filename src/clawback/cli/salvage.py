@@ -19,7 +19,7 @@ def salvage(as_json: bool) -> None:
 
     \b
     clawback doctor
-    clawback salvage
+    clawback data salvage
     """
     from clawback.jobs import upkeep
 

@@ -16,11 +16,9 @@ import click
 from clawback.errors import ClawbackError, MissingExtra
 
 MEANT = {
-    "help": "--help",
     "install": "init",
     "setup": "init",
     "settings": "config",
-    "start": "serve",
     "list": "turns",
     "ls": "turns",
     "history": "turns",
@@ -85,8 +83,6 @@ def _of_usage(error: click.ClickException) -> str:
         meant = MEANT.get(typed) if kind == "command" and path == "clawback" else None
         meant = meant or nearest(typed, known)
         hint = f"; did you mean `{path} {meant}`?" if meant else "."
-        if meant == "--help":
-            return "`clawback --help` lists the commands, `clawback COMMAND --help` says what one does."
         return f"There is no {kind} `{typed}`{hint} `{path} --help` lists them."
     if isinstance(error, click.MissingParameter):
         return f"{_named(error)} is missing. `{path} --help` shows how it is called."

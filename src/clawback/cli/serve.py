@@ -55,7 +55,11 @@ CLOSING_SECONDS = 10
     help="Serve everybody in `clawback people list`, each from a separate home.",
 )
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning"]), default="warning", show_default=True
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning"]),
+    default="warning",
+    show_default=True,
+    help="What the server writes about: everything, requests that matter, or warnings alone.",
 )
 def serve(port: int | None, host: str | None, upstream: str | None, people: bool, log_level: str) -> None:
     """Answer agents, record their turns, and show the web page. Ctrl-C ends it; nothing is lost.
@@ -234,8 +238,8 @@ def sessions(name: str | None, limit: int, as_json: bool) -> None:
     """List conversations, newest first; or show the turns of one.
 
     \b
-    clawback sessions
-    clawback sessions 0f9c2d
+    clawback turns sessions
+    clawback turns sessions 0f9c2d
     """
     with open_store() as store:
         if name is None:
@@ -283,10 +287,10 @@ def trial(
     With --best-of nothing is trained: the live version answers several times, and you get the answer that your ratings so far speak for.
 
     \b
-    clawback trial 3 --share 0.2
-    clawback trial --best-of 4
-    clawback trial
-    clawback trial --stop
+    clawback versions trial 3 --share 0.2
+    clawback versions trial --best-of 4
+    clawback versions trial
+    clawback versions trial --stop
     """
     from clawback import release
 
@@ -335,7 +339,7 @@ def _best_of(chosen: BestOfTrial) -> str:
     name = "the base model" if chosen.live == 0 else f"version {chosen.live}"
     return fold(
         f"{name[:1].upper()}{name[1:]} draws {chosen.count} answers, and you get the one that your ratings speak for, since {when(chosen.began)}. "
-        "`clawback trial --stop` ends it, and so does a version that goes live."
+        "`clawback versions trial --stop` ends it, and so does a version that goes live."
     )
 
 
@@ -349,8 +353,8 @@ def survey(score: int | None, which: str, person: str, note: str, as_json: bool)
     """Score the live version from 1 (poor) to 5 (excellent), after using it for a while. Without a score: the scores of all versions.
 
     \b
-    clawback survey 4
-    clawback survey
+    clawback versions survey 4
+    clawback versions survey
     """
     with open_store() as store:
         if score is not None:
@@ -369,7 +373,12 @@ def survey(score: int | None, which: str, person: str, note: str, as_json: bool)
         f"version {row['version']:>3}  {row['mean']:.2f}{plus_minus(row['error'])}  of 5, {row['answers']} answers"
         for row in data
     ]
-    emit(data, "\n".join(lines) or "Nobody has been asked yet: clawback survey 4", as_json)
+    emit(
+        data,
+        "\n".join(lines)
+        or "No scores yet. `clawback versions survey 4` scores the live version, from 1 to 5.",
+        as_json,
+    )
 
 
 def plus_minus(error: float | None) -> str:

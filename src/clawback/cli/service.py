@@ -6,16 +6,16 @@ from dataclasses import asdict
 
 import click
 
-from clawback.cli.common import current_home, emit, json_option
+from clawback.cli.common import Group, current_home, emit, json_option
 
 
-@click.group()
+@click.group(cls=Group)
 def service() -> None:
     """Keep `clawback serve` running in the background, from login on (systemd or launchd).
 
     \b
-    clawback service install
-    clawback service status
+    clawback connect service install
+    clawback connect service status
     """
 
 

@@ -10,13 +10,13 @@ import msgspec
 
 from clawback import config as settings_file
 from clawback import settings
-from clawback.cli.common import current_home, emit, fold, json_option, shorten, width
+from clawback.cli.common import Group, current_home, emit, fold, json_option, shorten, width
 from clawback.cli.sentences import nearest
 from clawback.errors import UsageError
 from clawback.paths import tidy
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show and change the settings (config.toml). All of them: docs/settings.md.
 

@@ -20,10 +20,10 @@ from clawback.cli.common import (
     needs,
     open_store,
 )
-from clawback.cli.progress_bar import progress_bar
+from clawback.cli.progress_bar import progress_bar, waiting
 from clawback.errors import DoesNotFit, NotFound, UsageError
 from clawback.paths import Home
-from clawback.progress import describe
+from clawback.progress import describe, phase_name
 
 if TYPE_CHECKING:
     from clawback.jobs.training import Outcome
@@ -152,7 +152,7 @@ def in_background(here: Home, as_json: bool, **how: Any) -> int:
     process = jobs.start(here, **how)
     if process is None:
         with open_store() as store:
-            run = store.active_run()
+            run = store.current_run()
         name = f"Run {run.id}" if run else "A run"
         emit(
             {"started": False, "run": run.id if run else None},
@@ -160,34 +160,39 @@ def in_background(here: Home, as_json: bool, **how: Any) -> int:
             as_json,
         )
         return 0
-    if not as_json and sys.stderr.isatty():
-        click.echo("Loading the model and measuring this machine …", err=True)
     try:
-        run = jobs.begun(here, process)
+        with waiting("preparing", quiet=as_json) as say:
+            run = jobs.begun(here, process, on_progress=lambda progress: say(phase_name(progress)))
     except KeyboardInterrupt:  # ends the waiting alone: the process is of a session of its own
         run = None
-    text = (
-        f"Run {run.id} is training in the background ({run.algorithm}). {FOLLOW}"
-        if run
-        else f"Process {process.pid} is still preparing its run. `clawback runs` lists the run once it has begun; "
-        "`clawback doctor` tells of it if it fails."
-    )
+    if run:
+        text = f"Run {run.id} is training in the background ({run.algorithm}). {FOLLOW}"
+    else:
+        with open_store() as store:
+            run = store.current_run()
+        name = f"Run {run.id}" if run else f"The run of process {process.pid}"
+        text = f"{name} is still being prepared. `clawback status` shows what it does, and why it failed if it does."
     emit({"started": True, "run": run.id if run else None}, fold(text), as_json)
     return 0
 
 
 def train_here(here: Home, as_json: bool, **how: Any) -> int:
     """Train in this process with a bar, and say what came of it. Ctrl-C leaves a run that can be gone on with."""
-    from clawback import jobs
-
     try:
+        from clawback.feedback.news import mark_seen
+
         with progress_bar(quiet=as_json) as follow:
+            follow({"phase": "preparation"})
+            from clawback import jobs
+
             outcome = jobs.train_once(here, on_progress=follow, **how)
     except KeyboardInterrupt:
         click.echo(interrupted(here), err=True)
         return 130
     except DoesNotFit as error:
         return instead(here, error, as_json)
+    with open_store() as store:
+        mark_seen(store, outcome.version.number)  # it is told now
     text = f"Version {outcome.version.number} ({outcome.run.algorithm})\n\n{fold(outcome.report.text(), '  ')}\n\n"
     text += became(outcome)
     if outcome.prompt:
@@ -226,11 +231,11 @@ def became(outcome: Outcome) -> str:
     """What a run's version is now, in a sentence."""
     number, before = outcome.version.number, outcome.report.against
     if outcome.live:
-        return f"Version {number} is live. `clawback rollback` goes back."
+        return f"Version {number} is live. `clawback versions rollback` goes back."
     if outcome.version.status == "rejected":
         return f"Version {number} was rejected; version {before} stays live."
     waits = (
-        "is on trial (`clawback trial`)"
+        "is on trial (`clawback versions trial`)"
         if outcome.report.accepted
         else "waits for your word (`clawback inbox --rate` asks which of two answers is better)"
     )
@@ -241,7 +246,7 @@ def of_its_sentence(version: Version) -> str:
     """What became of the sentence that a rejected adapter was to learn."""
     said = f"What it was to learn, said as a prompt ({version.prompt.splitlines()[-1]!r})"
     if version.status == "live":
-        return f"{said}, is version {version.number}, and live. `clawback distill` tries to fold it into the weights."
+        return f"{said}, is version {version.number}, and live. `clawback prompts distill` tries to fold it into the weights."
     if version.status == "candidate":
         return f"{said}, is version {version.number}, and waits: `clawback prompts show {version.number}`."
     return f"{said}, was no better either (version {version.number})."
@@ -270,7 +275,7 @@ def gate(version: str, as_json: bool) -> int:
     For a version with another prompt, answers are requested from the model of [prompts], which may cost money.
 
     \b
-    clawback gate 3
+    clawback versions check 3
     """
     from clawback.gate import adapters
     from clawback.release import prompted

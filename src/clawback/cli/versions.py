@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawback import config
-from clawback.cli.common import VERSION, current_home, emit, fold, json_option, named_version, open_store
+from clawback.cli.common import (
+    VERSION,
+    Group,
+    current_home,
+    emit,
+    fold,
+    json_option,
+    named_version,
+    open_store,
+)
 from clawback.cli.inspect import when
 from clawback.errors import UsageError
 
@@ -22,7 +31,10 @@ COMPARE_PROMPTS = 5
 JUDGED_PROMPTS = 50
 
 
-@click.command()
+@click.group(
+    cls=Group, invoke_without_command=True,
+    members={"check": "train:gate", "trial": "serve:trial", "survey": "serve:survey", "generate": "generate:generate", "publish": "publish:publish"},
+)  # fmt: skip
 @click.option(
     "--report",
     "which",
@@ -31,26 +43,49 @@ JUDGED_PROMPTS = 50
     help="Show the gate's report on a version: a number, or live.",
 )
 @json_option
-def versions(which: str | None, as_json: bool) -> None:
-    """List versions, which one is live, and how the gate judged them.
+@click.pass_context
+def versions(ctx: click.Context, which: str | None, as_json: bool) -> None:
+    """List versions, which one is live, and how the gate judged them; compare, check, roll back, publish them.
 
     \b
     clawback versions
-    clawback versions --report 3
+    clawback versions show 3
+    clawback versions compare base live
+    clawback versions rollback
     """
+    if ctx.invoked_subcommand:
+        return
+    if which is not None:
+        show_report(which, as_json)
+        return
     with open_store() as store:
         found = store.versions()
-        chosen = named_version(store, which) if which is not None else None
-        in_use = _rules_in_use(store, chosen.number) if chosen else ""
-    if chosen is not None:
-        if chosen.report is None:
-            raise UsageError(
-                f"Version {chosen.number} has not been judged. `clawback gate {chosen.number}` does that."
-            )
-        text = "\n".join(filter(None, [_report(chosen.report), _rules_kept(chosen.report), in_use]))
-        emit(dict(chosen.report), fold(text, "  "), as_json)
-        return
     emit([asdict(v) for v in found], "\n".join(fold(line(v), " " * 10) for v in found), as_json)
+
+
+@versions.command()
+@click.argument("version", type=VERSION, default="live")
+@json_option
+def show(version: str, as_json: bool) -> None:
+    """Show what the gate found about a version: a number, live, or base.
+
+    \b
+    clawback versions show 3
+    """
+    show_report(version, as_json)
+
+
+def show_report(which: str, as_json: bool) -> None:
+    """The gate's report, and how often the version's answers kept each rule. Raises ``UsageError`` where there is none."""
+    with open_store() as store:
+        chosen = named_version(store, which)
+        in_use = _rules_in_use(store, chosen.number)
+    if chosen.report is None:
+        raise UsageError(
+            f"Version {chosen.number} has not been judged. `clawback versions check {chosen.number}` does that."
+        )
+    text = "\n".join(filter(None, [_report(chosen.report), _rules_kept(chosen.report), in_use]))
+    emit(dict(chosen.report), fold(text, "  "), as_json)
 
 
 def _report(report: Mapping[str, Any]) -> str:
@@ -98,16 +133,16 @@ def line(version: Version) -> str:
     return f"{mark} {version.number:>3}  {when(version.created_at)}  {version.status:<9} {name:<14}{prompted} {why}{stale}".rstrip()
 
 
-@click.command()
+@versions.command()
 @click.argument("version", type=VERSION, required=False)
 @json_option
 def rollback(version: str | None, as_json: bool) -> None:
     """Go back to an older version; without VERSION to the previous live one. base is the base model.
 
     \b
-    clawback rollback
-    clawback rollback 2
-    clawback rollback base
+    clawback versions rollback
+    clawback versions rollback 2
+    clawback versions rollback base
     """
     from clawback.release import registry
 
@@ -124,7 +159,7 @@ def rollback(version: str | None, as_json: bool) -> None:
     )
 
 
-@click.command()
+@versions.command()
 @click.option("--ratings", is_flag=True, help="Forget all ratings and other feedback, too.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
@@ -132,8 +167,8 @@ def reset(ratings: bool, yes: bool, as_json: bool) -> None:
     """Start over from the base model. Turns and ratings stay, unless --ratings is given.
 
     \b
-    clawback reset
-    clawback reset --ratings --yes
+    clawback versions reset
+    clawback versions reset --ratings --yes
     """
     from clawback.release import registry
 
@@ -158,7 +193,7 @@ def followers(store: Store, live: Version) -> str:
     )
 
 
-@click.command()
+@versions.command()
 @click.argument("first", type=VERSION)
 @click.argument("second", type=VERSION)
 @click.option(
@@ -183,9 +218,9 @@ def compare(
     live version is not a fair judge of itself: set another model in [judge].
 
     \b
-    clawback compare base live
-    clawback compare 2 3 --prompts prompts.txt
-    clawback compare live base --judge --count 100
+    clawback versions compare base live
+    clawback versions compare 2 3 --prompts prompts.txt
+    clawback versions compare live base --judge --count 100
     """
     from clawback.cli.generate import read_prompts
     from clawback.cli.progress_bar import progress_bar

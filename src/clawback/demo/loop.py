@@ -255,7 +255,7 @@ class Demo:
         return given
 
     def rollback(self) -> Version:
-        """Back to the version before, as ``clawback rollback`` does."""
+        """Back to the version before, as ``clawback versions rollback`` does."""
         with store.connect(self.home.database) as db:
             return release.rollback(db, self.home)
 

@@ -92,7 +92,7 @@ class Agent(ABC):
 
     @classmethod
     def speaker(cls, seed: int = 0) -> Agent:
-        """One without a model, that only puts worlds into words (``clawback gym``). ``__init__`` is not called: what its three methods need
+        """One without a model, that only puts worlds into words (``clawback env train``). ``__init__`` is not called: what its three methods need
         are class attributes."""
         made = cls.__new__(cls)
         made.seed, made.episodes, made.seen_actions, made._steps = seed, 0, [], []

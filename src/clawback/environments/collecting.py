@@ -101,7 +101,7 @@ class Collector:
             if misses > 4 * wanted:
                 raise EnvironmentFailure(
                     f"{misses} groups of episodes of {self.rollouts.worlds.name} could not be used in one round: their environments "
-                    "failed, or they exceeded the allowed staleness. `clawback episodes list` shows why."
+                    "failed, or they exceeded the allowed staleness. `clawback env episodes list` shows why."
                 )
         return sorted((e for group in chosen for e in group), key=lambda e: e.number)
 

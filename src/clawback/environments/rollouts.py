@@ -370,7 +370,7 @@ def check_broken(over: int, broken: int, name: str) -> None:
     if broken >= FEWEST_FAILED and broken > MOST_FAILED * tries:
         raise EnvironmentFailure(
             f"{broken} of {tries} tries at {name} ended because the environment failed, not the policy. "
-            "`clawback episodes list` shows why; fix it, then resume."
+            "`clawback env episodes list` shows why; fix it, then resume."
         )
 
 

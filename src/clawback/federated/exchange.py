@@ -153,7 +153,7 @@ def check_update(
     if statement.get("round") != state.round + 1 or statement.get("parent") != state.digest:
         raise UsageError(
             f"it was made for another round, or for another state than that of round {state.round}:"
-            " `clawback federated contribute` makes a new one"
+            " `clawback lab federated contribute` makes a new one"
         )
     if statement.get("arrays") != digest_arrays(arrays):
         raise UsageError(f"its tensors are not those that {name} signed")

@@ -59,7 +59,7 @@ def check_key(public: str) -> None:
     """Raises ``UsageError`` for a text that is no public key."""
     if not KEY.fullmatch(public):
         raise UsageError(
-            f"{public[:80]!r} is no public key: 64 hexadecimal digits, as `clawback federated key` prints."
+            f"{public[:80]!r} is no public key: 64 hexadecimal digits, as `clawback lab federated key` prints."
         )
 
 

@@ -32,7 +32,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 Shapes = Mapping[str, tuple[int, ...]]
 _WITHOUT_KEYS = (
     "{path} was written by an earlier Clawback, whose federations have no members' keys, and anybody could change their"
-    " rounds. Begin a new one in another folder (`clawback federated begin FOLDER`), invite the members, and go on"
+    " rounds. Begin a new one in another folder (`clawback lab federated begin FOLDER`), invite the members, and go on"
     " there; versions that were adopted stay."
 )
 
@@ -117,7 +117,7 @@ class Roster:
             raise UsageError(f"That key is a member already, as {known}: each key has one vote.")
         if self.members.get(name, public) != public:
             raise UsageError(
-                f"{name} is a member with another key. `clawback federated remove` takes it out first."
+                f"{name} is a member with another key. `clawback lab federated remove` takes it out first."
             )
         if len(self.members) >= MOST_MEMBERS:
             raise UsageError(f"A federation has at most {MOST_MEMBERS:,} members.")
@@ -148,7 +148,9 @@ def read_terms(folder: Path) -> Terms:
     try:
         found = parse_object(read_regular(path, LARGEST_JSON), path)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"There is no {TERMS} in {folder}. `clawback federated begin` writes it.") from None
+        raise NotFound(
+            f"There is no {TERMS} in {folder}. `clawback lab federated begin` writes it."
+        ) from None
     return terms_from(found, path)
 
 
@@ -181,13 +183,13 @@ def read_roster(folder: Path, terms: Terms) -> Roster:
         found = parse_object(read_regular(path, LARGEST_JSON), path)
     except FileNotFoundError:
         raise NotFound(
-            f"There is no {MEMBERS} in {folder}: its founder writes it with `clawback federated invite`."
+            f"There is no {MEMBERS} in {folder}: its founder writes it with `clawback lab federated invite`."
         ) from None
     signature = found.pop("signature", None)
     number, members = found.get("number"), found.get("members")
     if found.get("terms") != terms.digest or not is_signed(terms.founder, signature, MEMBERS, found):
         raise UsageError(
-            f"{path} is not signed by the founder of this federation. The founder restores it with `clawback federated invite`."
+            f"{path} is not signed by the founder of this federation. The founder restores it with `clawback lab federated invite`."
         )
     # The founder signed it: what follows guards against a founder's own mistake.
     if type(number) is not int or not isinstance(members, dict) or len(members) > MOST_MEMBERS:
@@ -229,7 +231,7 @@ def _check_numbers(terms: Terms) -> None:
 def _check_shapes(terms: Terms) -> None:
     if not terms.shapes:
         raise UsageError(
-            "The terms name no tensors: `clawback federated begin` takes their shapes from the base."
+            "The terms name no tensors: `clawback lab federated begin` takes their shapes from the base."
         )
     size = 0
     for name, shape in terms.shapes.items():

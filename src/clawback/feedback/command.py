@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from clawback.store import Store
 
 STARTS = ("/rl", "rl:", "/clawback:rl")
-HELP = "use good, bad (or 👍, 👎), rate N (1-10), note TEXT, undo, status, ab (which of two answers is better), rules or learn"
+HELP = "use good, bad (or 👍, 👎), rate N (1-10), note TEXT, undo, status, ab (which of two answers is better), keep, rules or learn"
 _ENDS = "!.,:;"
 MOST_LINES = 20
 """Rules that a reply lists."""
-ASKS = ("status", "rules", "learn")
+ASKS = ("status", "rules", "learn", "keep")
 """Words that ask something and are about no answer."""
 ADMIN = ("train", "rollback", "reset")
 """Words that change more than a rating. They are not run here: who may say them is for the place to decide."""
@@ -73,7 +73,7 @@ def _run(store: Store, words: list[str], turn: int | None, place: str, source: s
     if what in ASKS:
         if source not in OWNER_CHANNELS:
             return Reply(f"`{what}` shows what is the owner's alone: `clawback rules` in a terminal.")
-        return Reply(rules(store) if what == "rules" else learn(store))
+        return Reply({"rules": rules, "learn": learn, "keep": keep}[what](store))
     if what == "undo":
         person = store.person_behind(source)
         if turn is None and place and store.undo_early(place, person):
@@ -140,6 +140,17 @@ def rules(store: Store) -> str:
     return "\n".join(lines)
 
 
+def keep(store: Store) -> str:
+    """The news are seen: what the last run brought stays."""
+    from clawback.feedback.news import mark_seen, news
+
+    current = news(store)
+    if current is None:
+        return "there is nothing new to keep."
+    mark_seen(store, current.version)
+    return f"version {current.version} stays. `clawback versions rollback` in a terminal goes back."
+
+
 def learn(store: Store) -> str:
     """What an agent would read to propose rules, for the person to look at before anything is sent."""
     from clawback.feedback.examples import ANSWER, preview, rated_examples
@@ -152,7 +163,7 @@ def learn(store: Store) -> str:
         f"nothing was sent yet. Your agent would read {liked} liked and {len(examples) - liked} disliked answers, without secrets,"
         f" of each at most {ANSWER:,} characters:\n{preview(examples)}\n"
         'To go on, ask your agent: "Propose rules for Clawback." It reads them by the tool rules_examples and proposes by propose_rules'
-        " (`clawback mcp`); each rule waits for your yes in `clawback rules`."
+        " (`clawback connect mcp`); each rule waits for your yes in `clawback rules`."
     )
 
 
@@ -169,8 +180,10 @@ def status(store: Store) -> str:
     )
     from clawback.feedback.due import last_failure, no_gain
 
-    run, failed = store.active_run(), last_failure(store)
+    run, failed = store.current_run(), last_failure(store)
     training = " A training run is under way." if run else ""
+    if run and run.status == "preparing":
+        training = " A training run is being prepared."
     if run and run.interrupted:
         training = " A training run was interrupted; `clawback train` goes on with it."
     if failed and not run:

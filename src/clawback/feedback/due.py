@@ -61,7 +61,7 @@ STARTS = 60.0
 def claim_start(store: Store) -> bool:
     """Whether the caller, and nobody else, should start a run now: none is running, and none has just been started."""
     with store.together():
-        run = store.active_run()
+        run = store.current_run()
         if (run and not run.interrupted) or time.time() - store.get(STARTED, 0.0) < STARTS:
             return False
         store.set(STARTED, time.time())

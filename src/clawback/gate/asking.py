@@ -47,7 +47,7 @@ def witness(home: Home, opinions: list[Opinion]) -> Callable[..., None] | None:
         model, card = files.load(
             home.reward, lambda s: Reader(s.base, revision=s.revision, max_length=s.max_length)
         )
-    except ClawbackError:  # information alone: `clawback reward eval` says what is wrong
+    except ClawbackError:  # information alone: `clawback lab reward eval` says what is wrong
         return None
 
     def look(asked: Any, ours: Any, theirs: Any) -> None:

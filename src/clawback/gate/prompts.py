@@ -66,7 +66,7 @@ def gate(
     if number in (0, live.number) or version.prompt == live.prompt:
         raise UsageError(f"Version {number} has the prompt that is live: there is nothing to compare.")
     if version.path != live.path:
-        raise UsageError(f"Version {number} has other weights than the live one. `clawback gate {number}` judges these.")  # fmt: skip
+        raise UsageError(f"Version {number} has other weights than the live one. `clawback versions check {number}` judges these.")  # fmt: skip
     settings = settings or config.load(home.config)
     every = feedback.samples(store, raters=settings.training.raters)
     samples = feedback.evidence(every)

@@ -162,9 +162,7 @@ def connect(wire: Wire, journal: Journal, where: Where, base: str, rank: int, se
 
 def _left(names: str, tell: OnProgress) -> None:
     if names:
-        text = (
-            f"Not deleted over there, and it may cost: {names}. `clawback hosted jobs --delete` tries again."
-        )
+        text = f"Not deleted over there, and it may cost: {names}. `clawback lab hosted jobs --delete` tries again."
         tell({"phase": "alert", "text": text})
 
 
@@ -176,7 +174,7 @@ def _given_back(trainer: TinkerTrainer, tell: OnProgress) -> Iterator[None]:
     except Unanswered:
         if trainer.COSTS_IDLE:
             text = (
-                "What was made over there may go on costing until it ends by itself. `clawback hosted jobs --delete` ends it, "
+                "What was made over there may go on costing until it ends by itself. `clawback lab hosted jobs --delete` ends it, "
                 "once it answers again."
             )
             tell({"phase": "alert", "text": text})

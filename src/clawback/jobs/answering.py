@@ -51,16 +51,20 @@ class Answering:
     def __init__(self, home: Home, store: Store) -> None:
         self.store, self.reading = store, best_of.Reading(config.load(home.config))
 
-    def draw(self, policy: Policy, version: Version, messages: Sequence[Message], seed: int) -> Draw:
+    def draw(
+        self,
+        policy: Policy,
+        version: Version,
+        messages: Sequence[Message],
+        seed: int,
+        max_tokens: int | None = None,
+    ) -> Draw:
         """The answer to a conversation."""
-        trial, notice = best_of.running(self.store), ""
-        if trial is not None and (why := self.reading.unread(self.store)):
-            notice = f"This is one draw and not the best of {trial.count}: {why}."
-            trial = None
-        if trial is None or version.number != trial.live or policy.sampling.temperature == 0:
-            [[completion]] = policy.generate([messages], seed=seed)
+        trial, notice = best_of.running(self.store), self.reading.notice(self.store)
+        if trial is None or notice or version.number != trial.live or policy.sampling.temperature == 0:
+            [[completion]] = policy.generate([messages], seed=seed, max_tokens=max_tokens)
             return Draw(completion, notice=notice)
-        [drawn] = policy.generate([messages], samples=trial.count, seed=seed)
+        [drawn] = policy.generate([messages], samples=trial.count, seed=seed, max_tokens=max_tokens)
         question = Turn("", tuple(messages), "").prompt
         texts, ended = [one.text for one in drawn], [one.finished for one in drawn]
         return Draw(drawn[self.reading.best(question, texts, ended)], trial.count)

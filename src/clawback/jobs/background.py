@@ -12,6 +12,7 @@ from clawback import config, store
 from clawback.errors import Busy, NothingToGain, TrainingError
 from clawback.feedback.due import FAILED, no_gain
 from clawback.paths import Home
+from clawback.progress import OnProgress
 from clawback.records import Run
 from clawback.release import following
 from clawback.runs.trigger import start, start_if_due, under_way
@@ -30,8 +31,13 @@ def maybe_train(home: Home) -> bool:
         return start_if_due(home, db)
 
 
-def begun(home: Home, process: subprocess.Popen[bytes], seconds: float = BEGIN_SECONDS) -> Run | None:
-    """Wait until a process that ``start`` made has entered its run, and return the run; None if it is still preparing after ``seconds``.
+def begun(
+    home: Home,
+    process: subprocess.Popen[bytes],
+    seconds: float = BEGIN_SECONDS,
+    on_progress: OnProgress | None = None,
+) -> Run | None:
+    """Wait until a process that ``start`` made has begun its run, and return the run; None if it is still preparing it after ``seconds``.
 
     Raises ``TrainingError`` with the reason if the process failed before there was a run, ``Busy`` if it found another one training.
     """
@@ -44,9 +50,11 @@ def begun(home: Home, process: subprocess.Popen[bytes], seconds: float = BEGIN_S
             run = next((r for r in db.runs(limit=3, ids=False) if r.pid == process.pid), None)
             failed, skipped = db.get(FAILED), no_gain(db)
         if run is not None and run.status == "failed":
-            raise TrainingError(f"Run {run.id} failed: {run.error}")
-        if run is not None:
+            raise TrainingError(f"Run {run.id} failed: {run.error}" if run.begun else run.error)
+        if run is not None and run.status != "preparing":
             return run
+        if run is not None and on_progress:
+            on_progress(run.progress)
         if ended and skipped and run is None:
             raise NothingToGain(f"{skipped['why']}. `clawback train --anyway` trains all the same.")
         if ended and process.returncode and failed is not None:

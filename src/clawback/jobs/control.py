@@ -18,15 +18,15 @@ def stop(home: Home, number: int | None = None) -> Run:
     ``UsageError`` for one that has ended.
     """
     with store.connect(home.database) as db:
-        run = db.active_run() if number is None else db.run(number)
+        run = db.current_run() if number is None else db.run(number)
         if run is None:
             raise NotFound(
                 "No run is under way, so there is nothing to stop. `clawback runs` lists what there was."
             )
-        if run.status != "running":
+        if run.status not in ("running", "preparing"):
             raise UsageError(f"Run {run.id} is {run.status} already, so there is nothing to stop.")
         db.update_run(run.id, stop_at=time.time())
-        if not under_way(home):
+        if run.status == "running" and not under_way(home):
             db.update_run(run.id, status="stopped")
         return db.run(run.id)
 
@@ -39,7 +39,7 @@ def resumable(home: Home, number: int | None = None) -> Run:
     if run is None:
         raise NotFound("There is no run yet. `clawback train` begins one.")
     if (run.recipe.get("extra") or {}).get("gym"):
-        raise UsageError(f"Run {run.id} plays episodes: `clawback gym --resume {run.id}` continues it.")
+        raise UsageError(f"Run {run.id} plays episodes: `clawback env train --resume {run.id}` continues it.")
     if run.status not in ("stopped", "running") or newest is None or run.id != newest.id:
         why = f"is {run.status}" if newest is None or run.id == newest.id else "is not the newest"
         raise UsageError(f"Run {run.id} {why}, so it cannot be resumed. `clawback train` begins a new one.")

@@ -125,14 +125,14 @@ def combine(home: Home, folder: Path, *, least: int = 2) -> Combined:
 
 
 def adopt(home: Home, folder: Path) -> Version:
-    """Enter what the federation has learned as a candidate of this home; `clawback gate` judges it by one's own ratings. Raises ``UsageError``."""
+    """Enter what the federation has learned as a candidate of this home; `clawback versions check` judges it by one's own ratings. Raises ``UsageError``."""
     from clawback import engine
     from clawback.engine.types import TrainResult
 
     federation, settings = load(home, folder), config.load(home.config)
     terms, state = federation.terms, rounds.latest(federation)
     if not state.round:
-        raise UsageError(f"No round of {folder} is combined yet: `clawback federated combine`.")
+        raise UsageError(f"No round of {folder} is combined yet: `clawback lab federated combine`.")
     policy = _policy(settings, federation, state)
     like = engine.recipe(policy.info, settings.training.preset, "reinforce", {"rank": terms.rank, "alpha": terms.alpha})  # fmt: skip
     agreed = {name: value for name, value in dataclasses.asdict(terms).items() if name != "shapes"}
@@ -188,7 +188,7 @@ def load(home: Home, folder: Path) -> Federation:
         )
         raise UsageError(
             f"{folder} is a federation with the terms {terms.digest[:16]}, founded by the key {terms.founder[:16]}…. {why}."
-            " If the founder tells you the same, `clawback federated join` takes part in it."
+            " If the founder tells you the same, `clawback lab federated join` takes part in it."
         )
     federation = exchange.load_federation(folder)
     if federation.roster.number < entry["roster"]:
@@ -221,7 +221,7 @@ def _member(home: Home, folder: Path, name: str) -> tuple[Federation, Signer]:
         return load(home, folder), own
     if listed is None:
         raise UsageError(
-            f"Your key is not among the members of {folder}. Its founder adds it: `clawback federated invite {folder} {name or 'NAME'} {own.public}`."
+            f"Your key is not among the members of {folder}. Its founder adds it: `clawback lab federated invite {folder} {name or 'NAME'} {own.public}`."
         )
     if name not in ("", listed):
         raise UsageError(f"You are {listed} in {folder}, not {name}: leave --name out.")

@@ -2,7 +2,7 @@
 
 Nothing is decided here. The server's state is the folder of ``exchange.py``; an update that arrives over the
 network is put into it under the name of the member who signed it, and ``federating.combine`` checks, clips, combines
-and records. A node writes what it receives into a temporary folder of its own and calls ``clawback federated
+and records. A node writes what it receives into a temporary folder of its own and calls ``clawback lab federated
 contribute`` on it, with its own home, which signs. So an app cannot ask a node for anything but a change of weights
 for a federation that the home has joined, and the environment that Flower runs in needs neither torch nor the node's
 settings. The combining side has the founder's home: nodes see no updates of others, so they take no other's word.
@@ -53,7 +53,7 @@ build-backend = "hatchling.build"
 [project]
 name = "clawback-federation"
 version = "1.0.0"
-description = "Rounds of clawback federated over Flower"
+description = "Rounds of clawback lab federated over Flower"
 license = "MIT"
 dependencies = []
 
@@ -241,7 +241,7 @@ def contribute(
             check=False,
         )
         if done.returncode:
-            raise UsageError(f"`clawback federated contribute` failed: {done.stderr.strip()[-300:]}")
+            raise UsageError(f"`clawback lab federated contribute` failed: {done.stderr.strip()[-300:]}")
         path = Path(json.loads(done.stdout)["path"])
         return exchange.read_arrays(
             path, read_terms(folder).shapes_of(exchange.factor(int(path.parent.name[6:])))

@@ -77,7 +77,7 @@ def _database(home: Home) -> Iterator[Finding]:
         yield {
             "ok": False,
             "what": f"the database is damaged: {problems[0]}",
-            "fix": "`clawback salvage` saves what can be read, and keeps the damaged file aside."
+            "fix": "`clawback data salvage` saves what can be read, and keeps the damaged file aside."
             + (f" The newest copy that was made by itself: {copy}." if copy else ""),
         }
     else:
@@ -106,7 +106,7 @@ def _versions(home: Home) -> Iterator[Finding]:
         yield {
             "ok": False,
             "what": str(error),
-            "fix": "Go back with `clawback rollback` (the next answer or run does so by itself).",
+            "fix": "Go back with `clawback versions rollback` (the next answer or run does so by itself).",
         }
     else:
         yield _well(f"the live version ({live.number}) is intact")
@@ -164,7 +164,7 @@ def _server(home: Home) -> Iterator[Finding]:
         yield {
             "ok": False,
             "what": f"the service is not running: {state.note}",
-            "fix": "`clawback service install`",
+            "fix": "`clawback connect service install`",
         }
     else:
         yield _well(f"the server runs on port {port}" if taken else f"port {port} is free for the server")
@@ -203,7 +203,7 @@ def _of_model(home: Home, problem: str) -> Iterator[Finding]:
             "ok": False,
             "what": f"version {live.number}, which is live, was trained on {live.base}, but the settings name {base}",
             "fix": f"Set the old model again (`clawback config set model.base {live.base}`), then learn everything again on the new one with "
-            f"`clawback move --to {base}`; or start over with `clawback reset` (ratings are kept).",
+            f"`clawback move --to {base}`; or start over with `clawback versions reset` (ratings are kept).",
         }
     if problem:
         yield {
@@ -255,7 +255,7 @@ def _published(home: Home) -> Iterator[Finding]:
         live, standings = db.live(), following.standings(db, config.load(home.config))
     for one in standings:
         ok = one.current(live) or (not one.error and following.under_way(home))
-        fix = "" if ok else "Run `clawback publish` to try again; it is tried again by itself, too."
+        fix = "" if ok else "Run `clawback versions publish` to try again; it is tried again by itself, too."
         yield {"ok": ok, "what": one.sentence(live), "fix": fix}
 
 
@@ -348,7 +348,7 @@ def _disk(home: Home) -> Iterator[Finding]:
         yield {
             "ok": False,
             "what": f"only {free / 1e9:.1f} GB of disk are free",
-            "fix": f"Make room where {tidy(home.root)} is; old versions can go with `clawback reset`.",
+            "fix": f"Make room where {tidy(home.root)} is; old versions can go with `clawback versions reset`.",
         }
     else:
         yield _well(f"{free / 1e9:.0f} GB of disk are free")

@@ -101,7 +101,7 @@ def wish_of(run: Run) -> Wish | None:
 
 class _Job(RunJob):
     kept = "Its episodes are kept."
-    again = "clawback gym --resume {id}"
+    again = "clawback env train --resume {id}"
     stopped_by = (Stopped, KeyboardInterrupt)
     stops_in = frozenset({"before", "train", "after"})
     cluster: Cluster | None = None
@@ -354,7 +354,7 @@ def newest(home: Home) -> Run:
         for run in db.runs(limit=100):
             if wish_of(run) is not None:
                 return run
-    raise NotFound("No run of `clawback gym` is known, so there is nothing to resume.")
+    raise NotFound("No run of `clawback env train` is known, so there is nothing to resume.")
 
 
 def _episode_settings() -> set[str]:

@@ -1,4 +1,4 @@
-"""``clawback report``: one HTML file with satisfaction over time and by version, and all other figures.
+"""``clawback runs report``: one HTML file with satisfaction over time and by version, and all other figures.
 
 These are the gate's verdicts, surveys, use of answers, A/B tests, win rates by a judge, the reward model's
 quality, raters and their disagreements, and biases of the ratings.

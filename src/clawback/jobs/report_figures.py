@@ -1,4 +1,4 @@
-"""The figures of ``clawback report`` beyond ratings: use of answers, A/B, win rates, surveys, the reward model's quality."""
+"""The figures of ``clawback runs report`` beyond ratings: use of answers, A/B, win rates, surveys, the reward model's quality."""
 
 from __future__ import annotations
 

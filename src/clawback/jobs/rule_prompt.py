@@ -64,7 +64,7 @@ def use(store: Store, home: Home) -> Version:
         )
     if not text.strip():
         raise UsageError(
-            "Without that rule the prompt is empty: `clawback rollback` goes back to a version without one."
+            "Without that rule the prompt is empty: `clawback versions rollback` goes back to a version without one."
         )
     version = prompted.propose(store, text, spoken=sections.spoken(text), origin={"author": AUTHOR})
     return prompt_gate.by_hand(store, home, version)

@@ -25,7 +25,7 @@ EPISODES = "gym"
 
 
 def plays(run: Run) -> bool:
-    """Whether a run learns from episodes; `clawback gym` goes on with those."""
+    """Whether a run learns from episodes; `clawback env train` goes on with those."""
     return bool((run.recipe.get("extra") or {}).get(EPISODES))
 
 

@@ -136,7 +136,7 @@ def status(home: Home) -> State:
     stale = (
         ""
         if path.read_bytes() == text(home)
-        else "the file is of another home or Python: `clawback service install` renews it"
+        else "the file is of another home or Python: `clawback connect service install` renews it"
     )
     return State(True, why == "", path, stale or why)
 

@@ -10,23 +10,26 @@ from __future__ import annotations
 import gc
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback import feedback, release, store
-from clawback.errors import Busy, ModelError, NothingToGain, TrainingError, UsageError
+from clawback.errors import Busy, ModelError, NothingToGain, Stopped, TrainingError, UsageError
 from clawback.feedback.due import NO_GAIN
 from clawback.feedback.hold_out import keeps, prompt_key
 from clawback.gate import adapters, headroom, settling
 from clawback.gate.report import Report, answered
 from clawback.jobs import captured, checks, elsewhere, inputs, launching, rule_reading
-from clawback.jobs.run_job import RunJob, plays
+from clawback.jobs.run_job import PROGRESS_SECONDS, RunJob, plays
 from clawback.paths import Home
-from clawback.progress import OnProgress
+from clawback.progress import ANNOUNCEMENTS, OnProgress, Progress
 from clawback.records import Run, Sample, Version
 from clawback.release import prompted
 from clawback.release.registry import LOCK_SECONDS, check
+from clawback.runs import trigger
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
@@ -63,9 +66,11 @@ def train_once(
     ray: tuple[str, int] | None = None,
     draw: str = "",
     anyway: bool = False,
+    prepared: int | None = None,
 ) -> Outcome:
     """Make one version from all feedback that stands, judge it, and put it live if it is better. ``anyway``: also where there is little to gain. ``shard``: the base in parts, one a process; ``ray``: address and
-    workers (0: one a machine) of a cluster that draws fresh answers; ``draw``: address of a vLLM that does.
+    workers (0: one a machine) of a cluster that draws fresh answers; ``draw``: address of a vLLM that does. ``prepared``: the run that whoever
+    started this process has entered.
 
     An interrupted run is finished first (its own settings count then); ``resume`` names one that was stopped. Raises ``Busy``
     while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from, ``NothingToGain``
@@ -83,7 +88,7 @@ def train_once(
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress)
-            job.ray, job.draw, job.anyway = ray, draw, anyway
+            job.ray, job.draw, job.anyway, job.prepared = ray, draw, anyway, prepared
             if resume is not None:
                 job.take_up(resume)
             return job.go(algorithm, preset, seed, fold, processes, shard)
@@ -112,6 +117,10 @@ class _Job(RunJob):
     ray: tuple[str, int] | None = None
     draw: str = ""
     anyway: bool = False
+    prepared: int | None = None
+    """The run that another process has entered, which closes it if it does not begin."""
+    preparing: int | None = None
+    """The run that is being prepared now."""
 
     def go(
         self,
@@ -125,9 +134,10 @@ class _Job(RunJob):
         release.heal(self.db, self.home)
         run, policy = self.interrupted(), None
         if run is None:
-            # First, so that the new version is compared with what came of it.
-            self.judge_waiting()
-            run, policy = self.begin(algorithm, preset, seed, fold, processes, shard)
+            with self.preparation(algorithm, seed):
+                # First, so that the new version is compared with what came of it.
+                self.judge_waiting()
+                run, policy = self.begin(algorithm, preset, seed, fold, processes, shard)
             self.give_up_waiting(run)
         with self.entered(run):
             version = self.candidate(run, policy)
@@ -140,12 +150,47 @@ class _Job(RunJob):
 
     # ------------------------------------------------------------------------------------------------- begin
 
+    @contextmanager
+    def preparation(self, algorithm: str | None, seed: int | None) -> Iterator[None]:
+        """A context manager: within it the run is shown as one that is being prepared."""
+        self.preparing = number = self.prepared or trigger.prepare(self.db, self.settings, algorithm, seed)
+        self.db.update_run(number, pid=os.getpid())
+        name, balance = Path(self.settings.model.base).name, feedback.balance(self.db)
+        text = f"Run {number}: {name} learns from your ratings ({balance.good} good, {balance.bad} bad)."
+        self.tell({"phase": "run", "text": text, "run": number})
+        try:
+            self.tell({"phase": "preparation"})
+            yield
+        except Stopped as error:
+            self.db.end_preparation(number, str(error))
+            raise
+        except BaseException:
+            if not self.prepared:  # whoever asked is told here and now
+                self.db.drop_preparation(number)
+            raise
+        finally:
+            self.preparing = None
+
+    def tell(self, progress: Progress) -> None:
+        """While a run is prepared, also into its row. Raises ``Stopped`` where somebody wants it to stop."""
+        super().tell(progress)
+        if self.preparing is None or progress.get("phase") in ANNOUNCEMENTS:
+            return
+        now = time.monotonic()
+        if progress.get("phase") != self.phase or now - self.told >= PROGRESS_SECONDS:
+            self.told, self.phase = now, str(progress.get("phase"))
+            self.db.update_run(self.preparing, progress=progress)
+            if self.db.stop_wanted(self.preparing):
+                raise Stopped(f"Run {self.preparing} was stopped before it had begun. Your ratings are safe.")
+
     def take_up(self, number: int) -> None:
         """Mark a stopped run as running again. Raises ``UsageError`` for any other, and where a newer one has begun since."""
         run = self.db.run(number)
         newest = next((r for r in self.db.runs(limit=1000, ids=False) if r.algorithm != "prompt"), run)
         if plays(run):
-            raise UsageError(f"Run {number} plays episodes: `clawback gym --resume {number}` continues it.")
+            raise UsageError(
+                f"Run {number} plays episodes: `clawback env train --resume {number}` continues it."
+            )
         if run.status != "stopped":
             raise UsageError(
                 f"Run {number} was not stopped (it is {run.status}), so there is nothing to resume."
@@ -163,7 +208,7 @@ class _Job(RunJob):
         run = self.db.active_run()
         if run is None:
             return None
-        if plays(run):  # `clawback gym` resumes it
+        if plays(run):  # `clawback env train` resumes it
             self.db.update_run(run.id, status="stopped")
             return None
         standing = {f.id for f in self.db.feedback(ids=run.train_ids)}
@@ -212,7 +257,7 @@ class _Job(RunJob):
         if not train and len(said) < self.db.count_feedback():
             raise TrainingError(
                 "All ratings are in open conversations. With `credit` a run waits until they are closed "
-                "(`clawback sessions`; [training] session_timeout)."
+                "(`clawback turns sessions`; [training] session_timeout)."
             )
         checks.enough(samples)
         if not train:
@@ -235,7 +280,7 @@ class _Job(RunJob):
             )
         if self.draw and (away or several or shard):
             raise UsageError("--draw is for a run of one process on this machine: leave out the other.")
-        self.tell({"phase": "load"})
+        self.tell({"phase": "load", "model": Path(model.base).name})
         policy = (elsewhere.policy if away else inputs.policy)(
             self.settings, model.base, "" if fold else live.prompt
         )
@@ -283,7 +328,8 @@ class _Job(RunJob):
             pid=os.getpid(),
             progress={"phase": "start"},
         )
-        begun = self.db.start_run(run)
+        assert self.preparing is not None
+        begun = self.db.begin_run(self.preparing, run)
         self.db.set(NO_GAIN, None)
         self.sweep(begun)
         return begun, policy

@@ -27,6 +27,8 @@ def main(arguments: list[str]) -> int:
     home = Home(Path(arguments[0]))
     os.environ["CLAWBACK_HOME"] = str(home.root)
     write_to_log(home)
+    given = asked(arguments[1:])
+    run = int(given["run"]) if "run" in given else None
     try:
         if "--if-due" in arguments and (reason := waits(home)):
             return say(f"no run was started: {reason}")
@@ -37,7 +39,6 @@ def main(arguments: list[str]) -> int:
             report = judge_waiting(home)
             return say(report.summary() if report else "no run was started: none is due")
         judge_first(home)
-        given = asked(arguments[1:])
         seed = int(given["seed"]) if "seed" in given else None
         outcome = train_once(
             home,
@@ -46,14 +47,17 @@ def main(arguments: list[str]) -> int:
             seed=seed,
             resume=int(given["resume"]) if "resume" in given else None,
             anyway="anyway" in given,
+            prepared=run,
         )
     except (Busy, NothingToGain, Stopped) as error:
         return say(str(error))
     except ClawbackError as error:
-        return failed(home, str(error))
+        return failed(home, str(error), run)
     except Exception as error:
         traceback.print_exc()
-        return failed(home, f"{type(error).__name__}: {error}")
+        return failed(home, f"{type(error).__name__}: {error}", run)
+    finally:
+        drop_preparation(home, run)
     with store.connect(home.database) as db:
         db.set(FAILED, None)
     with contextlib.suppress(ClawbackError):
@@ -93,10 +97,19 @@ def enough_to_train(home: Home) -> bool:
         return db.active_run() is not None or enough_fresh(db, threshold)
 
 
-def failed(home: Home, why: str) -> int:
-    """Log it, and keep it for ``doctor`` and for the next attempt, which waits a while."""
+def drop_preparation(home: Home, run: int | None) -> None:
+    """Nothing was due, or another run came first: the run that was being prepared is none."""
+    if run is not None:
+        with contextlib.suppress(ClawbackError), store.connect(home.database) as db:
+            db.drop_preparation(run)
+
+
+def failed(home: Home, why: str, run: int | None = None) -> int:
+    """Log it, and keep it for ``doctor`` and for the next attempt, which waits a while. ``run``: closed where it did not begin."""
     say(why)
     with contextlib.suppress(ClawbackError), store.connect(home.database) as db:
+        if run is not None:
+            db.end_preparation(run, why)
         db.set(FAILED, {"at": time.time(), "why": why})
         db.set(STARTED, 0.0)
     return 1

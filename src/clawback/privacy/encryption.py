@@ -131,7 +131,7 @@ def _rewrite(path: Path, old: bytes | None, new: bytes | None) -> None:
         part.unlink(missing_ok=True)
         if "locked" in str(error) or "busy" in str(error):
             raise Busy(
-                "Something has the database open: stop the server (`clawback service uninstall`, or Ctrl-C where it runs) and try again."
+                "Something has the database open: stop the server (`clawback connect service uninstall`, or Ctrl-C where it runs) and try again."
             ) from None
         raise StoreError(
             f"The database {path} could not be rewritten: {error}. It was not changed."

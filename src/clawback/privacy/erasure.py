@@ -2,7 +2,7 @@
 
 Not reached, and reported as such: backups and exports that the person made, transcripts that agents keep
 themselves, and what a version learned. Versions that learned from deleted data are marked ``stale``:
-`clawback forget --retrain` trains without it, `clawback prune --stale` deletes such versions.
+`clawback data forget --retrain` trains without it, `clawback data prune --stale` deletes such versions.
 """
 
 from __future__ import annotations

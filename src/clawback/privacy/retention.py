@@ -1,4 +1,4 @@
-"""The work of ``clawback prune``: deletes old turns by age, count and version, and versions that are neither live nor needed for a rollback."""
+"""The work of ``clawback data prune``: deletes old turns by age, count and version, and versions that are neither live nor needed for a rollback."""
 
 from __future__ import annotations
 

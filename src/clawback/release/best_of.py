@@ -42,7 +42,7 @@ def begin(store: Store, settings: Config, count: int, now: float) -> BestOfTrial
     check_distance(settings, count)
     if trial.running(store):
         raise UsageError(
-            "A version is on trial, and both would be judged by the same ratings. `clawback trial --stop` ends that trial."
+            "A version is on trial, and both would be judged by the same ratings. `clawback versions trial --stop` ends that trial."
         )
     if why := Reading(settings).unread(store):
         raise UsageError(f"There is nothing to choose answers by yet: {why}. Rate some more (`clawback good`, `clawback bad`).")  # fmt: skip
@@ -98,6 +98,13 @@ class Reading:
             self._fit(store)
             self._fitted = count
         return self._why
+
+    def notice(self, store: Store) -> str:
+        """What the person should know while such a trial is on and the ratings cannot be read any more; else ""."""
+        current = running(store)
+        if current is None or not (why := self.unread(store)):
+            return ""
+        return f"This is one draw and not the best of {current.count}: {why}."
 
     def _fit(self, store: Store) -> None:
         every = feedback.samples(store, raters=self.raters, newest=READ, words=True)

@@ -1,4 +1,4 @@
-"""The data card of each version: what it was trained on, and which groups of ratings differ; also used by ``clawback report``.
+"""The data card of each version: what it was trained on, and which groups of ratings differ; also used by ``clawback runs report``.
 
 A group (a rater, a language, a length, an agent) *leans* where the 95 % Wilson interval of its share of good ratings leaves out the share of all
 others. That shows that the ratings differ there, not why: long answers may be worse, or one rater stricter.

@@ -59,7 +59,9 @@ def propose(
             f"The prompt has {len(said):,} characters, above the limit of {LONGEST:,}. Shorten it."
         )
     if not said:
-        raise UsageError("The prompt is empty. `clawback rollback` goes back to a version without one.")
+        raise UsageError(
+            "The prompt is empty. `clawback versions rollback` goes back to a version without one."
+        )
     if said == parent.prompt:
         raise UsageError(f"This is the prompt of version {parent.number} already.")
     made = dict(origin or {}) | ({"text": text} if text.strip() != said else {})

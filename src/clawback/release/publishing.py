@@ -43,7 +43,7 @@ def check(version: Version, where: str) -> None:
     if registry.weights_of(Path(version.path)).name == registry.DELTA and where != "merged":
         raise UsageError(
             f"Version {version.number} changes all weights, so there is no adapter to hand over. "
-            "`clawback publish merged --output FOLDER` writes a whole model, which any server can load."
+            "`clawback versions publish merged --output FOLDER` writes a whole model, which any server can load."
         )
 
 

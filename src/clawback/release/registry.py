@@ -97,12 +97,12 @@ def check(version: Version) -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"Version {version.number} is incomplete ({folder}): {error}. "
-            "`clawback rollback` restores an intact version."
+            "`clawback versions rollback` restores an intact version."
         ) from error
     if changed:
         raise ModelError(
             f"{changed[0]} of version {version.number} ({folder}) is not what was trained: "
-            "the file was changed or is damaged. `clawback rollback` restores an intact version."
+            "the file was changed or is damaged. `clawback versions rollback` restores an intact version."
         )
 
 
@@ -202,7 +202,7 @@ def passed(version: Version) -> None:
     if version.status == "candidate" and not (version.report or {}).get("accepted"):
         raise UsageError(
             f"Version {version.number} has not passed the gate, so it cannot go live. "
-            f"`clawback gate {version.number}` judges it."
+            f"`clawback versions check {version.number}` judges it."
         )
 
 

@@ -69,7 +69,7 @@ class Score:
 def begin(store: Store, candidate: int, share: float, alpha: float, now: float) -> Trial:
     """Raises ``UsageError`` where a trial is on, or the gate has turned the version away. One that it is undecided about has passed the guards: the trial decides."""
     if running(store):
-        raise UsageError("A trial is running already. `clawback trial --stop` ends it.")
+        raise UsageError("A trial is running already. `clawback versions trial --stop` ends it.")
     if not 0 < share <= 0.5 or not 0 < alpha < 0.5:
         raise UsageError("The share is above 0 and at most 0.5; alpha above 0 and under 0.5.")
     version, live = store.version(candidate), store.live()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
 from clawback.runs import process
 
 if TYPE_CHECKING:
+    from clawback.config import Config
     from clawback.paths import Home
     from clawback.store import Store
 
@@ -28,7 +30,7 @@ def start_if_due(home: Home, store: Store) -> bool:
     settings = config.load(home.config)
     if not_now(settings, last_failure(store)) or under_way(home) or not claim_start(store):
         return False
-    start(home, if_due=True)
+    start(home, if_due=True, store=store)
     return True
 
 
@@ -41,28 +43,69 @@ def start(
     resume: int | None = None,
     anyway: bool = False,
     if_due: bool = False,
+    store: Store | None = None,
 ) -> subprocess.Popen[bytes] | None:
     """Start a detached process that trains once (niced, with its own log); None if another one is training.
 
     Arguments override the settings for this run; ``resume`` names a stopped run to continue. ``anyway``: also where there is little to gain.
-    ``if_due``: the process does only what is due.
+    ``if_due``: the process does only what is due. ``store``: a connection that is open already.
     """
     if under_way(home):
         return None
+    from clawback.store import connect
+
+    if store is None:
+        with connect(home.database) as opened:
+            return start(
+                home, algorithm=algorithm, preset=preset, seed=seed, resume=resume, anyway=anyway, if_due=if_due,
+                store=opened,
+            )  # fmt: skip
     from clawback import config
 
+    settings, current = config.load(home.config), store.current_run()
+    if current is not None and not current.interrupted:
+        return None
+    new = resume is None and current is None
+    run = prepare(store, settings, algorithm, seed) if new else None
     overrides = {
         "algorithm": algorithm,
         "preset": preset,
         "seed": seed,
         "resume": resume,
         "anyway": 1 if anyway else None,
+        "run": run,
     }
     arguments = [str(home.root)] + [
         f"--{name}={value}" for name, value in overrides.items() if value is not None
     ]
     arguments += ["--if-due"] if if_due else []
-    return process.start(home, WORKER, arguments, process.key_variables(config.load(home.config)))
+    try:
+        worker = process.start(home, WORKER, arguments, process.key_variables(settings))
+    except BaseException:
+        if run is not None:
+            store.drop_preparation(run)
+        raise
+    if run is not None:
+        store.update_run(run, pid=worker.pid)
+    return worker
+
+
+def prepare(store: Store, settings: Config, algorithm: str | None = None, seed: int | None = None) -> int:
+    """Enter the run that this process prepares, so that it is shown before a model is loaded; its number."""
+    from clawback.records import Run
+
+    training = settings.training
+    run = Run(
+        base=settings.model.base,
+        base_revision="",
+        algorithm=algorithm or training.algorithm,
+        recipe={},
+        seed=training.seed if seed is None else seed,
+        parent=store.live().number,
+        pid=os.getpid(),
+        progress={"phase": "preparation"},
+    )
+    return store.prepare_run(run).id
 
 
 def under_way(home: Home) -> bool:

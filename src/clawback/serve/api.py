@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from clawback import __version__, feedback, jobs, release, store
 from clawback.errors import Busy, UsageError
 from clawback.feedback.due import no_gain
+from clawback.feedback.news import news
 from clawback.jobs import inbox as waiting
 from clawback.records import Message, Version
 from clawback.serve import episodes_api, feedback_api, schema, shapes
-from clawback.serve.bodies import Pair, Wanted
+from clawback.serve.bodies import Kept, Pair, Wanted
 from clawback.serve.dialects import Asked
 from clawback.serve.endpoints import answered, decoded, endpoint, writing
 
@@ -58,6 +59,7 @@ def routes(server: Server) -> list[Any]:
         route("/learning", learning),
         route("/health", health),
         Route("/versions/{id:int}/promote", writing(server, None, promote), methods=["POST"]),
+        Route("/news", writing(server, Kept, decide_news), methods=["POST"]),
         Route("/rollback", writing(server, Wanted, rollback), methods=["POST"]),
         Route("/train", writing(server, None, train), methods=["POST"]),
         Route("/pairs", _Pairs(server), methods=["POST"]),
@@ -69,7 +71,7 @@ def routes(server: Server) -> list[Any]:
 
 def status(server: Server, request: Request) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
-        live, active, balance = db.live(), db.active_run(), feedback.balance(db)
+        live, active, balance = db.live(), db.current_run(), feedback.balance(db)
         return {
             "version": __version__,
             "model": server.settings.model.base,
@@ -83,6 +85,7 @@ def status(server: Server, request: Request) -> Any:  # noqa: ARG001
             "threshold": server.settings.training.threshold,
             "nothing_to_gain": (no_gain(db) or {}).get("why", ""),
             "run": shapes.run(active, len(active.train_ids)) if active else None,
+            "news": brought._asdict() | {"sentence": brought.sentence} if (brought := news(db)) else None,
         }
 
 
@@ -219,7 +222,7 @@ def learning(server: Server, request: Request) -> Any:  # noqa: ARG001
         recent = shapes.runs(db, RECENT_RUNS)
         return {
             "versions": points,
-            "run": next((r for r in recent if r["status"] == "running"), None),
+            "run": next((r for r in recent if r["status"] in ("running", "preparing", "interrupted")), None),
             "runs": recent,
         }
 
@@ -243,6 +246,13 @@ def promote(server: Server, request: Request, body: None) -> Any:  # noqa: ARG00
         return shapes.version(release.promote(db, server.home, request.path_params["id"]))
 
 
+def decide_news(server: Server, request: Request, body: Kept) -> Any:  # noqa: ARG001
+    from clawback.jobs.news import decide
+
+    with store.connect(server.home.database) as db:
+        return {"text": decide(db, server.home, body.keep)}
+
+
 def rollback(server: Server, request: Request, body: Wanted) -> Any:  # noqa: ARG001
     with store.connect(server.home.database) as db:
         return shapes.version(release.rollback(db, server.home, body.version))
@@ -254,7 +264,9 @@ def train(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001
         return {"started": False, "waits": True}
     if not jobs.start(server.home):
         raise Busy("A run is under way already.")
-    return {"started": True}
+    with store.connect(server.home.database) as db:
+        run = db.current_run()
+        return {"started": True, "run": shapes.run(run, 0) if run else None}
 
 
 def stop(server: Server, request: Request, body: None) -> Any:  # noqa: ARG001

@@ -40,6 +40,13 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     version: int | None = None
 
 
+class Kept(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /api/news``."""
+
+    keep: bool
+    """True: the new version stays. False: back to the one before it."""
+
+
 class Used(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of ``POST /api/prompts/ID/use``."""
 

@@ -366,7 +366,7 @@ class Local:
     def _with_tools(
         self, messages: list[dict[str, Any]], given: Sequence[Mapping[str, Any]], room: int
     ) -> list[int]:
-        """As the template tells of tools; where it does not, in words as ``clawback gym`` does, if there is room for them."""
+        """As the template tells of tools; where it does not, in words as ``clawback env train`` does, if there is room for them."""
         assert self.policy
         if self._tells and (told := self._by_template(messages, list(given))):
             return told

@@ -192,6 +192,7 @@ class Recorder:
             response_ids=exchange.response_ids,
             response_logprobs=exchange.response_logprobs,
             vouched=exchange.vouched,
+            cwd=conversations.folder_of(exchange.headers) if exchange.vouched else "",
             ending=said.ending,
         )
         return served_turn(turn, exchange.headers, body)

@@ -68,6 +68,7 @@ _WRITES: dict[str, Any] = {
     "/preferences": bodies.Preferred,
     "/pairs": bodies.Pair,
     "/rollback": bodies.Wanted,
+    "/news": bodies.Kept,
     "/versions/{id}/promote": None,
     "/prompts/{id}/use": bodies.Used,
     "/rules": bodies.NewRule,

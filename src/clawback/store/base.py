@@ -31,7 +31,7 @@ def readable(of_row: Callable[P, R]) -> Callable[P, R]:
             return of_row(*arguments, **named)
         except ODD as error:
             raise StoreError(
-                "The database is damaged: a row of it cannot be read. `clawback salvage` saves the others (`clawback doctor` says more)."
+                "The database is damaged: a row of it cannot be read. `clawback data salvage` saves the others (`clawback doctor` says more)."
             ) from error
 
     return read

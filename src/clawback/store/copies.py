@@ -29,7 +29,7 @@ def every(database: Path) -> list[Path]:
 
 
 def remains(database: Path) -> list[Path]:
-    """What ``clawback salvage`` left: damaged files, and rows that fitted nowhere."""
+    """What ``clawback data salvage`` left: damaged files, and rows that fitted nowhere."""
     return sorted(
         path
         for kind in ("damaged", "leftovers")
@@ -69,7 +69,7 @@ def copy_if_due(store: Store, kept: int, now: float | None = None) -> Path | Non
     if trouble := _trouble(path, database):
         path.unlink()
         raise StoreError(
-            f"No copy of {database} was kept, for it is damaged ({trouble}): `clawback salvage` saves what can be read."
+            f"No copy of {database} was kept, for it is damaged ({trouble}): `clawback data salvage` saves what can be read."
         )
     for old in daily(database)[:-kept]:
         with suppress(OSError):

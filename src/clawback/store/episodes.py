@@ -72,7 +72,7 @@ class Episodes(Pictures):
         """By its id. Raises ``NotFound``."""
         rows = self._read("SELECT * FROM episodes WHERE id = ?", number)
         if not rows:
-            raise NotFound(f"There is no episode {number}. `clawback episodes list` lists them.")
+            raise NotFound(f"There is no episode {number}. `clawback env episodes list` lists them.")
         return self._episode(rows[0])
 
     def episodes(

@@ -83,7 +83,7 @@ class Forgetting(Base):
             name,
         )
         if not rows:
-            raise NotFound(f"There is no session {name!r}. `clawback sessions` lists them.")
+            raise NotFound(f"There is no session {name!r}. `clawback turns sessions` lists them.")
         return [int(row[0]) for row in rows]
 
     def feedback_of_person(self, person: str) -> list[int]:

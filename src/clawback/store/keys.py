@@ -149,7 +149,7 @@ def _file(path: Path) -> bytes:
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(
             f"The key of the database cannot be read from {path}: {getattr(error, 'strerror', None) or error}. "
-            "Put it back, or give its recovery copy to `clawback encryption recover`."
+            "Put it back, or give its recovery copy to `clawback data encryption recover`."
         ) from error
 
 
@@ -195,7 +195,7 @@ def _from_keyring(database: Path) -> bytes:
     found = _ring().get_password(SERVICE, _name(database))
     if not found:
         raise StoreError(
-            f"The keyring has no key for {database}: unlock it, or give the recovery copy to `clawback encryption recover`."
+            f"The keyring has no key for {database}: unlock it, or give the recovery copy to `clawback data encryption recover`."
         )
     key = _key(found, "the keyring")
     if (cache := _cache(database)) is not None:

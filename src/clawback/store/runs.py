@@ -27,7 +27,43 @@ _UPDATABLE = {
 }
 
 
+ENDED_EARLY = "its process ended while the run was being prepared; `clawback train` starts another one"
+
+
 class Runs(Base):
+    def prepare_run(self, run: Run) -> Run:
+        """Enter a run that has no inputs yet. Until ``begin_run`` it counts as failed without an end, so a process that dies leaves nothing to mend."""
+        with self._write() as db:
+            return self.run(self._enter(db, run, "failed"))
+
+    def begin_run(self, number: int, run: Run) -> Run:
+        """Start a prepared run with its inputs. Raises ``Busy`` while another run is entered as running."""
+        with self._write() as db:
+            if active := self.active_run():
+                raise Busy(f"Run {active.id} is training already. `clawback status` shows how far it is.")
+            db.execute(
+                "UPDATE runs SET status = 'running', base = ?, base_revision = ?, algorithm = ?, recipe = ?, seed = ?, parent = ?,"
+                " created_at = ?, finished_at = NULL, pid = ?, process = ?, progress = ?, error = '' WHERE id = ?",
+                (*_columns(run), number),
+            )
+            self._enter_feedback(db, number, run)
+            return self.run(number)
+
+    def drop_preparation(self, number: int) -> None:
+        """Remove a run that was refused before it began; any other run stays."""
+        with self._write() as db:
+            db.execute(
+                "DELETE FROM runs WHERE id = ? AND status = 'failed' AND finished_at IS NULL", (number,)
+            )
+
+    def end_preparation(self, number: int, why: str) -> None:
+        """Close a run that did not begin as failed, with a sentence; any other run stays as it is."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE runs SET error = ?, finished_at = ? WHERE id = ? AND status = 'failed' AND finished_at IS NULL",
+                (why, now(), number),
+            )
+
     def start_run(self, run: Run) -> Run:
         """Store a run with the feedback it trains on and holds out. Raises ``Busy`` while another is entered as running."""
         with self._write() as db:
@@ -48,24 +84,15 @@ class Runs(Base):
         number = db.execute(
             "INSERT INTO runs (status, base, base_revision, algorithm, recipe, seed, parent, created_at, pid, process, progress)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                status,
-                run.base,
-                run.base_revision,
-                run.algorithm,
-                json.dumps(dict(run.recipe)),
-                run.seed,
-                run.parent,
-                run.created_at or now(),
-                run.pid,
-                identity(run.pid),
-                json.dumps(dict(run.progress)),
-            ),
+            (status, *_columns(run)),
         ).lastrowid
         assert number is not None
+        self._enter_feedback(db, number, run)
+        return number
+
+    def _enter_feedback(self, db: sqlite3.Connection, number: int, run: Run) -> None:
         for split, ids in (("train", run.train_ids), ("held_out", run.held_out_ids)):
             db.executemany("INSERT INTO run_feedback VALUES (?, ?, ?)", [(number, i, split) for i in ids])
-        return number
 
     def update_run(self, number: int, **fields: Any) -> None:
         """Change fields of a run (``progress={"phase": …}``, ``status="done"``, …). An ending is given its time."""
@@ -102,10 +129,28 @@ class Runs(Base):
         )
         return {int(row["run"]): int(row["n"]) for row in rows}
 
+    def count_new_feedback(self, run: int) -> int:
+        """How many pieces of feedback a run used that no run before it had."""
+        rows = self._read(
+            "SELECT count(*) FROM run_feedback a WHERE a.run_id = ?1 AND NOT EXISTS"
+            " (SELECT 1 FROM run_feedback b WHERE b.feedback_id = a.feedback_id AND b.run_id < ?1)",
+            run,
+        )
+        return int(rows[0][0])
+
     def active_run(self) -> Run | None:
         """The run in progress (or that was, when its process died)."""
         rows = self._read("SELECT * FROM runs WHERE status = 'running'")
         return self._run(rows[0]) if rows else None
+
+    def current_run(self) -> Run | None:
+        """The run in progress, or the newest that a live process prepares."""
+        if active := self.active_run():
+            return active
+        rows = self._read(
+            "SELECT * FROM runs WHERE status = 'failed' AND finished_at IS NULL ORDER BY id DESC LIMIT 3"
+        )
+        return next((run for run in map(self._run, rows) if run.status == "preparing"), None)
 
     def add_steps(self, number: int, steps: Iterable[tuple[str, int, Mapping[str, float]]]) -> None:
         """Keep the figures of steps: (phase, step, figures). A step that is done again after an interruption replaces the first."""
@@ -149,9 +194,14 @@ class Runs(Base):
         used = self._read(sql, row["id"]) if ids else []
         from clawback.records import Run  # hooks that make none need not load it
 
+        status, error, finished = row["status"], row["error"], row["finished_at"]
+        if status == "failed" and finished is None:
+            alive = is_alive(row["pid"], row["process"])
+            status = "preparing" if alive else status
+            error, finished = ("", None) if alive else (error or ENDED_EARLY, row["created_at"])
         return Run(
             id=row["id"],
-            status=row["status"],
+            status=status,
             base=row["base"],
             base_revision=row["base_revision"],
             algorithm=row["algorithm"],
@@ -161,11 +211,27 @@ class Runs(Base):
             train_ids=tuple(r["feedback_id"] for r in used if r["split"] == "train"),
             held_out_ids=tuple(r["feedback_id"] for r in used if r["split"] == "held_out"),
             created_at=row["created_at"],
-            finished_at=row["finished_at"],
+            finished_at=finished,
             pid=row["pid"],
             interrupted=row["status"] == "running" and not is_alive(row["pid"], row["process"]),
             progress=json.loads(row["progress"]),
             version=row["version"],
-            error=row["error"],
+            error=error,
             stop_at=row["stop_at"],
         )
+
+
+def _columns(run: Run) -> tuple[Any, ...]:
+    """From ``base`` to ``progress``, as they are stored."""
+    return (
+        run.base,
+        run.base_revision,
+        run.algorithm,
+        json.dumps(dict(run.recipe)),
+        run.seed,
+        run.parent,
+        run.created_at or now(),
+        run.pid,
+        identity(run.pid),
+        json.dumps(dict(run.progress)),
+    )

@@ -74,7 +74,7 @@ class Sessions(Base):
         with self._write() as db:
             done = db.execute("UPDATE sessions SET done_at = ? WHERE name = ?", (now(), self.clean(name)))
             if not done.rowcount:
-                raise NotFound(f"There is no session {name!r}. `clawback sessions` lists them.")
+                raise NotFound(f"There is no session {name!r}. `clawback turns sessions` lists them.")
 
     def sessions(self, limit: int = 20) -> list[Session]:
         """Newest first."""
@@ -87,7 +87,7 @@ class Sessions(Base):
         """Raises ``NotFound``."""
         rows = self._read(_SESSION.format("WHERE name = ?"), name)
         if not rows:
-            raise NotFound(f"There is no session {name!r}. `clawback sessions` lists them.")
+            raise NotFound(f"There is no session {name!r}. `clawback turns sessions` lists them.")
         from clawback.records import Session  # hooks that make none need not load it
 
         return Session(**dict(rows[0]))

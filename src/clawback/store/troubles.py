@@ -44,7 +44,7 @@ def damaged(path: Path, text: str) -> str:
     copy = copies.newest(path)
     backup = f"; the newest copy that was made by itself is {copy}" if copy else ""
     return (
-        f"The database {path} is damaged ({text}): keep the file, and run `clawback salvage`, which saves what can be read"
+        f"The database {path} is damaged ({text}): keep the file, and run `clawback data salvage`, which saves what can be read"
         f"{backup} (`clawback doctor` says more)."
     )
 
@@ -63,13 +63,13 @@ def _unreadable(path: Path, text: str) -> str:
         }
         return (
             f"The database {path} is encrypted, and the key from {where[place]} does not open it: most likely it is"
-            " another database's key. Give the right one, from its recovery copy, to `clawback encryption recover`. Change or"
+            " another database's key. Give the right one, from its recovery copy, to `clawback data encryption recover`. Change or"
             " delete neither the database nor the key meanwhile; a backup is needed only if the right key does not open it either."
         )
     if place is None and path.with_name(keys.KEY_FILE).exists():
         return (
             f"The database {path} cannot be read: it is probably encrypted, for there is a key beside it, but {keys.RECORD}, which"
-            " says so, is not there. Put that file back, or run `clawback encryption recover` with the key. Delete nothing."
+            " says so, is not there. Put that file back, or run `clawback data encryption recover` with the key. Delete nothing."
         )
     return damaged(path, text)
 

@@ -64,7 +64,7 @@ class Versions(Base):
         rows = self._read("SELECT * FROM versions WHERE status = 'live'")
         if not rows:
             raise StoreError(
-                f"The database {self.path} is damaged: no version is live. `clawback salvage` mends it."
+                f"The database {self.path} is damaged: no version is live. `clawback data salvage` mends it."
             )
         return self._version(rows[0])
 

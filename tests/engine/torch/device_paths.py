@@ -548,7 +548,7 @@ def measured(stage):
 
 @scenario
 def reward_model(stage):
-    """``clawback reward train``: heads on the states of a model that is on the device, and an encoder there; saved and read."""
+    """``clawback lab reward train``: heads on the states of a model that is on the device, and an encoder there; saved and read."""
     from clawback.engine.reading import Reader
     from clawback.rewards import encoder, members
     from tests.engine.torch.pretended import move

@@ -1,7 +1,7 @@
 // The frame of the page: which view is shown, the line at the top, keys, and the token.
 import { assigned } from "./assigned.js";
 import { chat } from "./chat.js";
-import { attempt, button, el, kbd, say } from "./dom.js";
+import { attempt, button, el, kbd, say, sentence } from "./dom.js";
 import { episodes } from "./episodes.js";
 import { health } from "./health.js";
 import { learning } from "./learning.js";
@@ -93,11 +93,24 @@ async function refresh() {
   line.replaceChildren(
     el("span", { class: "now" }, `${who(now.live)} is live`),
     el("span", { class: "taps" }, `${now.good} good, ${now.bad} bad`),
-    now.run ? el("span", { class: "run" }, now.run.interrupted ? "a run was interrupted" : `training: ${now.run.text}`)
-      : el("span", { class: "fresh" }, `${share} of ${now.threshold} until the next run`));
+    now.run ? el("span", { class: "run" }, now.run.interrupted ? "a run was interrupted" : `${now.run.status === "preparing" ? "run" : "training"}: ${now.run.text}`)
+      : el("span", { class: "fresh" }, share < now.threshold ? `${now.threshold - share} more ratings until the next run` : "enough ratings for a run"));
+  tellNews(now.news);
   if (now.warning && now.warning !== warned) say(now.warning);
   warned = now.warning;
   return now;
+}
+
+const line = document.getElementById("news");
+const decide = (keep) => attempt(async () => { const { text } = await api("news", { keep }); await refresh(); say(text); });
+
+/** What a run brought since the person last looked, with one key to keep it or to go back. */
+function tellNews(news) {
+  const text = news?.sentence ?? "";
+  line.hidden = !news;
+  if (line.dataset.text === text) return;
+  line.dataset.text = text;
+  line.replaceChildren(...(news ? [el("p", {}, sentence(text)), person.role === "viewer" || !news.live ? null : el("div", { class: "row" }, button("Keep", decide(true), { key: "y" }), button("Go back", decide(false), { key: "n" }))].filter(Boolean) : []));
 }
 
 function help() {
@@ -143,7 +156,11 @@ addEventListener("keydown", (event) => {
   if (event.target.closest?.("input, textarea, select")) return;
   if (event.key === "?") help();
   else if (event.key === "m") document.querySelector("nav a[aria-current]")?.focus();
-  else if (!current?.key?.(event)) return;
+  else if (!current?.key?.(event)) {
+    const keep = { y: true, n: false }[event.key];
+    if (keep === undefined || !line.querySelector("button")) return;
+    decide(keep)();
+  }
   event.preventDefault();
 });
 show();

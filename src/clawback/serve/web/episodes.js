@@ -25,7 +25,7 @@ export const episodes = {
         el("span", { class: "quiet meta" }, `${one.id} · ${when(one.created_at)}${one.run ? ` · run ${one.run}` : ""}`),
         el("span", { class: `mark ${sign(one)}` }, one.status === "failed" ? "failed" : number(one.return)),
         el("span", { class: "clip ask" }, one.task),
-        el("span", { class: "clip quiet" }, `${count(one.turns, "turn")}, ${one.stop_reason}${one.unparsable ? `, ${one.unparsable} unreadable` : ""}`)))) : [el("li", { class: "empty" }, sentence("No episodes yet. `clawback gym TASK` plays some."))]));
+        el("span", { class: "clip quiet" }, `${count(one.turns, "turn")}, ${one.stop_reason}${one.unparsable ? `, ${one.unparsable} unreadable` : ""}`)))) : [el("li", { class: "empty" }, sentence("No episodes yet. `clawback env train TASK` plays some."))]));
     });
     const inspect = attempt(async (id) => {
       const one = await api(`episodes/${id}`), steps = [...one.steps];

@@ -7,7 +7,7 @@ import { api, person } from "./server.js";
 const EVERY = 2000;
 const percent = (v) => `${Math.round(v * 100)} %`;
 const number = (v) => (v === 0 ? "0" : Math.abs(v) < 0.001 ? v.toExponential(1) : Math.abs(v) >= 100 ? v.toFixed(0) : Math.abs(v) >= 1 ? v.toFixed(2) : v.toPrecision(2));
-const ENDS = { done: "done", failed: "failed", stopped: "stopped", running: "running", interrupted: "interrupted" };
+const ENDS = { done: "done", failed: "failed", stopped: "stopped", running: "running", preparing: "preparing", interrupted: "interrupted" };
 
 export const learning = {
   title: "Learning",
@@ -43,12 +43,13 @@ export const learning = {
       drawn = text;
       const name = (button, value) => { button.dataset.name = value; return button; };
       if (run) {
-        const p = run.progress;
+        const p = run.progress, prepares = run.status === "preparing";
         job.replaceChildren(...[
-          el("div", { class: "row" }, el("h2", {}, `Run ${run.id} learns from ${count(run.ratings, "piece")} of feedback`), el("span", { class: "grow" }),
+          el("div", { class: "row" }, el("h2", {}, prepares ? `Run ${run.id} is being prepared` : `Run ${run.id} learns from ${count(run.ratings, "piece")} of feedback`), el("span", { class: "grow" }),
             may && (run.interrupted ? name(button("Resume", act(`runs/${run.id}/resume`, "It continues in the background.")), "go")
-              : name(button("Stop", act(`runs/${run.id}/stop`, "It stops after the current step; you can resume it."), { disabled: Boolean(run.stop_at) }), "stop"))),
-          el("p", {}, el("strong", {}, capital(p.phase ?? "starting")), p.steps ? ` ${p.step} of ${p.steps}` : "", p.rounds ? `, round ${p.round} of ${p.rounds}` : "",
+              : name(button("Stop", act(`runs/${run.id}/stop`, "It stops after the current step; you can resume it."), { disabled: Boolean(run.stop_at) }), "stop")),
+            may && prepares ? button("Preparing…", () => {}, { class: "primary", disabled: true }) : null),
+          el("p", {}, el("strong", {}, capital(prepares ? run.text : p.phase ?? "starting")), p.steps ? ` ${p.step} of ${p.steps}` : "", p.rounds ? `, round ${p.round} of ${p.rounds}` : "",
             typeof p.seconds_left === "number" ? `, ${duration(p.seconds_left)} left in this phase` : "", run.interrupted ? ". Its process is gone." : run.stop_at ? ". It stops after this step." : ""),
           el("progress", { "aria-label": "This phase", max: p.steps ?? 1, value: p.steps ? p.step : undefined }),
         ]);
@@ -62,14 +63,14 @@ export const learning = {
     }
     let rows = "";
     function list(data) {
-      const text = JSON.stringify([data.runs.map((r) => [r.id, r.status, r.version, r.status === "running" && r.text]), chosen]);
+      const text = JSON.stringify([data.runs.map((r) => [r.id, r.status, r.version, ["running", "preparing"].includes(r.status) && r.text]), chosen]);
       if (text === rows) return;
       const focus = listed.contains(document.activeElement) ? document.activeElement.dataset.run : null;
       rows = text;
       listed.replaceChildren(...(data.runs.length ? data.runs.map((r) => el("li", {}, el("button", { type: "button", class: "rowbutton", "data-run": r.id, "aria-pressed": String(r.id === chosen), onclick: attempt(async () => { chosen = r.id; await showRun(r.id); await draw(); }) },
         el("span", {}, `Run ${r.id}`), el("span", { class: `mark ${r.status === "failed" ? "bad" : r.status === "done" ? "good" : "quiet"}` }, ENDS[r.status]),
         el("span", { class: "quiet clip" }, [when(r.created_at), r.algorithm, ...(r.ratings ? [`${count(r.ratings, "piece")} of feedback`] : [])].join(" · ")),
-        el("span", { class: "quiet clip" }, r.version ? `made ${who(r.version)}` : r.error || (r.status === "running" ? r.text : ""))))) : [el("li", { class: "empty" }, "No runs yet.")]));
+        el("span", { class: "quiet clip" }, r.version ? `made ${who(r.version)}` : r.error || (["running", "preparing"].includes(r.status) ? r.text : ""))))) : [el("li", { class: "empty" }, "No runs yet.")]));
       if (focus) listed.querySelector(`[data-run="${focus}"]`)?.focus();
     }
     let measured = "";

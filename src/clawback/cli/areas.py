@@ -1,0 +1,73 @@
+"""Groups whose commands other files hold, and ``help``."""
+
+from __future__ import annotations
+
+import click
+
+from clawback.cli.common import Group
+
+CONNECT = {
+    "channel": "channel:channel",
+    "mcp": "channel:mcp",
+    "service": "service:service",
+    "completion": "channel:completion",
+}
+DATA = {
+    "backup": "files:backup",
+    "forget": "privacy:forget",
+    "prune": "privacy:prune",
+    "encryption": "encryption:encryption",
+    "salvage": "salvage:salvage",
+}
+LAB = {
+    "judge": "judge:judge",
+    "reward": "reward:reward",
+    "baseline": "baseline:baseline",
+    "hosted": "hosted:hosted",
+    "federated": "federated:federated",
+}
+
+
+@click.group(cls=Group, members=CONNECT)
+def connect() -> None:
+    """Where people already are: chat channels, MCP clients, a service in the background, the Tab key.
+
+    \b
+    clawback connect channel telegram --check
+    clawback connect service install
+    """
+
+
+@click.group(cls=Group, members=DATA)
+def data() -> None:
+    """Your data: copy it, encrypt it, delete parts of it, repair it.
+
+    \b
+    clawback data backup clawback-backup.db
+    clawback data forget --turn 12
+    """
+
+
+@click.group(cls=Group, members=LAB)
+def lab() -> None:
+    """For experiments: judges, reward models, teacher models, training elsewhere or together.
+
+    \b
+    clawback lab judge
+    clawback lab reward train
+    """
+
+
+@click.command("help", hidden=True)
+@click.argument("words", nargs=-1, metavar="[COMMAND]")
+@click.pass_context
+def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of a command: `clawback help train` is `clawback train --help`."""
+    context = ctx.find_root()
+    for word in words:
+        group = context.command
+        command = group.get_command(context, word) if isinstance(group, click.Group) else None
+        if command is None:
+            raise click.UsageError(f"No such command '{word}'.", context)
+        context = click.Context(command, info_name=word, parent=context)
+    click.echo(context.get_help())

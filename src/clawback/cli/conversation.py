@@ -1,0 +1,199 @@
+"""The conversation of `clawback chat`: inputs, commands, answers and their ratings."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from clawback import config, endings
+from clawback.cli import chat_commands
+from clawback.cli.chat import ask_about_news, model_name, name_of, open_source, rate_by_key, show_answer
+from clawback.cli.common import fold, named_version
+from clawback.errors import ClawbackError, UsageError
+
+if TYPE_CHECKING:
+    from clawback.paths import Home
+    from clawback.records import Message, Version
+    from clawback.store import Store
+
+QUOTES = '"""'
+"""Begins and ends a text of several lines."""
+REMEMBERED = 200
+"""Turns whose inputs the arrow keys bring back."""
+_COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
+
+
+class Conversation:
+    """Question, answer, one key, until the person leaves. A version that goes live meanwhile takes over."""
+
+    def __init__(self, home: Home, store: Store, seed: int) -> None:
+        self.home, self.store, self.seed = home, store, seed
+        self.source = open_source(home, store)
+        self.messages: list[Message] = []
+        self.system = ""
+        self.session = new_session()
+        self.version: Version | None = None
+        """The version that was chosen; None for whichever is live."""
+        self.live = store.live().number
+        self.open = True
+        self.newest: int | None = None
+        """The turn of the newest answer."""
+        self.commands: dict[str, tuple[Callable[[str], None], str]] = {
+            "help": (self.help, "/help              this list"),
+            "clear": (self.clear, "/clear             begin a new conversation"),
+            "version": (self.choose, "/version N         answers of version N (a number, live or base)"),
+            "system": (self.instruct, "/system TEXT       what every answer keeps to; without TEXT nothing"),
+            "regenerate": (self.regenerate, "/regenerate        the last answer once more"),
+            "quit": (self.leave, "/quit              end the chat"),
+        }
+
+    def run(self) -> None:
+        """Talk until the person leaves."""
+        remember_inputs(self.store)
+        ask_about_news(self.home, self.store)
+        click.echo(
+            f"You are talking to {name_of(self.store.live())} of {model_name(self.home)}. /help lists the commands; /quit or Ctrl-D ends it."
+        )
+        if config.load(self.home.config).model.base == config.EMBEDDED:
+            click.echo(fold(config.DEMONSTRATION))
+        try:
+            while self.open and (text := read_input()):
+                if (reply := chat_commands.reply(self.store, self.session, text, self.newest)) is not None:
+                    click.echo(fold(reply))
+                elif command := _COMMAND.fullmatch(text):
+                    self.obey(command[1], (command[2] or "").strip())
+                else:
+                    self.answer({"role": "user", "content": text.strip()})
+        finally:
+            self.source.close()
+
+    def obey(self, name: str, rest: str) -> None:
+        """Execute a command; one that there is not is named."""
+        command = self.commands.get(name)
+        if command is None:
+            click.echo(
+                f"There is no command /{name}; /help lists them. (A space before it makes it a message.)"
+            )
+            return
+        try:
+            command[0](rest)
+        except ClawbackError as error:
+            click.echo(fold(str(error)))
+
+    def answer(self, question: Message) -> None:
+        """Ask, show the answer, and let the person rate it."""
+        from clawback.serve.streams import Question, limit_of
+
+        if self.version is None and (live := self.store.live()).number != self.live:
+            self.live = live.number
+            click.echo(f"{name_of(live)} is live now and answers from here on.")
+        messages = [*self.messages, question]
+        system = ({"role": "system", "content": self.system},) if self.system else ()
+        limit = limit_of(config.load(self.home.config))
+        asked = Question((*system, *messages), self.session, self.seed, self.version, limit)
+        self.seed += 1
+        click.echo()
+        try:
+            turn, cut = show_answer(self.source, asked)
+        except ClawbackError as error:
+            click.echo(fold(str(error)))
+            if not isinstance(error, UsageError):  # a server that has ended does not end the chat
+                self.source.close()
+                self.source = open_source(self.home, self.store)
+            return
+        if turn is None:
+            click.echo("Stopped before the first word." if cut else "The model answered with nothing.")
+            return
+        click.echo()
+        self.newest = turn.id
+        if notice := " ".join(filter(None, [self.source.notice, endings.notice(turn.ending)])):
+            click.echo(fold(notice))
+        self.messages = [*messages, {"role": "assistant", "content": turn.response}]
+        self.open = rate_by_key(self.store, turn)
+
+    # ------------------------------------------------------------------------------------------------- commands
+
+    def help(self, _: str) -> None:
+        """The commands and the keys."""
+        click.echo("\n".join(line for _, line in self.commands.values()))
+        click.echo("/rl … rates, notes and compares as in agents: /rl good too long, /rl ab.")
+        click.echo(
+            f"{QUOTES} begins and ends a text of several lines; a line that ends with \\ goes on in the next."
+        )
+        click.echo(
+            "Ctrl-C stops an answer (what there is of it is kept), Ctrl-D ends the chat; the arrow keys bring back what you wrote."
+        )
+
+    def clear(self, _: str) -> None:
+        """A new conversation, with the same system prompt."""
+        self.messages, self.session = [], new_session()
+        click.echo("A new conversation.")
+
+    def choose(self, which: str) -> None:
+        """Another version answers from here on."""
+        if which:
+            version = named_version(self.store, which if which in ("live", "base") else number_in(which))
+            self.version = None if which == "live" else version
+        answering = self.version or self.store.live()
+        click.echo(f"{name_of(answering)} answers.".capitalize())
+
+    def instruct(self, text: str) -> None:
+        """A system prompt for the answers to come."""
+        self.system = text
+        click.echo("Noted: every answer keeps to it." if text else "No system prompt.")
+
+    def regenerate(self, _: str) -> None:
+        """The last question once more; both answers are kept."""
+        if not self.messages:
+            click.echo("Nothing was asked yet.")
+            return
+        question = self.messages[-2]
+        self.messages = self.messages[:-2]
+        self.answer(question)
+
+    def leave(self, _: str) -> None:
+        """End the chat."""
+        self.open = False
+
+
+def new_session() -> str:
+    return f"chat:{uuid.uuid4().hex}"
+
+
+def number_in(text: str) -> str:
+    """The number of a version. Raises ``UsageError``."""
+    from clawback.cli.common import VERSION
+
+    return VERSION.convert(text.removeprefix("v"), None, None)
+
+
+def read_input() -> str:
+    """What the person writes: a line, lines that end with a backslash and the one after them, or what stands between two ``QUOTES``. "" at the end."""
+    try:
+        text = input("you> ").rstrip()
+        while text.endswith("\\"):
+            text = f"{text[:-1]}\n{input('...> ').rstrip()}"
+        if text.lstrip().startswith(QUOTES):
+            text = text.lstrip().removeprefix(QUOTES)
+            while not text.rstrip().endswith(QUOTES):
+                text += "\n" + input("...> ")
+            text = text.rstrip().removesuffix(QUOTES)
+    except EOFError:
+        return ""
+    return text.rstrip() if text.strip() else ""
+
+
+def remember_inputs(store: Store) -> None:
+    """The arrow keys bring back what was written in earlier chats: it is in the store, and goes with what is deleted there."""
+    try:
+        import readline
+    except ImportError:  # a Python without it reads lines all the same
+        return
+    readline.clear_history()
+    for turn in reversed(store.turns(limit=REMEMBERED)):
+        if turn.session.startswith(("chat:", "ask:")) and turn.prompt:
+            readline.add_history(turn.prompt)

@@ -1,0 +1,87 @@
+"""Few commands at the top, the rest in groups with one grammar, and every old name as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from clawback.cli import MOVED, main_group
+
+from .conftest import Run
+
+
+def every(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Each command that help shows, with its path."""
+    yield context.command_path, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            member = command.get_command(context, name)
+            assert member is not None, name
+            yield from every(member, click.Context(member, info_name=name, parent=context))
+
+
+ALL = dict(every(main_group, click.Context(main_group, info_name="clawback")))
+
+
+def test_every_option_says_what_it_does_and_no_line_of_help_is_cut() -> None:
+    silent = [
+        f"{path} {parameter.opts[0]}"
+        for path, command in ALL.items()
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and not parameter.hidden and not parameter.help
+    ]
+    cut = [
+        path
+        for path, command in ALL.items()
+        if isinstance(command, click.Group)
+        and "..." in command.get_help(click.Context(command)).partition("\nCommands:")[2]
+    ]
+    assert (silent, cut) == ([], [])
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_an_old_name_is_the_command_of_the_new_one_and_says_so(run: Run, old: str) -> None:
+    code, out, err = run(old, "--help")
+    new_code, new_out, new_err = run(*MOVED[old].split(), "--help")
+    assert (code, new_code, new_err) == (0, 0, "")
+    assert err == f"`clawback {old}` is `clawback {MOVED[old]}` now; the old name goes on working.\n"
+    assert out.split("\n", 1)[1] == new_out.split("\n", 1)[1], "all but the line of usage"
+
+
+def test_old_names_are_in_no_help() -> None:
+    assert not set(MOVED) & set(main_group.list_commands(click.Context(main_group)))
+
+
+def test_no_line_about_names_where_a_program_reads(run: Run) -> None:
+    code, out, err = run("sessions", "--json")
+    assert (code, json.loads(out), err) == (0, [], "")
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("train",), ("turns", "show"), ("versions",), ("gate",), ("env", "episodes", "list")]
+)
+def test_help_of_a_command_is_its_own(run: Run, words: tuple[str, ...]) -> None:
+    asked, own = run("help", *words), run(*words, "--help")
+    assert (asked[0], asked[1]) == (own[0], own[1])
+
+
+@pytest.mark.parametrize("group", ["turns", "runs", "versions", "rules", "model", "env", "people", "config"])
+def test_a_group_lists_with_and_without_the_word(run: Run, group: str) -> None:
+    assert run(group, "--json") == run(group, "list", "--json")
+    assert run(group)[0] == run(group, "list")[0] == 0
+
+
+def test_each_group_of_things_shows_one(run: Run) -> None:
+    for group in ("turns", "runs", "versions", "rules", "model", "prompts", "env episodes"):
+        assert f"clawback {group} show" in ALL, group
+
+
+def test_start_says_what_is_next_where_nobody_can_be_asked(run: Run) -> None:
+    code, out, _ = run("start")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["next"] * 4
+    steps = json.loads(run("start", "--json")[1])
+    assert [step["command"] for step in steps][:2] == ["clawback init", "clawback import FILE"]
