@@ -63,7 +63,7 @@ class Conversation:
         try:
             while self.open and (text := read_input()):
                 if (reply := chat_commands.reply(self.store, self.session, text, self.newest)) is not None:
-                    click.echo(fold(reply))
+                    click.echo(reply)
                 elif command := _COMMAND.fullmatch(text):
                     self.obey(command[1], (command[2] or "").strip())
                 else:

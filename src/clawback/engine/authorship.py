@@ -15,7 +15,6 @@ from fnmatch import fnmatchcase
 
 from clawback.records import OWN_MODELS, Sample
 
-
 NONE_LEFT = (
     "All liked answers are of other models, and `[training] learn_from` names none of these. `clawback edit` shows what an answer should have "
     "been; `clawback config set training.learn_from '[\"NAME\"]'` allows a model whose terms you have read."
