@@ -20,9 +20,9 @@ from clawback.errors import DoesNotFit
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
+    from clawback.engine.throughput import MeasuredSampler
     from clawback.engine.torch.models.chat import Encoded
     from clawback.engine.torch.models.policy import Policy
-    from clawback.engine.throughput import MeasuredSampler
     from clawback.records import Message, Sample
 
 SIZES = (1.0, 0.7, 0.5, 0.35, 0.25)

@@ -21,8 +21,8 @@ from clawback import files
 if TYPE_CHECKING:
     import torch
 
-    from clawback.engine.torch.sampling.generate import Chance, Sampled
     from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.generate import Chance, Sampled
 
 Tell = Callable[[Mapping[str, Any]], None]
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 GRACE_SECONDS = 8.0
 """Between the request to end and the kill."""
@@ -55,13 +56,12 @@ def others() -> bool:
     """Whether the group has a living process beside this one. Without /proc: unknown, and so yes."""
     group, this = str(os.getpgrp()), str(os.getpid())
     try:
-        numbers = [name for name in os.listdir("/proc") if name.isdigit() and name != this]
+        numbers = [path.name for path in Path("/proc").iterdir() if path.name.isdigit() and path.name != this]
     except OSError:
         return True
     for number in numbers:
         try:
-            with open(f"/proc/{number}/stat", "rb") as file:
-                state, _, group_id, *_ = file.read().rpartition(b")")[2].split()
+            state, _, group_id, *_ = Path(f"/proc/{number}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             continue
         if group_id.decode() == group and state not in (b"Z", b"X"):

@@ -11,7 +11,6 @@ import gc
 import os
 import time
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawback import feedback, release, store
