@@ -22,6 +22,7 @@ import torch
 from clawback import engine, feedback, store
 from clawback.config import Vllm
 from clawback.engine.torch.models.chat import Encoded
+from clawback.engine.torch.models.loading import resolve
 from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.sampling.conversations import Conversations, Turn
 from clawback.engine.torch.sampling.generate import Sampled
@@ -52,12 +53,19 @@ QUESTIONS = (
 
 
 @pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
-    """SmolLM2, by its converted folder, with an adapter."""
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2's converted folder."""
+    if os.environ.get("CLAWBACK_VLLM_BASE"):
+        return Path(os.environ["CLAWBACK_VLLM_BASE"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLAWBACK_HOME", str(tmp_path_factory.mktemp("models")))
-        folder = serving_of(engine.load("smollm2", dtype="float32", device="cpu"), 8).folder
-    policy = engine.load(str(folder), dtype="float32", device="cpu")
+        return Path(resolve("smollm2")[0])
+
+
+@pytest.fixture(scope="module")
+def policy(base: Path) -> Policy:
+    """The same with an adapter."""
+    policy = engine.load(str(base), dtype="float32", device="cpu")
     policy.attach(rank=8, alpha=16, seed=0)
     return policy
 
@@ -252,10 +260,10 @@ SUBJECTS = (
 
 
 @pytest.fixture
-def person(home: Home, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> Home:
+def person(home: Home, base: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """Somebody who likes lists, and has rated two dozen answers."""
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
-    home.config.write_text(SETTINGS.format(base=policy.info.base, command=COMMAND))
+    home.config.write_text(SETTINGS.format(base=base, command=COMMAND))
     with store.connect(home.database) as db:
         for number, subject in enumerate(SUBJECTS):
             liked = number % 2 == 0
