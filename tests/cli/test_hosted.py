@@ -108,3 +108,32 @@ def test_episodes_are_not_waited_for_where_nothing_draws(run: Run, rated: Home) 
 def test_what_is_no_address_is_said(run: Run, rated: Home) -> None:
     code, _, err = run("train", "--draw", "nonsense")
     assert (code, "'nonsense' is no address" in err, "[hosted]" in err) == (2, True, False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "--draw", "vllm"),
+        ("train", "--algorithm", "auto", "--anyway"),
+        ("gym", "tools:shop"),
+        ("gym", "tools:shop", "--num-samples", "1"),
+        ("hosted", "draw"),
+    ],
+    ids=["option", "setting", "gym", "samples", "server"],
+)
+def test_without_vllm_nothing_is_begun_and_what_to_do_is_said(
+    words: tuple[str, ...], run: Run, rated: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    config.save(rated.config, {"training": {"draw": "vllm"}, "vllm": {"command": "/nowhere/vllm"}})
+    code, _, err = run(*words)
+    assert (code, begun(rated)) == (2, 0)
+    assert "/nowhere/vllm is neither the program vllm nor an environment with it" in err
+    assert "docs/vllm.md" in err
+
+
+@pytest.mark.slow
+def test_a_setting_that_vllm_draws_counts_only_where_something_is_drawn(run: Run, rated: Home) -> None:
+    config.save(rated.config, {"training": {"draw": "vllm"}, "vllm": {"command": "/nowhere/vllm"}})
+    assert run("train", "--anyway")[0] == 0  # by `reinforce`
+    assert begun(rated) == 1

@@ -163,3 +163,26 @@ def test_a_real_model_is_measured_and_left_as_it_was():
     assert all(value > 0 for value in dataclasses.astuple(speed))
     assert all((a == b).all() for a, b in zip(before, policy.model.parameters(), strict=True))
     assert not policy.has_adapter
+
+
+@pytest.mark.parametrize(("speed", "draws"), [(10.0, 3), (1000.0, 4)])
+def test_a_sampler_elsewhere_is_measured_by_the_clock_with_more_rows_where_it_is_fast(
+    speed, draws, timed, tmp_path, monkeypatch
+):
+    policy, file = timed(Clockwork()), tmp_path / "speeds.json"
+    policy.sampling = SimpleNamespace(truncates=False)
+    now, rows = [0.0], []
+
+    def sampler(policy, prompts, chance, merge):
+        rows.append(len(prompts))
+        tokens = chance.first.shape[2]
+        now[0] += len(prompts) * tokens / speed + (60.0 if len(rows) == 1 else 0.0)  # it starts
+        return [[Sampled((7,) * tokens, (0.0,) * tokens, False)] for _ in prompts]
+
+    sampler.name = "vLLM"
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: now[0])
+    assert throughput.sampler_speed(sampler, policy, PROMPTS, file) == pytest.approx(speed)
+    assert len(rows) == draws
+    assert throughput.sampler_speed(sampler, policy, PROMPTS, file) == pytest.approx(speed)
+    assert len(rows) == draws
+    assert throughput.kept(file, throughput.name(policy)) == {}

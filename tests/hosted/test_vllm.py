@@ -16,28 +16,31 @@ import uvicorn
 
 from clawback import engine
 from clawback.engine.torch.models.policy import Policy
-from clawback.engine.torch.sampling.conversations import Conversations, Turn
+from clawback.engine.torch.sampling.conversations import Turn
 from clawback.engine.types import Sampling
 from clawback.environments.collecting import Collector, Dealing
 from clawback.environments.rollouts import Play, Rollouts
 from clawback.errors import TrainingError
-from clawback.hosted.stand_in import vllm_app
 from clawback.hosted.types import HostedError
 from clawback.hosted.vllm import VllmConversations
+from clawback.hosted.vllm_server import STARTS, RemoteVllm, VllmEnded
 from tests.environments.worlds import Worlds
+from tests.hosted import vllm_imitation
 
-Serve = Callable[..., tuple[vllm_app.Engine, str]]
+Serve = Callable[..., tuple[vllm_imitation.Engine, str]]
 
 
 @pytest.fixture
 def serve(other: Policy) -> Iterator[Serve]:
     servers = []
 
-    def begin(**how: Any) -> tuple[vllm_app.Engine, str]:
-        made = vllm_app.Engine(other, "the-base", **how)
+    def begin(**how: Any) -> tuple[vllm_imitation.Engine, str]:
+        made = vllm_imitation.Engine(other, "the-base", **how)
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(vllm_app.make(made), log_level="critical", access_log=False))
+        server = uvicorn.Server(
+            uvicorn.Config(vllm_imitation.make(made), log_level="critical", access_log=False)
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         while not server.started:
@@ -56,7 +59,8 @@ TURNS = [Turn(i, (5, 9, 40, 41 + i), seed=i, max_tokens=6) for i in range(4)]
 
 
 def drawer(policy: Policy, url: str, folder: Path, **how: Any) -> VllmConversations:
-    return VllmConversations(policy, url, folder, sampling=PLAIN, pause=0.001, timeout=30.0, **how)
+    server = RemoteVllm(url, timeout=30.0, pause=0.001)
+    return VllmConversations(policy, server, folder, sampling=PLAIN, **how)
 
 
 def nudge(policy: Policy, seed: int) -> None:
@@ -97,7 +101,6 @@ def test_each_version_is_drawn_under_its_own_weights_and_name(
         names.append(there.answered[-1][0])
     assert names[0] == "the-base"
     assert names[1] == names[3] != names[2]  # the same weights have the same name
-    assert not there.inplace
     assert drawing.draw(TURNS) == drawing.draw(TURNS)
     assert set(there.known) == {names[3]}  # older ones are unloaded
     drawing.close()
@@ -126,7 +129,7 @@ def test_what_was_dropped_to_make_room_is_loaded_again(policy: Policy, serve: Se
     policy_folder = tmp_path / "somebody"
     policy_folder.mkdir()
     policy.save(policy_folder)
-    there.load("somebody-elses", policy_folder, False)
+    there.load("somebody-elses", policy_folder)
     assert drawing.name not in there.known
     assert drawing.draw(TURNS[:1]) == want[:1]
     assert (drawing.reloads, there.dropped) == (1, 2)
@@ -138,12 +141,13 @@ def test_an_older_adapter_is_kept_while_it_is_drawn_under(
     there, url = serve()
     nudge(policy, 1)
     drawing = drawer(policy, url, tmp_path)
-    first = drawing._lease()
+    wire = drawing.server.connect()
+    first = drawing._lease(wire)
     nudge(policy, 2)
     drawing.refresh()
     drawing.draw(TURNS[:1])
     assert first in there.known
-    drawing._release(first)
+    drawing._release(wire, first)
     assert first not in there.known
 
 
@@ -167,7 +171,7 @@ def train(policy: Policy, url: str, folder: Path, *, temperature: float = 1.0, r
     policy.sampling = Sampling(temperature)
     made = engine.episode_recipe(policy.info, rounds=rounds, max_gap=0.05, round_steps=1)
     drawing = (
-        VllmConversations(policy, url, folder / "adapters", sampling=policy.sampling, pause=0.001)
+        VllmConversations(policy, RemoteVllm(url, pause=0.001), folder / "adapters", sampling=policy.sampling)
         if url
         else None
     )
@@ -218,13 +222,55 @@ class Unmoved:
         return getattr(self._policy, name)
 
 
-def test_with_and_without_the_server_the_log_probs_are_of_one_policy(
+def test_a_server_that_was_started_again_gets_the_adapter_again(
     policy: Policy, serve: Serve, tmp_path: Path
 ) -> None:
-    """Greedy answers are the same from either."""
-    _, url = serve()
-    nudge(policy, 3)
-    greedy = Sampling(0.0)
-    there = VllmConversations(policy, url, tmp_path, sampling=greedy, pause=0.001).draw(TURNS)
-    here = Conversations(policy, sampling=greedy).draw(TURNS)
-    assert [one.ids for one in there] == [one.ids for one in here]
+    """A vLLM of the run itself that ends in the midst of a draw: the same answers come from the next one."""
+    first, second = serve(), serve()
+
+    class Restarting(RemoteVllm):
+        shared = False
+
+        def __init__(self) -> None:
+            super().__init__(first[1])
+            self.rested = 0
+
+        def connect(self) -> Any:
+            return self.wire
+
+        def fail_once(self, *_: Any) -> Any:
+            self.wire = RemoteVllm(second[1]).wire
+            raise VllmEnded("vLLM ended while the run used it.")
+
+        def rest(self) -> None:
+            self.rested += 1
+
+    nudge(policy, 1)
+    server = Restarting()
+    drawing = VllmConversations(policy, server, tmp_path, sampling=PLAIN)
+    want = drawing.draw(TURNS)
+    server.wire.post = server.fail_once  # type: ignore[method-assign]
+    assert drawing.draw(TURNS) == want
+    assert list(second[0].known) == [drawing.name] == list(first[0].known)
+    drawing.rest()
+    assert server.rested == 1
+    drawing.close()
+
+
+def test_one_that_ends_again_and_again_ends_the_run(policy: Policy, serve: Serve, tmp_path: Path) -> None:
+    class Ending(RemoteVllm):
+        connected = 0
+
+        def connect(self) -> Any:
+            self.connected += 1
+            return super().connect()
+
+    def ended(*_: Any) -> Any:
+        raise VllmEnded("vLLM ended while the run used it.")
+
+    server = Ending(serve()[1])
+    drawing = VllmConversations(policy, server, tmp_path, sampling=PLAIN)
+    server.wire.post = ended  # type: ignore[method-assign]
+    with pytest.raises(VllmEnded):
+        drawing.draw(TURNS)
+    assert server.connected == 1 + STARTS

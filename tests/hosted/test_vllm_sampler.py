@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
 
-from clawback import engine
 from clawback.engine.torch.models.policy import Policy
 from clawback.engine.torch.sampling.generate import Chance
 from clawback.engine.types import Sampling
@@ -17,7 +15,6 @@ from clawback.hosted import wire
 from clawback.hosted.types import HostedError
 from clawback.hosted.vllm import present
 from clawback.hosted.vllm_sampler import VllmSampler
-from tests.engine.torch.test_parallel import samples
 from tests.hosted.test_vllm import PLAIN, Serve, Unmoved, nudge, serve
 
 __all__ = ["serve"]
@@ -72,26 +69,6 @@ def test_a_server_that_does_not_apply_the_adapter_ends_the_run(
     there.policy = Unmoved(there.policy)  # type: ignore[assignment]
     with VllmSampler(url, tmp_path) as sampler, pytest.raises(TrainingError, match="log-probs differ"):
         sampler(policy, PROMPTS, chance(policy, 1), False)
-
-
-@pytest.mark.slow
-def test_a_run_learns_from_fresh_answers_that_were_drawn_there(
-    policy: Policy, serve: Serve, tmp_path: Path
-) -> None:
-    there, url = serve()
-    rated = [dataclasses.replace(one, reward=1.0 if "- " in one.response else -1.0) for one in samples()]
-    made = engine.recipe(policy.info, algorithm="rollouts", overrides={"rank": 4})
-    small = {"rounds": 3, "prompts": 2, "samples": 4, "round_steps": 2, "grounding": 16}
-    recipe = dataclasses.replace(made, extra={**made.extra, **small})
-    told: list[str] = []
-    with VllmSampler(url, tmp_path / "adapters", lambda p: told.append(str(p.get("note")))) as sampler:
-        done = engine.train(policy, rated, recipe, seed=2, out=tmp_path / "out", sampler=sampler)
-        assert sampler.gap < 1e-3
-    assert done.steps == 6
-    assert (
-        len({name for name, _ in there.answered}) == 3
-    )  # the base, and the adapters of the second and third round
-    assert [url in note for note in told] == [True]
 
 
 def test_where_nothing_answers_no_run_begins(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,12 @@ if TYPE_CHECKING:
     metavar="WEIGHT",
     help="Let the judge of [judge] vote on each reply in training, and add its votes times this.",
 )
-@click.option("--draw", default="", metavar="URL", help="A vLLM that draws the replies (docs/hosted.md).")
+@click.option(
+    "--draw",
+    default="",
+    metavar="vllm|URL|here",
+    help="What draws the replies: a vLLM that the run starts, one at an address, or the run itself (docs/vllm.md).",
+)
 @click.option(
     "--ray",
     metavar="ADDRESS",
@@ -137,7 +142,7 @@ def gym(
     clawback env train bfcl:simple_python --shots 3 --group 8 --set estimator=group
     clawback env train tools:shop --ratings
     clawback env train tools:shop --num-samples 10
-    clawback env train tools:shop --draw http://127.0.0.1:8000
+    clawback env train tools:shop --draw vllm
     clawback env train FrozenLake-v1 --agent frozen_lake:LakeAgent --ray auto
     clawback env train --resume 7
     """

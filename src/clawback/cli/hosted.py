@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from clawback.hosted.wire import Wire
 
 PORT = 8753
+HIGHEST_RANK = 64
+"""Of the adapters that `hosted draw` takes."""
 
 
 @click.group(cls=Group)
@@ -109,33 +111,49 @@ def serve(port: int, host: str, model: str | None, alpha: int, faults: float, se
     help="Adapters that are held.",
 )
 def draw(port: int, model: str | None, max_cpu_loras: int) -> None:
-    """Answer vLLM's API with this machine's engine, for `clawback env train --draw`.
+    """Start a vLLM that serves the base model as `--draw URL` needs it, and end it with Ctrl-C.
 
-    To try that set-up where vLLM cannot run; it is no faster than `gym` without --draw. It asks for no key and listens only on this machine.
+    `--draw vllm` does the same for one run. It asks for no key and listens only on this machine.
 
     \b
     clawback lab hosted draw
     clawback env train tools:shop --draw http://127.0.0.1:8000
     """
     needs("torch")
-    try:
-        import uvicorn
+    import msgspec
 
-        from clawback.hosted.stand_in import vllm_app
-    except ImportError as error:
-        raise MissingExtra("The server needs more parts: pip install 'clawback[serve]'.") from error
     from clawback import config, engine
+    from clawback.hosted import vllm_process
+    from clawback.hosted.vllm_server import OwnVllm
 
-    settings = config.load(current_home().config).model
-    base = model or settings.base
-    policy = engine.load(base, revision=settings.revision, dtype=settings.dtype, device=settings.torch_device)
+    here = current_home()
+    settings = config.load(here.config)
+    base = model or settings.model.base
+    vllm_process.find(settings.vllm.command)
     listening = _listen("127.0.0.1", port)
-    click.echo(f"{base} is drawn from at http://127.0.0.1:{listening.getsockname()[1]}  (Ctrl-C ends it)")
-    made = vllm_app.make(vllm_app.Engine(policy, base, max_cpu_loras))
+    number = listening.getsockname()[1]
+    listening.close()
+    policy = engine.load(
+        base,
+        revision=settings.model.revision if base == settings.model.base else None,
+        dtype=settings.model.dtype,
+        device=settings.model.torch_device,
+    )
+    serving = vllm_process.serving_of(policy, HIGHEST_RANK)
+    del policy
+    arguments = ["--max-cpu-loras", str(max_cpu_loras), *settings.vllm.arguments]
+    server = OwnVllm(
+        here, msgspec.structs.replace(settings.vllm, arguments=arguments), serving, port=number, key=""
+    )
+    click.echo(f"Starting vLLM (its log is {server.log}) …")
     try:
-        uvicorn.Server(uvicorn.Config(made, log_level="warning", access_log=False)).run(sockets=[listening])
+        server.connect()
+        click.echo(f"{base} is drawn from at http://127.0.0.1:{number}  (Ctrl-C ends it)")
+        server.wait()
     except KeyboardInterrupt:
         click.echo("", err=True)
+    finally:
+        server.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -61,7 +61,12 @@ FOLLOW = "`clawback status` shows how far it is."
     type=click.IntRange(1, 1024),
     help="Number of workers that draw.  [default: one per machine]",
 )
-@click.option("--draw", default="", metavar="URL", help="Let this vLLM draw fresh answers (docs/hosted.md).")
+@click.option(
+    "--draw",
+    default="",
+    metavar="vllm|URL|here",
+    help="What draws fresh answers: a vLLM that the run starts, one at an address, or the run itself (docs/vllm.md).",
+)
 @click.option(
     "--background", is_flag=True, help="In a separate process; prints the run's number once it has begun."
 )
@@ -98,7 +103,7 @@ def train(
     clawback train --processes 2 --shard
     clawback train --config accelerate.yaml
     clawback train --ray auto
-    clawback train --draw http://127.0.0.1:8000
+    clawback train --draw vllm
     """
     needs("torch")
     from clawback import jobs

@@ -62,6 +62,9 @@ class ClusterRollouts:
         if self._local is not None:
             self._local.refreshed(update)
 
+    def rest(self) -> None:
+        """Workers draw on machines of their own."""
+
     def wave(self) -> list[Episode]:
         """Wait a moment for units that are over; what waits is handed out as workers have room.
 

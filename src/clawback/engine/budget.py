@@ -20,6 +20,7 @@ from clawback.errors import DoesNotFit
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
+    from clawback.engine.throughput import MeasuredSampler
     from clawback.engine.torch.models.chat import Encoded
     from clawback.engine.torch.models.policy import Policy
     from clawback.records import Message, Sample
@@ -182,8 +183,10 @@ def fit(
     allowed: Allowed,
     tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
     captured: Sequence[Sample] = (),
+    sampler: MeasuredSampler | None = None,
 ) -> tuple[Recipe, Forecast]:
-    """The recipe at the largest size that fits the time allowed, and what it will take. ``captured``: as ``engine.train`` gets it.
+    """The recipe at the largest size that fits the time allowed, and what it will take. ``captured``: as ``engine.train`` gets it; ``sampler``:
+    what draws fresh answers in place of this process, which the gate's are drawn by all the same.
 
     Raises:
         TrainingError: it does not fit even at its smallest. Says what would.
@@ -196,6 +199,7 @@ def fit(
     shown = evidence(samples, policy, recipe.learn_from)
     asked = [one.prompt for one in encoded[:_PROMPTS]]
     speed = throughput.speed_of(policy, asked, room, allowed.speeds, tell)
+    drawing = throughput.sampler_speed(sampler, policy, asked, allowed.speeds) if sampler else speed.draw
     lengths = lengths_of(rated, encoded, room, speed.answer)
     liked = sum(one.reward > 0 for one in rated) / len(rated)
     lengths = replace(
@@ -212,7 +216,10 @@ def fit(
     forecast = Forecast((), 1.0, guess.bytes, guess.free, device, throughput.load(policy.device))
     for size in SIZES:
         sized = replace(recipe, size=size)
-        parts = tuple((one.name, one.seconds(speed)) for one in phases(sized, lengths, follows=follows))
+        parts = tuple(
+            (one.name, one.seconds(speed if one.name == "gate" else replace(speed, draw=drawing)))
+            for one in phases(sized, lengths, follows=follows)
+        )
         forecast = replace(forecast, phases=parts, size=size)
         if forecast.seconds <= allowed.seconds:
             return sized, forecast

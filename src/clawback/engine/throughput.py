@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clawback import files
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from clawback.engine.torch.models.policy import Policy
+    from clawback.engine.torch.sampling.generate import Chance, Sampled
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -39,6 +40,9 @@ _LENGTH = 128
 _ANSWERS = 8
 """Answers of its own that show how long they are."""
 _LONGEST = 256
+_SHARED_DRAWS = ((4, 8), (8, 16), (64, 64))
+"""Rows and tokens by which a sampler elsewhere is measured: the next one as long as it takes few seconds."""
+_SHARED_SECONDS = 5.0
 _PROBE = 0.1
 """Seconds of products that show how busy the machine is."""
 
@@ -54,6 +58,16 @@ class Speed:
     """Forward and backward."""
     answer: float = 0.0
     """Tokens of an ordinary answer of the model itself; 0: not known."""
+
+
+class MeasuredSampler(Protocol):
+    """A sampler elsewhere (``generate.Sampler``), with a name under which its speed is kept."""
+
+    name: str
+
+    def __call__(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], chance: Chance, merge: bool
+    ) -> list[list[Sampled]]: ...
 
 
 def clock(device: torch.device) -> tuple[float, float]:
@@ -236,4 +250,27 @@ def speed_of(
     speed = measure(policy, prompts, tell)
     speed = replace(speed, answer=answer_tokens(policy, prompts, room, speed))
     keep(file, key, asdict(speed))
+    return speed
+
+
+def sampler_speed(
+    sampler: MeasuredSampler, policy: Policy, prompts: Sequence[Sequence[int]], file: Path | None = None
+) -> float:
+    """Tokens a second by the clock that a sampler elsewhere draws, prompts included: as it was measured before, else measured now and kept."""
+    from clawback.engine.torch.sampling.generate import Chance
+
+    key = f"{name(policy)}, drawn by {sampler.name}"
+    with suppress(TypeError, ValueError):
+        if (before := float(kept(file, key).get("draw", 0.0))) > 0:
+            return before
+    speed = 0.0
+    for rows, tokens in ((1, 1), *_SHARED_DRAWS):  # the first draw starts what draws
+        some = [prompts[row % len(prompts)] for row in range(rows)]
+        began = time.perf_counter()
+        groups = sampler(policy, some, Chance.drawn(rows, 1, tokens, policy.sampling.truncates, 0), False)
+        seconds = max(time.perf_counter() - began, 1e-6)
+        speed = max(speed, sum(len(one.ids) for group in groups for one in group) / seconds)
+        if rows > 1 and seconds > _SHARED_SECONDS:
+            break
+    keep(file, key, {"draw": speed})
     return speed

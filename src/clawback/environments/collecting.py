@@ -103,6 +103,7 @@ class Collector:
                     f"{misses} groups of episodes of {self.rollouts.worlds.name} could not be used in one round: their environments "
                     "failed, or they exceeded the allowed staleness. `clawback env episodes list` shows why."
                 )
+        self.rollouts.rest()
         return sorted((e for group in chosen for e in group), key=lambda e: e.number)
 
     def state(self) -> dict[str, Any]:

@@ -118,6 +118,10 @@ class EpisodeSource(Protocol):
         """The policy's weights have changed."""
         ...
 
+    def rest(self) -> None:
+        """Nothing is played for a while: the learner takes its steps."""
+        ...
+
 
 @dataclass(eq=False, slots=True)
 class _Live:
@@ -191,6 +195,11 @@ class Rollouts:
         """The policy's weights have changed. Episodes under way go on under the new ones."""
         self.update = update
         self.conversations.refresh()
+
+    def rest(self) -> None:
+        """Nothing is played for a while: the learner takes its steps."""
+        if callable(rest := getattr(self.conversations, "rest", None)):
+            rest()
 
     def wave(self) -> list[Episode]:
         """Every episode whose world has answered goes one reply further. Those that are over by now."""

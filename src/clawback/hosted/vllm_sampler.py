@@ -19,6 +19,7 @@ from clawback.engine.torch.sampling.agreement import gap
 from clawback.engine.torch.sampling.conversations import Turn
 from clawback.engine.torch.sampling.generate import Chance, Sampled
 from clawback.hosted.vllm import VllmConversations
+from clawback.hosted.vllm_server import OwnVllm, RemoteVllm, VllmServer
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -28,10 +29,15 @@ class VllmSampler:
     """Draws on a vLLM server. It is asked what it serves at the first draw; what was loaded is unloaded with ``close``."""
 
     def __init__(
-        self, url: str, folder: Path, tell: Callable[[Mapping[str, Any]], None] = lambda _: None
+        self,
+        server: VllmServer | str,
+        folder: Path,
+        tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> None:
-        """``folder``: where adapters are written; vLLM must see it under the same path."""
-        self.url, self.folder, self.tell = url, folder, tell
+        """``server``: or the address of one. ``folder``: where adapters are written; vLLM must see it under the same path."""
+        self.server: VllmServer = RemoteVllm(server) if isinstance(server, str) else server
+        self.folder, self.tell = folder, tell
+        self.name = self.server.name
         self.conversations: VllmConversations | None = None
         self.calls, self.gap = 0, 0.0
         """How often it has drawn, and the largest gap so far, nats a token."""
@@ -46,7 +52,7 @@ class VllmSampler:
     ) -> list[list[Sampled]]:
         """Raises ``HostedError``, and ``TrainingError`` where another model answers."""
         if self.conversations is None:
-            self.conversations = VllmConversations(policy, self.url, self.folder, sampling=policy.sampling)
+            self.conversations = VllmConversations(policy, self.server, self.folder, sampling=policy.sampling)
         drawer, (_, samples, tokens) = self.conversations, chance.first.shape
         drawer.sampling = policy.sampling
         drawer.refresh()
@@ -56,20 +62,30 @@ class VllmSampler:
             for i, prompt in enumerate(prompts)
             for k in range(samples)
         ]
-        drawn = drawer.draw(turns)
+        try:
+            drawn = drawer.draw(turns)
+        finally:
+            drawer.rest()
         if turns:
-            found = gap(policy, turns[0].ids, drawn[0].ids, drawn[0].logprobs, self.url)
+            found = gap(policy, turns[0].ids, drawn[0].ids, drawn[0].logprobs, self.server.name)
             if not self.calls:
-                text = f"Answers are drawn by {self.url}, whose log-probs differ by {found:.3f} nats a token from the learner's"
+                text = f"Answers are drawn by {self.server.name}, whose log-probs differ by {found:.3f} nats a token from the learner's"
                 self.tell({"phase": "reward", "note": text})
             self.calls, self.gap = self.calls + 1, max(self.gap, found)
         if policy.sampling.truncates:
             drawn = _untruncated(policy, turns, drawn)
         return [drawn[start : start + samples] for start in range(0, len(drawn), samples)]
 
+    def report_to(self, tell: Callable[[Mapping[str, Any]], None]) -> None:
+        """Who is told of what happens from here on."""
+        self.tell = tell
+        if isinstance(self.server, OwnVllm):
+            self.server.tell = tell
+
     def close(self) -> None:
         if self.conversations is not None:
             self.conversations.close()
+        self.server.close()
 
     def __enter__(self) -> VllmSampler:
         return self

@@ -60,6 +60,9 @@ class Wire:
     """Seconds that one request may take with everything that is tried again."""
     pause: float = 1.0
     sleep: Callable[[float], None] = time.sleep
+    request_seconds: float = REQUEST_SECONDS
+    bearer: bool = False
+    """Send the key as ``Authorization: Bearer``, and not as ``x-api-key``."""
     repeated: int = field(default=0, init=False)
     """Requests that had to be sent again."""
 
@@ -130,11 +133,11 @@ class Wire:
         url = path if "://" in path else self.url + path
         known = {"user-agent": "clawback", **headers}
         if self.key and url.startswith(self.url + "/"):
-            known["x-api-key"] = self.key
+            known |= {"authorization": f"Bearer {self.key}"} if self.bearer else {"x-api-key": self.key}
         for _ in range(REDIRECTS + 1):
             request = urllib.request.Request(url, raw, dict(known), method=method)  # noqa: S310
             try:
-                with _opener(url).open(request, timeout=REQUEST_SECONDS) as response:
+                with _opener(url).open(request, timeout=self.request_seconds) as response:
                     body = response.read(LARGEST_REPLY + 1)
                     said = response.headers.get("content-length", "")
                     if said.isdecimal() and len(body) < min(int(said), LARGEST_REPLY):
@@ -150,7 +153,11 @@ class Wire:
                 url = urljoin(url, where)
                 if urlsplit(url).scheme not in ("http", "https"):
                     raise HostedError(f"{self.url} sends a download to {url[:80]}.") from None
-                known.pop("x-api-key", None)  # a storage that nobody named must not get it
+                for name in (
+                    "x-api-key",
+                    "authorization",
+                ):  # a storage that nobody named must not get the key
+                    known.pop(name, None)
         raise HostedError(f"{self.url} redirects a download in circles.")
 
 

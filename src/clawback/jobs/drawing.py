@@ -17,6 +17,7 @@ from clawback.environments.rollouts import Play, Rollouts
 from clawback.environments.step_judge import StepJudged
 from clawback.environments.worlds import single_task_notice
 from clawback.errors import UsageError
+from clawback.jobs.drawing_engine import chosen, vllm_server
 from clawback.paths import Home
 from clawback.records import Episode
 
@@ -51,7 +52,7 @@ class Wish:
     """Tokens of a reply; None: as its kind of environment needs."""
     penalty: float = 0.5
     draw: str = ""
-    """Address of a vLLM that draws the replies; "": this process does."""
+    """What draws the replies: ``vllm`` (one that the run starts), the address of one, ``here`` (this process); "": as the settings say."""
     ratings: bool = False
     """Learn from the person's ratings in the same steps, and be judged by them too."""
     shots: str = ""
@@ -117,7 +118,7 @@ def players(
 ) -> Rollouts | ClusterRollouts:
     """Who plays a run's episodes: this process, or a cluster's workers. ``keep`` is told of the episodes that are over."""
     if cluster is None:
-        draws = drawer(home, policy, wish, str(run))
+        draws = drawer(home, config.load(home.config), policy, wish, str(run), tell, recipe.rank)
         return Rollouts(policy, worlds, wish.play, on_episodes=keep, drawer=draws)
     from clawback.cluster.episodes import ClusterRollouts
     from clawback.cluster.player import Player, Scene
@@ -148,14 +149,22 @@ def players(
     )
 
 
-def drawer(home: Home, policy: Policy, wish: Wish, name: str) -> Drawer | None:
-    """The vLLM that the wish names; None: this process draws. Raises ``HostedError`` where nothing answers there."""
+def drawer(
+    home: Home,
+    settings: config.Config,
+    policy: Policy,
+    wish: Wish,
+    name: str,
+    tell: OnProgress,
+    rank: int = 0,
+) -> Drawer | None:
+    """The vLLM that the wish names; None: this process draws."""
     if not wish.draw:
         return None
-    from clawback.hosted.vllm import VllmConversations, present
+    from clawback.hosted.vllm import VllmConversations
 
-    present(wish.draw)
-    return VllmConversations(policy, wish.draw, home.root / "vllm" / name, sampling=policy.sampling)
+    server = vllm_server(home, settings, policy, wish.draw, tell, rank=rank, reply_tokens=wish.reply_tokens)
+    return VllmConversations(policy, server, home.root / "vllm" / name, sampling=policy.sampling)
 
 
 def samples(
@@ -165,6 +174,7 @@ def samples(
     home.create()
     settings = config.load(home.config)
     seed = settings.training.seed if seed is None else seed
+    wish = replace(wish, draw=chosen(wish.draw, settings))
     worlds = wish.worlds(seed)
     if not worlds.tasks("train"):
         raise UsageError(
@@ -176,5 +186,6 @@ def samples(
         policy = release.load(home, db.live(), settings)
     policy.sampling = replace(policy.sampling, top_p=1.0, top_k=0)
     tasks = worlds.tasks("train")
-    with Rollouts(policy, worlds, wish.play, drawer=drawer(home, policy, wish, "samples")) as rollouts:
+    draws = drawer(home, settings, policy, wish, "samples", on_progress or (lambda _: None))
+    with Rollouts(policy, worlds, wish.play, drawer=draws) as rollouts:
         return rollouts.play(orders(tasks, count, seed, 0))

@@ -14,6 +14,7 @@ from clawback.errors import UsageError
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.sampling.generate import Sampler
+    from clawback.hosted.vllm_sampler import VllmSampler
 
 INSTEAD = "Start it without `accelerate launch`: `clawback train --processes {}` starts its processes itself."
 
@@ -180,17 +181,16 @@ def launched(environment: Mapping[str, str] = os.environ, parent: list[str] | No
 @contextmanager
 def sampler(
     ray: tuple[str, int] | None,
-    vllm: tuple[str, Path] | None,
+    vllm: VllmSampler | None,
     recipe: Recipe,
     tell: Callable[[Mapping[str, Any]], None],
 ) -> Iterator[Sampler | None]:
-    """What draws fresh answers: a Ray cluster's workers, a vLLM (its address, and a folder for adapters), or None for this process. Raises
-    ``UsageError``, ``MissingExtra``."""
+    """What draws fresh answers: a Ray cluster's workers, a vLLM, or None for this process. It is closed at the end. Raises ``UsageError``,
+    ``MissingExtra``."""
     if vllm is not None:
-        from clawback.hosted.vllm_sampler import VllmSampler
-
-        with VllmSampler(*vllm, tell) as drawer:
-            yield drawer
+        vllm.report_to(tell)
+        with vllm:
+            yield vllm
         return
     if ray is None:
         yield None

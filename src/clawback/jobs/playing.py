@@ -22,6 +22,7 @@ from clawback.environments.worlds import single_task_notice
 from clawback.errors import Busy, NotFound, Stopped, UsageError
 from clawback.jobs import checks, inputs
 from clawback.jobs.drawing import Cluster, Wish, connected, players
+from clawback.jobs.drawing_engine import chosen
 from clawback.jobs.run_job import EPISODES, RunJob
 from clawback.paths import Home
 from clawback.progress import OnProgress, Progress
@@ -122,6 +123,8 @@ class _Job(RunJob):
         if resume is not None:
             wish = self.taken_up(resume)
             seed = self.db.run(resume).seed
+        if wish.draw or (self.cluster is None and resume is None):
+            wish = replace(wish, draw=chosen(wish.draw, self.settings))
         if self.cluster is not None and (wish.draw or worlds is not None):
             raise UsageError(
                 "A cluster's workers draw for themselves, in environments that they find by name: leave --ray out, or --draw and `worlds`."

@@ -22,7 +22,7 @@ from clawback.feedback.due import NO_GAIN
 from clawback.feedback.hold_out import keeps, prompt_key
 from clawback.gate import adapters, headroom, settling
 from clawback.gate.report import Report, answered
-from clawback.jobs import captured, checks, elsewhere, inputs, launching, rule_reading
+from clawback.jobs import captured, checks, drawing_engine, elsewhere, inputs, launching, rule_reading
 from clawback.jobs.run_job import PROGRESS_SECONDS, RunJob, plays
 from clawback.paths import Home
 from clawback.progress import ANNOUNCEMENTS, OnProgress, Progress
@@ -34,6 +34,7 @@ from clawback.runs import trigger
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
     from clawback.engine.torch.models.policy import Policy
+    from clawback.hosted.vllm_sampler import VllmSampler
     from clawback.rewards.terms import Terms
 
 
@@ -69,8 +70,8 @@ def train_once(
     prepared: int | None = None,
 ) -> Outcome:
     """Make one version from all feedback that stands, judge it, and put it live if it is better. ``anyway``: also where there is little to gain. ``shard``: the base in parts, one a process; ``ray``: address and
-    workers (0: one a machine) of a cluster that draws fresh answers; ``draw``: address of a vLLM that does. ``prepared``: the run that whoever
-    started this process has entered.
+    workers (0: one a machine) of a cluster that draws fresh answers; ``draw``: what does in its place (``drawing_engine.chosen``). ``prepared``:
+    the run that whoever started this process has entered.
 
     An interrupted run is finished first (its own settings count then); ``resume`` names one that was stopped. Raises ``Busy``
     while another process trains, ``Stopped`` when somebody stops it, ``TrainingError`` when there is nothing to learn from, ``NothingToGain``
@@ -80,15 +81,13 @@ def train_once(
     from filelock import FileLock, Timeout
 
     home.create()
-    if draw:
-        from clawback.hosted import vllm
-
-        vllm.present(draw)
     try:
         # Held until the version is live: two runs must not learn from the same ratings.
         with FileLock(home.train_lock, timeout=LOCK_SECONDS), store.connect(home.database) as db:
             job = _Job(home, db, on_progress)
             job.ray, job.draw, job.anyway, job.prepared = ray, draw, anyway, prepared
+            if draw:
+                drawing_engine.chosen(draw, job.settings)
             if resume is not None:
                 job.take_up(resume)
             return job.go(algorithm, preset, seed, fold, processes, shard)
@@ -117,6 +116,7 @@ class _Job(RunJob):
     ray: tuple[str, int] | None = None
     draw: str = ""
     anyway: bool = False
+    vllm: VllmSampler | None = None
     prepared: int | None = None
     """The run that another process has entered, which closes it if it does not begin."""
     preparing: int | None = None
@@ -133,19 +133,23 @@ class _Job(RunJob):
     ) -> Outcome:
         release.heal(self.db, self.home)
         run, policy = self.interrupted(), None
-        if run is None:
-            with self.preparation(algorithm, seed):
-                # First, so that the new version is compared with what came of it.
-                self.judge_waiting()
-                run, policy = self.begin(algorithm, preset, seed, fold, processes, shard)
-            self.give_up_waiting(run)
-        with self.entered(run):
-            version = self.candidate(run, policy)
-            # The gate loads what is on disk: what it judged is what will answer. Two bases in memory are one too many.
-            del policy
-            gc.collect()
-            report = self.judge(version)
-            prompt = self.said(run, version)
+        try:
+            if run is None:
+                with self.preparation(algorithm, seed):
+                    # First, so that the new version is compared with what came of it.
+                    self.judge_waiting()
+                    run, policy = self.begin(algorithm, preset, seed, fold, processes, shard)
+                self.give_up_waiting(run)
+            with self.entered(run):
+                version = self.candidate(run, policy)
+                # The gate loads what is on disk: what it judged is what will answer. Two bases in memory are one too many.
+                del policy
+                gc.collect()
+                report = self.judge(version)
+                prompt = self.said(run, version)
+        finally:
+            if self.vllm is not None:
+                self.vllm.close()
         return Outcome(self.db.run(run.id), self.db.version(version.number), report, prompt)
 
     # ------------------------------------------------------------------------------------------------- begin
@@ -252,7 +256,12 @@ class _Job(RunJob):
         several = processes * machines.nodes() > 1
         if made.get("full"):
             checks.whole(
-                self.home, elsewhere=away or several or shard or self.ray is not None or bool(self.draw)
+                self.home,
+                elsewhere=away
+                or several
+                or shard
+                or self.ray is not None
+                or self.draw not in ("", drawing_engine.HERE),
             )
         if not train and len(said) < self.db.count_feedback():
             raise TrainingError(
@@ -274,12 +283,15 @@ class _Job(RunJob):
                 for s in words
                 if not (s.rated or keeps(prompt_key(s.messages), self.settings.gate.held_out))
             ]
-        if (self.ray or self.draw) and name not in engine.DRAWING:
+        asked = self.draw not in ("", drawing_engine.HERE)
+        if (self.ray or asked) and name not in engine.DRAWING:
             raise UsageError(
                 f"--ray and --draw have others draw fresh answers, and {name} draws none: leave them out."
             )
-        if self.draw and (away or several or shard):
+        if asked and (away or several or shard):
             raise UsageError("--draw is for a run of one process on this machine: leave out the other.")
+        shared = away or several or shard or self.ray is not None or bool(made.get("full"))
+        draw = "" if shared or name not in engine.DRAWING else drawing_engine.chosen(self.draw, self.settings)
         self.tell({"phase": "load", "model": Path(model.base).name})
         policy = (elsewhere.policy if away else inputs.policy)(
             self.settings, model.base, "" if fold else live.prompt
@@ -298,6 +310,9 @@ class _Job(RunJob):
         if shard and not away:
             recipe = engine.shardable(recipe)
             recipe = replace(recipe, extra={**recipe.extra, engine.SHARD: True})
+        if draw:
+            recipe = replace(recipe, extra={**recipe.extra, drawing_engine.DRAW: draw})
+            self.vllm = drawing_engine.vllm_sampler(self.home, self.settings, policy, recipe, draw, self.tell)
         if recipe.full:
             engine.memory.choose(policy, recipe)  # now, so that what does not fit leaves no run behind
         if recipe.algorithm in engine.DRAWING and not away:
@@ -307,7 +322,9 @@ class _Job(RunJob):
             )
             allowed = budget.Allowed(inputs.budget(self.settings), live.number > 0, self.home.speeds)
             others = captured.answers(self.db, prompts, recipe.learn_from, time.time())
-            recipe, forecast = budget.fit(policy, recipe, train, prompts, allowed, self.tell, others)
+            recipe, forecast = budget.fit(
+                policy, recipe, train, prompts, allowed, self.tell, others, self.vllm
+            )
             self.tell(
                 {
                     "phase": "estimate",
@@ -344,9 +361,6 @@ class _Job(RunJob):
 
     # ------------------------------------------------------------------------------------------------- train
 
-    def _vllm(self, run: Run) -> tuple[str, Path] | None:
-        return (self.draw, self.home.root / "vllm" / str(run.id)) if self.draw else None
-
     def candidate(self, run: Run, policy: Policy | None) -> Version:
         """The version that the run makes; at once where it was made before an interruption."""
         if run.version is not None:
@@ -379,7 +393,14 @@ class _Job(RunJob):
                 judge = rule_reading.of_run(
                     self.home, self.settings, self.db, recipe, self.folder(run), tell, policy
                 )
-                with launching.sampler(self.ray, self._vllm(run), recipe, tell) as sampler:
+                draw = drawing_engine.chosen(
+                    self.draw or recipe.extra.get(drawing_engine.DRAW, drawing_engine.HERE), self.settings
+                )
+                if draw and self.vllm is None:
+                    self.vllm = drawing_engine.vllm_sampler(
+                        self.home, self.settings, policy, recipe, draw, tell
+                    )
+                with launching.sampler(self.ray, self.vllm, recipe, tell) as sampler:
                     result = engine.train(
                         policy,
                         samples,

@@ -1,9 +1,8 @@
-"""vLLM's routes for sampling with adapters, on our own engine: to test against, pitfalls included.
+"""vLLM's routes for sampling with adapters, on our own engine: what goes wrong with a vLLM, made to go wrong (``test_real_vllm.py`` has a real one).
 
 * Adapters can be loaded at run time if that was allowed at the start; otherwise the route does not exist
   (404).
-* A name that is loaded is refused (400), and with ``load_inplace`` the folder is read anew for every request
-  under that name, for good.
+* A name that is loaded is refused (400).
 * Beyond ``max_cpu_loras`` the least recently used one is dropped; a request for it is answered with 404.
 * Unloading forgets the name at once, even while answers are being sampled under it.
 * Log-probs are of the raw logits (``raw``), unless it was started with ``processed``: after temperature,
@@ -39,7 +38,7 @@ VERSION = "0.33.0"
 
 @dataclass
 class Engine:
-    """One base and its adapters. ``reads``: how often each folder was read."""
+    """One base and its adapters."""
 
     policy: Policy
     base: str
@@ -47,32 +46,25 @@ class Engine:
     runtime_updates: bool = True
     logprobs: Literal["raw", "processed"] = "processed"
     version: str = VERSION
-    reads: dict[str, int] = field(default_factory=dict)
     dropped: int = 0
     answered: list[tuple[str, str]] = field(default_factory=list)
     """(asked for, drawn by) of each request."""
 
     def __post_init__(self) -> None:
         self.known: OrderedDict[str, Path] = OrderedDict()
-        self.inplace: set[str] = set()
-        self.cached: OrderedDict[str, Path] = OrderedDict()
         self._lock = threading.Lock()
         self._worker = ThreadPoolExecutor(1, "vllm-stand-in")
         self._on = ""
 
-    def load(self, name: str, path: Path, inplace: bool) -> None:
+    def load(self, name: str, path: Path) -> None:
         if not self.runtime_updates:
             raise Refused(404, "Not Found")
         if not path.is_absolute() or not (path / "adapter_config.json").is_file():
             raise Refused(404, f"Loading lora {name} failed: No adapter found for {path}")
         with self._lock:
-            if name in self.known and not inplace:
+            if name in self.known:
                 raise Refused(400, f"The lora adapter '{name}' has already been loaded. Use load_inplace.")
-            if inplace:
-                self.inplace.add(name)
             self.known[name] = path
-            self.known.move_to_end(name)
-            self._cache(name, path)
             while len(self.known) > self.max_cpu_loras:
                 self.known.popitem(last=False)
                 self.dropped += 1
@@ -83,10 +75,6 @@ class Engine:
         with self._lock:
             if self.known.pop(name, None) is None:
                 raise Refused(404, f"The lora adapter '{name}' cannot be found.")
-
-    def _cache(self, name: str, path: Path) -> None:
-        self.reads[name] = self.reads.get(name, 0) + 1
-        self.cached[name] = path
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """By the worker, one after the other."""
@@ -100,9 +88,6 @@ class Engine:
             path = None if name == self.base else self.known[name]
             if path is not None:
                 self.known.move_to_end(name)
-                if name in self.inplace:
-                    self._cache(name, path)
-                    self._on = ""
         if self._on != (name or self.base):
             self.policy.put(path)
             self._on = name
@@ -165,7 +150,7 @@ def make(engine: Engine) -> Any:
 
     async def load(request: Request) -> Response:
         body = await request.json()
-        engine.load(str(body["lora_name"]), Path(body["lora_path"]), bool(body.get("load_inplace", False)))
+        engine.load(str(body["lora_name"]), Path(body["lora_path"]))
         return PlainTextResponse(f"Success: LoRA adapter '{body['lora_name']}' added successfully.")
 
     async def unload(request: Request) -> Response:
