@@ -62,6 +62,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "rollback": ("versions", "Go back to an older version."),
         "reset": ("versions", "Start over from the base model (ratings are kept)."),
         "publish": ("publish", "Make a version available to another server."),
+        "adopt": ("adopt", "Take an adapter of another trainer in as a version."),
     },
     "Talk and serve": {
         "ask": ("chat", "Ask the live version one thing."),

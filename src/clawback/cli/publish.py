@@ -114,8 +114,7 @@ def _publish_once(
     if dry_run:
         emit({"steps": steps, "done": False}, "\n".join(f"would {step}" for step in steps), as_json)
         return 0
-    publisher.publish(publication)
-    proof = publisher.verify(publication)
+    proof = publishing.bring(publisher, publication)
     if target in settings.publish.targets:
         with open_store() as store:
             standing = following.Standing(target, version.number, version.path, "", time.time())
