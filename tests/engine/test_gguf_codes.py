@@ -64,7 +64,9 @@ def test_a_change_that_is_much_smaller_than_a_step_is_there_in_the_mean(kind: Ki
     got = gguf.dequantize(changed, now) - before
     share = float((got * change).sum() / np.square(change).sum())
     inside = (codes > 0) & (codes < layout.largest)
-    assert now == kind or kind in (Kind.Q2_K, Kind.Q3_K), "random codes of two bits are at an end half of the time"
+    assert now == kind or kind in (Kind.Q2_K, Kind.Q3_K), (
+        "random codes of two bits are at an end half of the time"
+    )
     assert share == pytest.approx(1 if now != kind else inside.mean(), abs=0.12)
 
 
@@ -100,5 +102,8 @@ def test_floats_stay_floats(kind: Kind, now: Kind, within: float) -> None:
     changed, got = gguf_codes.added(data, kind, change, seed=0)
     assert got == now
     np.testing.assert_allclose(
-        gguf.dequantize(changed, got), gguf.dequantize(data, kind) + change, rtol=within + 1e-7, atol=1e-3 * bool(within)
+        gguf.dequantize(changed, got),
+        gguf.dequantize(data, kind) + change,
+        rtol=within + 1e-7,
+        atol=1e-3 * bool(within),
     )

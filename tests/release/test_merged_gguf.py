@@ -149,7 +149,14 @@ def _tiny(kind: str) -> Any:
         "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0, "initializer_range": 0.2,
     }  # fmt: skip
     if kind == "gpt2":
-        shape = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 48, "initializer_range": 0.2}
+        shape = {
+            "vocab_size": 64,
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "n_inner": 48,
+            "initializer_range": 0.2,
+        }
     config = t.AutoConfig.for_model(kind, **shape)
     return t.AutoModelForCausalLM.from_config(config).eval()
 

@@ -34,7 +34,9 @@ def adopt(adapter: Path, same_base: bool, no_gate: bool, as_json: bool) -> int:
     with open_store() as store:
         version = adoption.adopt(store, here, adapter, config.load(here.config), same_base=same_base)
         origin = version.origin["adapter"]
-        text = f"Version {version.number} is a candidate, adopted from {origin['folder']} ({origin['trainer']})."
+        text = (
+            f"Version {version.number} is a candidate, adopted from {origin['folder']} ({origin['trainer']})."
+        )
         report = None
         if no_gate or not any(store.count_ratings()):
             text += f" `clawback gate {version.number}` judges it once you have rated some answers."

@@ -144,9 +144,7 @@ def added(data: Array, kind: Any, change: Array, seed: int) -> tuple[Array, Any]
             return moved, kind
     floats = kind in (Kind.F32, Kind.F16, Kind.BF16)
     wide = kind if floats else Kind.Q8_0 if change.shape[-1] % 32 == 0 else Kind.F16
-    parts = [
-        _rounded(dequantised(data[rows], kind) + change[rows], wide) for rows in _pieces(*change.shape)
-    ]
+    parts = [_rounded(dequantised(data[rows], kind) + change[rows], wide) for rows in _pieces(*change.shape)]
     return np.concatenate(parts), wide
 
 

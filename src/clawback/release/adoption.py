@@ -81,7 +81,9 @@ def adopt(
         device=model.load_device,
     )
     if policy.full:
-        raise UsageError(f"{folder} holds changes of all weights and no adapter. Name the folder of an adapter.")
+        raise UsageError(
+            f"{folder} holds changes of all weights and no adapter. Name the folder of an adapter."
+        )
     return _enter(store, home, policy, origin)
 
 

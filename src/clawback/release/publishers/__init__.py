@@ -15,7 +15,17 @@ from clawback.release.publishers.base import NotLoaded, Probe, Publication, Publ
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ADAPTERS_ALONE", "NAMES", "NotLoaded", "Probe", "Publication", "Publisher", "Target", "make", "probe"]
+__all__ = [
+    "ADAPTERS_ALONE",
+    "NAMES",
+    "NotLoaded",
+    "Probe",
+    "Publication",
+    "Publisher",
+    "Target",
+    "make",
+    "probe",
+]
 
 NAMES = ("merged", "gguf", "vllm", "ollama", "llama-cpp", "lm-studio", "mlx")
 ADAPTERS_ALONE = ("vllm", "mlx")

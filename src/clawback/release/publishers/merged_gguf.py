@@ -68,28 +68,41 @@ class Gguf:
 def origin(publication: Publication, named: str) -> Path | None:
     """The GGUF file to merge into: the one that the base came from, else the named one (a file, ``ollama:…``, ``lmstudio:…``).
 
-    Raises ``ModelError`` where the base's own file is another than it was.
+    None where llama.cpp's converter has to make one. Raises ``ModelError`` where the base's own file is another than it was, and where
+    there is neither a file nor a converter.
     """
-    try:
-        source = local_models.source(publication.base)
-    except NotFound as error:
-        source, gone = None, str(error)
-    else:
-        gone = ""
-    if source is not None:
-        if gguf_file.read(source.path).identity() != publication.base_revision:
+    own, gone = _source(publication.base)
+    if own is not None:
+        if gguf_file.read(own).identity() != publication.base_revision:
             raise ModelError(
-                f"{source.path} is not the file that version {publication.version} was made for: it was changed since. "
+                f"{own} is not the file that version {publication.version} was made for: it was changed since. "
                 "Put the old one back, or train again."
             )
-        return source.path
+        return own
+    other, missing = _source(named) if named else (None, "")
+    if other is not None or _converter(publication):
+        return other
+    if gone or missing:
+        raise ModelError(f"{gone or missing} A merged file is a copy of it.")
+    raise ModelError(
+        f"{publication.base} did not come from a GGUF file, so llama.cpp's {CONVERTER} is needed: put it into PATH, "
+        f"or `clawback config set publish.converter /path/to/llama.cpp/{CONVERTER}`. "
+        "Or name a GGUF file of the same model with --base FILE.gguf."
+    )
+
+
+def _source(name: str) -> tuple[Path | None, str]:
+    """The GGUF file behind a name, or why there is none; neither for a name that means no such file."""
     try:
-        other = local_models.source(named) if named else None
-    except NotFound:
-        other = None
-    if other is None and gone and publication.base_revision.startswith("sha256:"):
-        raise ModelError(f"{gone} A merged file is a copy of it.")
-    return other.path if other else None
+        found = local_models.source(name)
+    except NotFound as error:
+        return None, str(error)
+    return (found.path, "") if found else (None, "")
+
+
+def _converter(publication: Publication) -> str:
+    found = publication.converter or shutil.which(CONVERTER) or ""
+    return found if found and Path(found).expanduser().is_file() else ""
 
 
 def plan(publication: Publication, named: str) -> list[str]:
@@ -128,21 +141,10 @@ def write(publication: Publication, named: str, out: Path) -> str:
     return f"{out} is {file.name} with {len(written.changed)} changed weights{wide} ({written.size / 1e6:,.0f} MB)"
 
 
-def _converter(publication: Publication) -> str:
-    found = publication.converter or shutil.which(CONVERTER)
-    if not found or not Path(found).expanduser().is_file():
-        raise ModelError(
-            f"{publication.base} did not come from a GGUF file, so llama.cpp's {CONVERTER} is needed: put it into PATH, "
-            f"or `clawback config set publish.converter /path/to/llama.cpp/{CONVERTER}`. "
-            "Or name a GGUF file of the same model with --base FILE.gguf."
-        )
-    return str(Path(found).expanduser())
-
-
 def _convert(publication: Publication, out: Path) -> str:
     from clawback.release.publishers.merged import write_folder
 
-    converter = _converter(publication)
+    converter = str(Path(_converter(publication)).expanduser())
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as beside:
         folder, made = Path(beside) / "merged", Path(beside) / "model.gguf"
