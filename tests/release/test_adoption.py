@@ -54,10 +54,12 @@ def home(improved: Home) -> Home:
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         {"target_modules": r".*\.(q_proj|up_proj)"},
-        {"alpha_pattern": {"v_proj": 64}, "rank_pattern": {"q_proj": 2}},
-        {"use_rslora": True, "layers_to_transform": [1]},
+        pytest.param(
+            {"alpha_pattern": {"v_proj": 64}, "rank_pattern": {"q_proj": 2}}, marks=pytest.mark.slow
+        ),
+        pytest.param({"use_rslora": True, "layers_to_transform": [1]}, marks=pytest.mark.slow),
     ],
     ids=["plain", "regex", "patterns", "rslora"],
 )
@@ -87,6 +89,7 @@ def test_an_adapter_becomes_a_version_that_answers_as_peft_does(
     )
 
 
+@pytest.mark.slow
 def test_the_gate_judges_it_and_only_the_person_makes_it_live(home: Home, tmp_path: Path) -> None:
     peft_folder(tmp_path / "a")
     with store.connect(home.database) as db:
@@ -104,6 +107,7 @@ def test_the_gate_judges_it_and_only_the_person_makes_it_live(home: Home, tmp_pa
             db.promote(before)
 
 
+@pytest.mark.slow
 def test_one_of_mlx_lm_is_read_too(home: Home, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 

@@ -225,6 +225,7 @@ def test_ollama_gets_a_merged_file_with_the_bases_own_template_and_parameters(
     assert "ollama pull none" in err
 
 
+@pytest.mark.slow
 def test_lm_studio_gets_a_merged_file_and_keeps_the_newest_alone(
     improved: Home, run: Run, play: Play, base_gguf: Path, tmp_path: Path
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_file_alone_is_written_and_says_that_nobody_was_asked(
     assert [path.name for path in tmp_path.iterdir() if "me.gguf" in path.name] == ["me.gguf"]
 
 
+@pytest.mark.slow
 def test_a_base_of_safetensors_needs_a_file_or_the_converter(
     improved: Home, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,7 +283,7 @@ def test_a_base_of_safetensors_needs_a_file_or_the_converter(
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        (PlayedVllm, ("vllm",)),
+        pytest.param(PlayedVllm, ("vllm",), marks=pytest.mark.slow),
         (PlayedOllama, ("ollama", "--base", "small:1b")),
         (PlayedLmStudio, ("lm-studio", "--base", "ollama:small:1b")),
     ],

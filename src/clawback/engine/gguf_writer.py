@@ -81,7 +81,7 @@ def _tensors(
         if tensor.name in changes:
             data = _rows(tensor, _read(source, header.weights + tensor.offset, length))
             changed, kind = changes[tensor.name](tensor, data)
-            target.write(memoryview(changed).cast("B"))
+            target.write(changed.data.cast("B"))
             at += changed.nbytes
             kinds[tensor.name] = (tensor.kind, kind)
         else:

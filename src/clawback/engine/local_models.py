@@ -88,6 +88,10 @@ def check_folder(folder: Path) -> list[Path]:
     if not (folder / "config.json").is_file():
         if any(folder.glob("*.gguf")):
             raise ModelError(f"{folder} is a folder with GGUF files. Name the file.")
+        if (folder / "adapter_config.json").is_file():
+            raise ModelError(
+                f"{folder} is an adapter and no model. Set up its base, then take it in: clawback adopt {folder}"
+            )
         raise ModelError(f"{folder} is no model folder: it has no config.json.")
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:

@@ -134,9 +134,12 @@ class _Atlas:
         """Raises ``ModelError`` where a changed parameter has no tensor, or the file is not one of this model."""
         unlike = ""
         for processor in _processors(header.architecture, model):
-            atlas = cls(_names(header, model, processor), processor)
-            missing = sorted(set(deltas) - {atlas.names[name] for name in atlas.changed(deltas)})
-            if missing:
+            atlas = cls(_names(header, _Flat(model), processor), processor)
+            if atlas.missing(
+                deltas
+            ):  # some families are named from an inner module on, which takes much longer
+                atlas = cls(_names(header, model, processor), processor)
+            if missing := atlas.missing(deltas):
                 raise ModelError(f"{header.path} has no place for {missing[0]} of this version.")
             unlike = atlas._unlike(header, deltas, folder)
             if not unlike:
@@ -148,6 +151,10 @@ class _Atlas:
     def changed(self, deltas: Deltas) -> list[str]:
         """Tensors of the file that a version changes."""
         return [name for name, parameter in self.names.items() if parameter in deltas]
+
+    def missing(self, deltas: Deltas) -> list[str]:
+        """Parameters of a version that no tensor of the file holds."""
+        return sorted(set(deltas) - {self.names[name] for name in self.changed(deltas)})
 
     def in_model(self, tensor: gguf_file.Tensor, values: Array) -> Array:
         """Values of a tensor of the file, in the order of the model."""
@@ -206,7 +213,18 @@ def _processors(architecture: str, model: nn.Module) -> list[Any]:
     return [kind(config=config.get_text_config().to_dict()) for kind in kinds]
 
 
-def _names(header: GgufFile, model: nn.Module, processor: Any) -> dict[str, str]:
+class _Flat:
+    """A model without its inner modules."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.config: Any = model.config
+        self.state_dict = model.state_dict
+
+    def named_children(self) -> list[tuple[str, nn.Module]]:
+        return []
+
+
+def _names(header: GgufFile, model: nn.Module | _Flat, processor: Any) -> dict[str, str]:
     """Tensor of the file → parameter of the model."""
     from transformers.modeling_gguf_pytorch_utils import get_gguf_hf_weights_map
 
