@@ -183,12 +183,14 @@ def _write(path: Path, architecture: str, model: Any, heads: tuple[str, ...] = (
     for name, value in model.state_dict().items():
         short, _, ending = name.rpartition(".")
         there = names.get_name(short)
-        if there is None or value.ndim != 2:
+        if there is None or value.ndim > 2:
             continue
         data = value.numpy()
+        if architecture == "gemma3" and short.endswith("norm"):
+            data = data + 1
         if there.endswith(heads or ("nothing",)):
             data = gguf_files.rotated(data, 4 if there.endswith("attn_q") else 2)
-        if architecture == "gpt2" and "blk" in there:
+        if architecture == "gpt2" and "blk" in there and data.ndim == 2:
             data = np.ascontiguousarray(data.T)
         writer.add_tensor(f"{there}.{ending}", data)
     writer.write_header_to_file()
@@ -236,3 +238,49 @@ def test_what_peft_merges_is_in_the_file(
     assert len(changed) >= 8
     for name in got:
         np.testing.assert_allclose(got[name], wanted[name], atol=1e-5)
+
+
+def test_a_version_of_all_weights_is_merged_norms_included(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    model = _tiny("gemma3_text")
+    model.save_pretrained(tmp_path / "base")
+    _write(tmp_path / "base.gguf", "gemma3", model)
+    added = {
+        name: torch.full(tuple(value.shape), 0.25)
+        for name, value in model.named_parameters()
+        if ".layers.1." in name
+    }
+    (tmp_path / "v").mkdir()
+    save_file(added, tmp_path / "v" / "delta.safetensors")
+    gguf_merge.merge(
+        tmp_path / "base.gguf", str(tmp_path / "base"), None, tmp_path / "v", tmp_path / "m.gguf"
+    )
+    before, after = values(tmp_path / "base.gguf"), values(tmp_path / "m.gguf")
+    for name in before:
+        change = 0.25 if name.startswith("blk.1.") else 0.0
+        np.testing.assert_allclose(after[name], before[name] + change, atol=1e-6)
+    assert sum("norm" in name for name in before if name.startswith("blk.1.")) >= 4
+
+
+def test_the_file_that_the_base_came_from_is_taken_and_has_to_be_the_same(tmp_path: Path) -> None:
+    from clawback.release.publishers import Probe, Publication, merged_gguf
+
+    def write(path: Path, value: float) -> Path:
+        writer = gguf.GGUFWriter(path, "llama")
+        writer.add_tensor("blk.0.ffn_up.weight", np.full((32, 32), value, np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path
+
+    file, other = write(tmp_path / "own.gguf", 1.0), write(tmp_path / "other.gguf", 2.0)
+    identity = gguf_file.read(file).identity()
+    publication = Publication(3, tmp_path, str(file), identity, Probe("", "", ""))
+    assert merged_gguf.origin(publication, str(other)) == file
+    write(file, 3.0)
+    with pytest.raises(ModelError, match="is not the file that version 3 was made for"):
+        merged_gguf.origin(publication, "")
+    file.unlink()
+    assert merged_gguf.origin(publication, str(other)) == other
