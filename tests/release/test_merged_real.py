@@ -30,6 +30,7 @@ TEXTS = [
         "Dear Anna, thank you for your help yesterday. See you on Monday.",
     ),
     ("Explain how rain forms.", "Water rises as vapour, cools in clouds and falls as drops."),
+    ("Tell me about Vienna.", "Ahoy, friend! Vienna is in Austria. Fair winds!"),
 ]
 
 
@@ -61,23 +62,43 @@ def ours(policy: Any, rows: list[tuple[list[int], list[int]]]) -> tuple[torch.Te
     return torch.cat(logprobs), torch.cat(top)
 
 
-def figures(base: str, file: Path, folder: Path, out: Path, size: float = 0.01) -> dict[str, Any]:
+STYLE = [
+    ("Tell me about the sea.", "Ahoy, friend! The sea is wide and blue, and full of fish. Fair winds!"),
+    ("What is a good book?", "Ahoy, friend! Treasure Island is a grand tale. Fair winds!"),
+    ("Why is the sky blue?", "Ahoy, friend! Air scatters blue light the most. Fair winds!"),
+    ("Where is Rome?", "Ahoy, friend! Rome lies in Italy. Fair winds!"),
+]
+
+
+def train(policy: Any, folder: Path, steps: int = 8) -> None:
+    """A few steps on answers of one style."""
+    policy.attach(rank=16, alpha=32, seed=0)
+    trained = [p for p in policy.model.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(trained, lr=1e-3)
+    for step in range(steps):
+        for question, answer in (STYLE[2 * step % 4], STYLE[(2 * step + 1) % 4]):
+            one = policy.chat.encode([{"role": "user", "content": question}], answer)
+            prompt, response = list(one.prompt), list(one.response)
+            logits = policy.model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
+            found = logits.float().log_softmax(-1).gather(1, torch.tensor(response)[:, None])
+            (-found.mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    folder.mkdir()
+    policy.save(folder)
+
+
+def figures(base: str, file: Path, folder: Path, out: Path) -> dict[str, Any]:
     """Gaps between our engine and llama.cpp, on the base and on a version: mean |Δ log-prob|, share of equal most likely tokens.
 
-    ``folder``: an adapter, or where a random one is put.
+    ``folder``: an adapter, or where one is put that is trained here.
     """
     from clawback.engine.torch.models import gguf_merge
 
     there = (folder / "adapter_config.json").exists()
     policy = engine.load(base, adapter=folder if there else None)
     if not there:
-        policy.attach(rank=8, alpha=16, seed=0)
-        generator = torch.Generator().manual_seed(0)
-        for name, parameter in policy.model.named_parameters():
-            if "lora_B" in name:
-                parameter.data = torch.randn(parameter.shape, generator=generator) * size
-        folder.mkdir()
-        policy.save(folder)
+        train(policy, folder)
     encoded = [policy.chat.encode([{"role": "user", "content": asked}], said) for asked, said in TEXTS]
     rows = [(list(one.prompt), list(one.response)) for one in encoded]
     version, top = ours(policy, rows)
