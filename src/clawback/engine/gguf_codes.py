@@ -27,6 +27,8 @@ CLIPPED = 0.1
 """Share of a tensor's change that the ends of the grids may keep out before a wider type is used."""
 _ROWS = 1 << 20
 """Weights that are worked on at a time."""
+_TIES = np.float32(1e-3)
+"""Of a step: equal changes are told apart by it, and moved here and there in place of all or none."""
 _HALVINGS = 16
 """Of the interval in which a row's threshold is looked for."""
 
@@ -152,12 +154,12 @@ def added(data: Array, kind: Any, change: Array) -> tuple[Array, Any]:
 
 def _on_grid(data: Array, kind: Any, change: Array) -> tuple[Array, float]:
     """Blocks with moved codes, and the share of the change that the ends of their grids do not let in."""
-    parts, kept = [], 0.0
+    parts, kept, length = [], 0.0, float(np.square(change, dtype=np.float64).sum())
     for rows in _pieces(*change.shape):
         moved, along = _moved(data[rows], kind, change[rows])
         parts.append(moved)
         kept += along
-    return np.concatenate(parts), 1 - kept / max(float(np.square(change, dtype=np.float64).sum()), 1e-30)
+    return np.concatenate(parts), 1 - kept / length if length else 0.0
 
 
 def _moved(data: Array, kind: Any, change: Array) -> tuple[Array, float]:
@@ -178,16 +180,17 @@ def _moved(data: Array, kind: Any, change: Array) -> tuple[Array, float]:
     further = np.clip(codes + sign * (whole + 1), 0, layout.largest)
     gain = (further - first) * step * change  # of one more step, along the change
     missing = np.square(change).sum(-1) - ((first - codes) * step * change).sum(-1)
-    threshold = _threshold(part, gain, missing)
-    stored = np.where(part > threshold[:, None], further, first)
+    stored = np.where(_moving(part, gain, missing), further, first)
     along = float(((stored - codes) * step * change).sum(dtype=np.float64))
     changed = layout.store(blocks, stored.astype(np.uint8).reshape(len(blocks), -1))
     return changed.reshape(data.shape), along
 
 
-def _threshold(part: Array, gain: Array, missing: Array) -> Array:
-    """For each row the value above which parts of a step become whole ones, so that their gains add up to what is missing."""
-    low, high = np.zeros(len(part), np.float32), np.ones(len(part), np.float32)
+def _moving(part: Array, gain: Array, missing: Array) -> Array:
+    """Where parts of a step become whole ones: in each row the largest, until their gains add up to what is missing."""
+    rows, columns = np.ogrid[: part.shape[0], : part.shape[1]]
+    part = part + _TIES * ((rows * 0.41421356 + columns * 0.61803399) % 1).astype(np.float32)
+    low, high = np.zeros(len(part), np.float32), np.full(len(part), 1 + _TIES, np.float32)
 
     def above(threshold: Array) -> Array:
         return np.asarray(np.where(part > threshold[:, None], gain, 0).sum(-1) - missing)
@@ -196,7 +199,8 @@ def _threshold(part: Array, gain: Array, missing: Array) -> Array:
         middle = (low + high) / 2
         enough = above(middle) > 0
         low, high = np.where(enough, middle, low), np.where(enough, high, middle)
-    return np.where(np.abs(above(low)) < np.abs(above(high)), low, high)
+    threshold = np.where(np.abs(above(low)) < np.abs(above(high)), low, high)
+    return np.asarray(part > threshold[:, None])
 
 
 def _rounded(values: Array, kind: Any) -> Array:
