@@ -428,7 +428,7 @@ class PublishTarget(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A server that gets every version that goes live, as `clawback versions publish WHERE` is told it."""
 
     where: str
-    """`merged`, `vllm`, `ollama`, `llama-cpp`, `lm-studio`, `mlx`, or a plugin's name."""
+    """`merged`, `gguf`, `vllm`, `ollama`, `llama-cpp`, `lm-studio`, `mlx`, or a plugin's name."""
     url: str = ""
     """The server's address."""
     output: str = ""
@@ -455,6 +455,8 @@ class Publish(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     targets: tuple[PublishTarget, ...] = ()
     """A table for each server: ``clawback versions publish WHERE --always`` adds one, ``--stop`` removes it."""
+    converter: str = ""
+    """llama.cpp's `convert_hf_to_gguf.py`, which makes GGUF files of models that did not come from one; where it is empty, it is looked for in PATH."""
 
 
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -45,6 +46,41 @@ def moved(moved_once: Home, tmp_path_factory: pytest.TempPathFactory) -> Home:
 def improved(moved: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("CLAWBACK_HOME", str(moved.root))
     return moved
+
+
+@pytest.fixture(scope="session")
+def base_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded model's weights as llama.cpp's converter writes them."""
+    gguf = pytest.importorskip("gguf")
+    from clawback import engine
+    from tests.engine import gguf_files
+
+    model = engine.load("embedded").model
+    path = tmp_path_factory.mktemp("gguf") / "base.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("embedded")
+    for name, values in gguf_files.tensors(model).items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def in_ollama(base_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same file in a folder of Ollama's, as small:1b."""
+    digest = "sha256:" + hashlib.sha256(base_gguf.read_bytes()).hexdigest()
+    folder = tmp_path / "ollama"
+    manifest = folder / "manifests" / "registry.ollama.ai" / "library" / "small" / "1b"
+    manifest.parent.mkdir(parents=True)
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": digest}
+    manifest.write_text(json.dumps({"layers": [layer]}))
+    (folder / "blobs").mkdir()
+    (folder / "blobs" / digest.replace(":", "-")).symlink_to(base_gguf)
+    monkeypatch.setenv("OLLAMA_MODELS", str(folder))
+    return digest
 
 
 @pytest.fixture

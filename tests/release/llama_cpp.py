@@ -19,7 +19,6 @@ VERSION = "0.3.36"
 CACHE = Path(os.environ.get("CLAWBACK_TEST_CACHE", Path(__file__).parents[2] / ".venv" / "agents"))
 HERE = CACHE / "llama.cpp"
 SERVER = HERE / "build" / "bin" / "llama-server"
-EXPORT = HERE / "build" / "bin" / "llama-export-lora"
 MISSING = "no llama.cpp here: `python tests/release/llama_cpp.py` builds one"
 
 
@@ -35,8 +34,7 @@ def build() -> None:
         for what in ("USE_PREBUILT_UI", "OPENSSL", "CURL", "BUILD_TESTS", "BUILD_EXAMPLES")
     ]
     subprocess.run(["cmake", "-B", "build", "-DCMAKE_BUILD_TYPE=Release", *off], cwd=source, check=True)
-    targets = ["llama-server", "llama-export-lora"]
-    subprocess.run(["cmake", "--build", "build", "--target", *targets, "-j2"], cwd=source, check=True)
+    subprocess.run(["cmake", "--build", "build", "--target", "llama-server", "-j2"], cwd=source, check=True)
     # What its converter needs besides what we have.
     wants = ["--target", str(source / "python"), "sentencepiece"]
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", *wants], check=True)

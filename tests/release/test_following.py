@@ -19,15 +19,23 @@ from clawback.release import following, publishing, registry
 from clawback.runs import process
 
 from .conftest import Run
-from .test_publishers import PlayedOllama, PlayedVllm
+from .test_publishers import PlayedLmStudio, PlayedOllama, PlayedVllm
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Iterator[Any]:
+def play(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
     servers = []
 
     def start(kind: Any) -> tuple[str, Any]:
-        more = {"policy": engine.load("embedded"), "loaded": {}, "seen": [], "blobs": {}, "folder": tmp_path}
+        more = {
+            "policy": engine.load("embedded"),
+            "loaded": {},
+            "seen": [],
+            "blobs": {},
+            "made": {},
+            "folder": tmp_path / "models",
+            "version": request.getfixturevalue("improved").version(1),
+        }
         server = ThreadingHTTPServer(("127.0.0.1", 0), type("Played", (kind,), more))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
@@ -37,22 +45,6 @@ def play(tmp_path: Path) -> Iterator[Any]:
     for server in servers:
         server.shutdown()
         server.server_close()
-
-
-class OllamaOfTwo(PlayedOllama):
-    """It makes models without an adapter, too."""
-
-    def do_POST(self) -> None:
-        if self.path != "/api/create":
-            super().do_POST()
-            return
-        asked = json.loads(self.body())
-        folder = self.folder / f"{asked['model'].replace(':', '-')}-{len(list(self.folder.iterdir()))}"
-        folder.mkdir()
-        for name, digest in asked.get("adapters", {}).items():
-            (folder / name).write_bytes(self.blobs[digest])
-        self.loaded[asked["model"]] = folder if asked.get("adapters") else None
-        self.say(200, {"status": "success"})
 
 
 @pytest.fixture
@@ -122,8 +114,8 @@ def test_the_end_of_a_trial_and_what_heals_a_home_go_the_same_way(
         assert not server.loaded
 
 
-def test_ollama_answers_as_the_base_after_a_rollback(two: Home, play: Any) -> None:
-    url, server = play(OllamaOfTwo)
+def test_ollama_answers_as_the_base_after_a_rollback(two: Home, play: Any, in_ollama: str) -> None:
+    url, server = play(PlayedOllama)
     follow(two, {"where": "ollama", "url": url, "base": "small:1b"})
     with store.connect(two.database) as db:
         release.rollback(db, two, 0)
@@ -132,6 +124,25 @@ def test_ollama_answers_as_the_base_after_a_rollback(two: Home, play: Any) -> No
         assert server.loaded["small-clawback:1b"] is not None
         release.rollback(db, two)
         assert server.loaded == {"small-clawback:1b": None}
+
+
+def test_a_merged_file_of_lm_studio_comes_and_goes_with_the_live_version(
+    two: Home, play: Any, base_gguf: Path, tmp_path: Path
+) -> None:
+    url, _ = play(PlayedLmStudio)
+    models = tmp_path / "models"
+    follow(two, {"where": "lm-studio", "url": url, "base": str(base_gguf), "output": str(models)})
+    with store.connect(two.database) as db:
+        release.rollback(db, two, 0)
+        assert not list(models.rglob("*.gguf"))
+        registry.promote(db, two, 1)
+        [file] = models.rglob("*.gguf")
+        assert file.stat().st_size == base_gguf.stat().st_size
+        assert file.read_bytes() != base_gguf.read_bytes()
+        release.rollback(db, two)
+        assert not list(models.rglob("*.gguf"))
+        [standing] = following.standings(db, config.load(two.config))
+        assert standing.current(db.live())
 
 
 def test_a_folder_of_mlx_is_renewed_and_taken_away(two: Home, tmp_path: Path, run: Run) -> None:

@@ -1,6 +1,6 @@
 """Publishing: what is said beforehand, what is done, and the proof that the new adapter answers.
 
-vLLM and Ollama cannot be installed here: they are played by servers that speak their documented protocol and answer with our own
+vLLM, Ollama and LM Studio cannot be installed here: they are played by servers that speak their documented protocol and answer with our own
 engine, honestly or not. mlx-lm is the real one.
 """
 
@@ -51,12 +51,19 @@ class PlayedVllm(Server):
 
 
 class PlayedOllama(Server):
+    """Makes models of GGUF files and of its own models, and takes no adapters, as Ollama 0.34 does."""
+
     blobs: dict[str, bytes]
-    folder: Path
+    made: dict[str, dict[str, Any]]
+    version: Path
 
     def do_HEAD(self) -> None:
         self.body()
         self.say(200 if self.path.rsplit("/", 1)[1] in self.blobs else 404, None)
+
+    def do_DELETE(self) -> None:
+        asked = json.loads(self.body())
+        self.say(200 if self.loaded.pop(asked["model"], self) is not self else 404, None)
 
     def do_POST(self) -> None:
         raw = self.body()
@@ -68,28 +75,59 @@ class PlayedOllama(Server):
             return
         asked = json.loads(raw)
         if self.path == "/api/show":
-            self.say(200 if asked["model"] == "small:1b" else 404, {"error": "not found"})
+            parameters = 'stop                           "<|x|>"\nstop "<|y|>"\ntemperature 0.5\ntypical_p 1'
+            shown = {"template": "{{ .Prompt }}", "parameters": parameters, "system": "", "parser": "p"}
+            self.say(200 if asked["model"] == "small:1b" else 404, shown)
         elif self.path == "/api/create":
-            assert asked["from"] == "small:1b"
-            folder = self.folder / asked["model"].replace(":", "-")
-            folder.mkdir(exist_ok=True)
-            for name, digest in asked["adapters"].items():
-                (folder / name).write_bytes(self.blobs[digest])
-            self.loaded[asked["model"]] = folder
+            if asked.get("adapters"):
+                self.say(400, {"error": "LoRA adapters are no longer supported"})
+                return
+            if "from" not in asked:
+                [digest] = asked["files"].values()
+                assert self.blobs[digest].startswith(b"GGUF")
+            self.made[asked["model"]] = asked
+            self.loaded[asked["model"]] = None if "from" in asked else self.version  # type: ignore[assignment]
             self.say(200, {"status": "success"})
+        elif self.path == "/api/copy":
+            self.loaded[asked["destination"]] = self.loaded[asked["source"]]
+            self.say(200, None)
         else:
             self.answer(asked)
 
 
+class PlayedLmStudio(Server):
+    """Lists what is in its folder of models."""
+
+    folder: Path
+
+    def do_GET(self) -> None:
+        self.body()
+        for path in self.folder.glob("*/*/*.gguf"):
+            self.loaded[path.stem] = self.version  # type: ignore[attr-defined]
+        self.say(200, {"data": [{"id": path.stem} for path in self.folder.glob("*/*/*.gguf")]})
+
+    def do_POST(self) -> None:
+        self.answer(json.loads(self.body()))
+
+
 @pytest.fixture
-def play(tmp_path: Path) -> Iterator[Play]:
+def play(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Play]:
     servers = []
+    version = request.getfixturevalue("improved").version(1)
 
     def start(kind: Any) -> str:
         made = type(
             "Played",
             (kind,),
-            {"policy": engine.load("embedded"), "loaded": {}, "seen": [], "blobs": {}, "folder": tmp_path},
+            {
+                "policy": engine.load("embedded"),
+                "loaded": {},
+                "seen": [],
+                "blobs": {},
+                "made": {},
+                "folder": tmp_path / "models",
+                "version": version,
+            },
         )
         server = ThreadingHTTPServer(("127.0.0.1", 0), made)
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -118,12 +156,18 @@ def test_merged_weights_answer_as_the_version_does(improved: Home, run: Run, tmp
     [
         ("merged", "--output", "x"),
         ("vllm", "--url", "http://127.0.0.1:9"),
-        ("ollama", "--base", "b"),
+        ("ollama", "--base", "small:1b"),
+        ("gguf", "--output", "x.gguf", "--base", "ollama:small:1b"),
         ("mlx", "--output", "x"),
     ],
 )
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(
-    improved: Home, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[str, ...]
+    improved: Home,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    in_ollama: str,
+    where: tuple[str, ...],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
@@ -159,28 +203,108 @@ def test_a_wrong_base_is_refused_with_both_names(improved: Home, run: Run, play:
     assert "POST /v1/load_lora_adapter" not in play.made[0].RequestHandlerClass.seen  # type: ignore[attr-defined]
 
 
-def test_ollama_gets_a_model_of_its_own(improved: Home, run: Run, play: Play) -> None:
+def test_ollama_gets_a_merged_file_with_the_bases_own_template_and_parameters(
+    improved: Home, run: Run, play: Play, in_ollama: str, base_gguf: Path
+) -> None:
     url = play(PlayedOllama)
+    server = play.made[0].RequestHandlerClass  # type: ignore[attr-defined]
     code, said, err = run("publish", "ollama", "--url", url, "--base", "small:1b")
     assert code == 0, err
     assert "'small-clawback:1b' answers as the new version does" in said
+    assert list(server.loaded) == ["small-clawback:1b"], "the name that it had until it had answered is gone"
+    made = server.made["small-clawback-next:1b"]
+    assert made["template"] == "{{ .Prompt }}"
+    assert made["parser"] == "p"
+    assert made["parameters"] == {"stop": ["<|x|>", "<|y|>"], "temperature": 0.5}
+    [digest] = made["files"].values()
+    assert digest != in_ollama
+    assert len(server.blobs[digest]) == base_gguf.stat().st_size
+    assert not list(improved.root.glob(".publish-*"))
     code, _, err = run("publish", "ollama", "--url", url, "--base", "none")
     assert code == 1
     assert "ollama pull none" in err
 
 
+@pytest.mark.slow
+def test_lm_studio_gets_a_merged_file_and_keeps_the_newest_alone(
+    improved: Home, run: Run, play: Play, base_gguf: Path, tmp_path: Path
+) -> None:
+    url, models = play(PlayedLmStudio), tmp_path / "models"
+    old, other = models / "clawback" / "clawback-v99", models / "clawback" / "verse-v1"
+    for folder in (old, other):
+        folder.mkdir(parents=True)
+    where = ("lm-studio", "--base", str(base_gguf), "--output", str(models), "--url", url)
+    code, said, err = run("publish", *where)
+    assert code == 0, err
+    assert "answers as the new version does" in said
+    file = models / "clawback" / "clawback-v1" / "clawback-v1.gguf"
+    assert file.stat().st_size == base_gguf.stat().st_size
+    assert (old.exists(), other.exists()) == (False, True)
+
+
+def test_a_file_alone_is_written_and_says_that_nobody_was_asked(
+    improved: Home, run: Run, base_gguf: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "me.gguf"
+    code, said, err = run("publish", "gguf", "--output", str(out), "--base", str(base_gguf))
+    assert code == 0, err
+    assert "no program was asked" in " ".join(said.split())
+    assert out.stat().st_size == base_gguf.stat().st_size
+    written = out.read_bytes()
+    code, _, err = run("publish", "gguf", "--output", str(out), "--base", str(base_gguf))
+    assert code == 2, "nothing is overwritten"
+    assert out.read_bytes() == written
+    assert [path.name for path in tmp_path.iterdir() if "me.gguf" in path.name] == ["me.gguf"]
+
+
+@pytest.mark.slow
+def test_a_base_of_safetensors_needs_a_file_or_the_converter(
+    improved: Home, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "me.gguf"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = run("publish", "gguf", "--output", str(out))
+    assert code == 1
+    assert "convert_hf_to_gguf.py is needed" in " ".join(err.split())
+    program = tmp_path / "convert_hf_to_gguf.py"
+    program.write_text(
+        "import pathlib, sys\n"
+        "assert pathlib.Path(sys.argv[1], 'model.safetensors').is_file()\n"
+        "pathlib.Path(sys.argv[sys.argv.index('--outfile') + 1]).write_bytes(b'no GGUF')\n"
+    )
+    program.chmod(0o755)
+    code, _, err = run("publish", "gguf", "--output", str(out))
+    assert code == 1
+    assert "is no GGUF file" in " ".join(err.split())
+    assert "It was undone" in " ".join(err.split())
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
-    ("kind", "options"), [(PlayedVllm, ("vllm",)), (PlayedOllama, ("ollama", "--base", "small:1b"))]
+    ("kind", "options"),
+    [
+        pytest.param(PlayedVllm, ("vllm",), marks=pytest.mark.slow),
+        (PlayedOllama, ("ollama", "--base", "small:1b")),
+        (PlayedLmStudio, ("lm-studio", "--base", "ollama:small:1b")),
+    ],
 )
-def test_a_server_that_says_yes_and_loads_nothing_is_found_out(
-    improved: Home, run: Run, play: Play, kind: Any, options: tuple[str, ...]
+def test_a_server_that_says_yes_and_loads_nothing_is_found_out_and_it_is_undone(
+    improved: Home, run: Run, play: Play, kind: Any, options: tuple[str, ...], in_ollama: str, tmp_path: Path
 ) -> None:
     class Liar(kind):  # type: ignore[misc]
         honest = False
 
-    code, _, err = run("publish", *options, "--url", play(Liar))
+    url = play(Liar)
+    folder = ("--output", str(tmp_path / "models")) if options[0] == "lm-studio" else ()
+    code, _, err = run("publish", *options, *folder, "--url", url)
     assert code == 1
-    assert "does not answer as the new version does" in err
+    words = " ".join(err.split())
+    assert "does not answer as the new version does" in words
+    assert "It was undone" in words
+    server = play.made[0].RequestHandlerClass  # type: ignore[attr-defined]
+    if options[0] != "lm-studio":
+        assert not server.loaded
+    assert not list((tmp_path / "models").rglob("*.gguf"))
 
 
 def test_what_cannot_be_published_is_said(improved: Home, run: Run) -> None:
@@ -189,6 +313,7 @@ def test_what_cannot_be_published_is_said(improved: Home, run: Run) -> None:
         (("merged",), "--output"),
         (("vllm",), "--url"),
         (("ollama",), "--base"),
+        (("gguf",), "--output"),
         (("vllm", "--url", "http://127.0.0.1:9", "--version", "0"), "The base model"),
     ):
         code, _, err = run("publish", *options)

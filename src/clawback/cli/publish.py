@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="A new folder (merged, mlx), the adapter's file (llama-cpp), the folder of models (lm-studio).",
+    help="A new folder (merged, mlx), a file (gguf, llama-cpp), the folder of models (lm-studio).",
 )
-@click.option("--base", default="", help="What the base model is called on that server.")
+@click.option("--base", default="", help="What the base is called on that server, or a GGUF file of it.")
 @click.option(
     "--name",
     default="clawback",
@@ -54,12 +54,16 @@ def publish(
 ) -> int:
     """Make a version available to another server, and check that it answers there.
 
-    WHERE is merged, vllm, ollama, llama-cpp, lm-studio or mlx. The base's identity is checked first. With --always the
-    server follows the live version: promotions, rollbacks and resets reach it. Without WHERE the live version is
-    published to all servers that follow it and do not have it yet.
+    WHERE is merged, gguf, vllm, ollama, llama-cpp, lm-studio or mlx. The base's identity is checked first, and the new
+    model is asked one question; where it does not answer as the version does, it is undone. gguf, ollama and lm-studio get
+    a copy of the base's GGUF file with the version in it.
+
+    With --always the server follows the live version: promotions, rollbacks and resets reach it. Without WHERE the live
+    version is published to all servers that follow it and do not have it yet.
 
     \b
     clawback versions publish merged --output ./my-model
+    clawback versions publish gguf --output ./my-model.gguf
     clawback versions publish vllm --url http://127.0.0.1:8000 --dry-run
     clawback versions publish ollama --base llama3.2 --always
     clawback versions publish ollama --stop
@@ -114,8 +118,7 @@ def _publish_once(
     if dry_run:
         emit({"steps": steps, "done": False}, "\n".join(f"would {step}" for step in steps), as_json)
         return 0
-    publisher.publish(publication)
-    proof = publisher.verify(publication)
+    proof = publishing.bring(publisher, publication)
     if target in settings.publish.targets:
         with open_store() as store:
             standing = following.Standing(target, version.number, version.path, "", time.time())

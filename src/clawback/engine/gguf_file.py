@@ -57,6 +57,8 @@ class Tensor:
     """GGML's number of how it is stored."""
     offset: int
     """Bytes after the beginning of the weights."""
+    entry: int = 0
+    """Where the header says how it is stored and where: ``kind`` (4 bytes), then ``offset`` (8)."""
 
     @property
     def elements(self) -> int:
@@ -238,7 +240,8 @@ def _parse(path: Path, content: mmap.mmap) -> GgufFile:
         if dimensions > 8:
             raise _Damaged
         shape = tuple(cursor.take("<Q") for _ in range(dimensions))
-        tensors.append(Tensor(name, shape, cursor.take("<I"), cursor.take("<Q")))
+        entry = cursor.at
+        tensors.append(Tensor(name, shape, cursor.take("<I"), cursor.take("<Q"), entry))
     step = int(metadata.get("general.alignment") or _ALIGNMENT)
     return GgufFile(path, metadata, tuple(tensors), -(-cursor.at // step) * step)
 

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def settle(store: Store, home: Home, report: Report, tried: config.Trial | None = None) -> Version:
-    """Do as the report says: live, rejected, or still a candidate that waits for answers or for the person's yes to its new sentences. ``tried``: with a
+    """Do as the report says: live, rejected, or still a candidate that waits for answers or for the person's yes: to its new sentences, to an adapter that was adopted. ``tried``: with a
     share above 0 what is accepted answers that share of the sessions first."""
     version = store.version(report.version)
     if version.status != "candidate":
         return version
     if report.accepted:
-        if prompted.unseen(store, version):
+        if prompted.unseen(store, version) or registry.FOREIGN in version.origin:
             return version
         if tried is not None and tried.share > 0 and trial.running(store) is None:
             trial.begin(store, version.number, tried.share, tried.alpha, time.time())

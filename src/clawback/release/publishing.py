@@ -14,7 +14,15 @@ from clawback.records import Version
 from clawback.release import following, registry
 from clawback.release.following import Standing
 from clawback.release.loading import load
-from clawback.release.publishers import Publication, Target, make, probe
+from clawback.release.publishers import (
+    ADAPTERS_ALONE,
+    NotLoaded,
+    Publication,
+    Publisher,
+    Target,
+    make,
+    probe,
+)
 
 if TYPE_CHECKING:
     from clawback.store import Store
@@ -40,10 +48,10 @@ def target_of(settings: config.PublishTarget) -> Target:
 def check(version: Version, where: str) -> None:
     """Raises ``UsageError`` for a version that cannot be handed to this publisher."""
     registry.passed(version)
-    if registry.weights_of(Path(version.path)).name == registry.DELTA and where != "merged":
+    if registry.weights_of(Path(version.path)).name == registry.DELTA and where in ADAPTERS_ALONE:
         raise UsageError(
             f"Version {version.number} changes all weights, so there is no adapter to hand over. "
-            "`clawback versions publish merged --output FOLDER` writes a whole model, which any server can load."
+            "`clawback versions publish merged --output FOLDER` writes a whole model, `publish gguf` one in a GGUF file."
         )
 
 
@@ -57,7 +65,30 @@ def publication_of(home: Home, version: Version, settings: config.Config) -> Pub
         policy.info.revision,
         probe(policy),
         policy.config,
+        settings.publish.converter,
     )
+
+
+def bring(publisher: Publisher, publication: Publication) -> str:
+    """Publish, and ask the new model one question; where it does not answer as the version does, undo it. The proof, in a sentence.
+
+    Raises ``ClawbackError`` with what is there now.
+    """
+    publisher.publish(publication)
+    try:
+        return publisher.verify(publication)
+    except NotLoaded:
+        raise
+    except ClawbackError as problem:
+        if not hasattr(publisher, "undo"):  # a plugin of an earlier release
+            raise
+        try:
+            undone = publisher.undo(publication)
+        except (ClawbackError, OSError) as error:
+            raise ClawbackError(f"{problem} Undoing it failed as well: {error}") from problem
+        if not undone:
+            raise
+        raise ClawbackError(f"{problem} It was undone: {undone}.") from problem
 
 
 def publish_live(home: Home, tell: Callable[[str], None] = lambda _: None) -> list[Standing]:
@@ -108,8 +139,7 @@ def _bring(
             else:
                 check(live, target.where)
                 publication = publication or publication_of(home, live, settings)
-                publisher.publish(publication)
-                done = publisher.verify(publication)
+                done = bring(publisher, publication)
             tell(f"{target.where}: {done}.")
         except (ClawbackError, OSError) as problem:
             error = str(problem)

@@ -35,12 +35,18 @@ DELTA = "delta.safetensors"
 """The weights of a version of full-parameter training (``engine/torch/models/delta.py``)."""
 PROVENANCE = "provenance.json"
 DATA_CARD = "DATA.md"
+ADOPTED = "adopted"
+"""What the runs of adapters that another program trained are called."""
+FOREIGN = "adapter"
+"""In the origin of a version: where its adapter was adopted from."""
 LOCK_SECONDS = 0.5
 """How long to wait for the training lock: others take it for a moment to see whether it is free."""
 
 
-def propose(store: Store, home: Home, run: Run, result: TrainResult) -> Version:
-    """Make a candidate version of what a run wrote; the run's folder may go afterwards.
+def propose(
+    store: Store, home: Home, run: Run, result: TrainResult, origin: Mapping[str, Any] | None = None
+) -> Version:
+    """Make a candidate version of what a run wrote; the run's folder may go afterwards. ``origin``: of an adapter that was adopted.
 
     Called again after a crash it finds the version that the run already has.
     """
@@ -60,7 +66,8 @@ def propose(store: Store, home: Home, run: Run, result: TrainResult) -> Version:
     folder = home.version(number)
     beside.rename(folder)
     sync(home.versions)
-    prompt, origin = prompted.of_run(store, run)
+    prompt, of_prompt = prompted.of_run(store, run)
+    kept = {name: value for name, value in of_prompt.items() if name != FOREIGN}
     version = Version(
         number,
         "candidate",
@@ -70,7 +77,7 @@ def propose(store: Store, home: Home, run: Run, result: TrainResult) -> Version:
         run_id=run.id,
         path=str(folder),
         prompt=prompt,
-        origin=origin,
+        origin=kept | dict(origin or {}),
     )
     return store.add_candidate(version)
 

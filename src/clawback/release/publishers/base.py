@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,13 +55,27 @@ class Probe:
     prompt: str
     before: str
     after: str
+    further: tuple[Probe, ...] = ()
+    """Other prompts that do: a server that rounds otherwise may go its own way on one of them."""
+
+    def confirm(self, ask: Callable[[str], str], by: str) -> str:
+        """Ask this prompt, and the further ones until one tells. A sentence; raises ``ClawbackError`` where none does."""
+        try:
+            return self.judge(ask(self.prompt), by)
+        except Unconvinced:
+            for other in self.further:
+                try:
+                    return other.judge(ask(other.prompt), by)
+                except Unconvinced:
+                    continue
+            raise
 
     def judge(self, said: str, by: str) -> str:
-        """A sentence; raises ``ClawbackError`` unless ``said`` is what the version says rather than what the base does."""
+        """A sentence; raises ``Unconvinced`` unless ``said`` is what the version says rather than what the base does."""
         ours, theirs = _shared(said, self.after), _shared(said, self.before)
         if ours > theirs:
             return f"{by} answers as the new version does ({ours} of its first {len(self.after)} characters)"
-        raise ClawbackError(
+        raise Unconvinced(
             f"{by} does not answer as the new version does, although it was told to load it: to {self.prompt!r} it says "
             f"{said[:80]!r}, where {self.after[:80]!r} was expected."
         )
@@ -76,6 +92,8 @@ class Publication:
     probe: Probe
     config: Mapping[str, Any] = field(default_factory=dict)
     """The base model's (``config.json``)."""
+    converter: str = ""
+    """llama.cpp's ``convert_hf_to_gguf.py``, where the settings name it."""
 
 
 class Publisher(Protocol):
@@ -86,7 +104,10 @@ class Publisher(Protocol):
         """Do it. Raises ``ClawbackError`` where that fails; what was there before is then still there."""
 
     def verify(self, publication: Publication) -> str:
-        """Ask the new model, and say what was found. Raises ``ClawbackError`` unless the new adapter answers."""
+        """Ask the new model, and say what was found. Raises ``ClawbackError`` unless the new version answers."""
+
+    def undo(self, publication: Publication) -> str:
+        """The server has what it had before ``publish``, as far as it can: called where ``verify`` fails. What was done, in a sentence; "" for nothing."""
 
     def withdraw(self) -> str:
         """The base model is live again: have the server answer without an adapter. Says what was done; again, it does nothing."""
@@ -103,14 +124,52 @@ def check_new(out: Path, renew: bool) -> None:
 
 
 def put_in_place(beside: Path, out: Path, version: int) -> None:
-    """Rename a finished folder to its name; what was there goes away afterwards."""
+    """Rename a finished folder to its name. What was there is kept until ``settle`` or ``restore``."""
     (beside / MARK).write_text(json.dumps({"version": version}) + "\n", "utf-8")
-    old = out.with_name(out.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    if out.exists():
-        out.rename(old)
+    keep_former(out)
     beside.rename(out)
-    shutil.rmtree(old, ignore_errors=True)
+
+
+def _former(out: Path) -> Path:
+    return out.with_name(f".{out.name}.former")
+
+
+def keep_former(out: Path) -> None:
+    """Keep what is at ``out``, a file or a folder, under another name. A file stays where it is as well, until it is replaced."""
+    settle(out)
+    if out.is_dir():
+        out.rename(_former(out))
+    elif out.exists():
+        try:
+            os.link(out, _former(out))
+        except OSError:  # a file system without links
+            out.rename(_former(out))
+
+
+def settle(out: Path) -> None:
+    """What was kept goes; or gets its name back, where nothing took its place."""
+    former = _former(out)
+    if former.exists() and not out.exists():
+        former.rename(out)
+    else:
+        _remove(former)
+
+
+def restore(out: Path) -> str:
+    """What was kept is back. What was done, in a sentence."""
+    former = _former(out)
+    _remove(out)
+    if not former.exists():
+        return f"{out} was removed again"
+    former.rename(out)
+    return f"{out} is the one of before again"
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def take_away(out: Path) -> str:
@@ -122,18 +181,18 @@ def take_away(out: Path) -> str:
 
 
 def probe(policy: Policy) -> Probe:
-    """A prompt on which the policy and its base part soonest. Raises ``ModelError`` where they part on none."""
+    """Prompts on which the policy and its base part, soonest first. Raises ``ModelError`` where they part on none."""
     asked: list[list[Message]] = [[{"role": "user", "content": text}] for text in PROBES]
     after = [one.text for [one] in policy.generate(asked, sampling=GREEDY, max_tokens=PROBE_TOKENS)]
     with policy.base():
         before = [one.text for [one] in policy.generate(asked, sampling=GREEDY, max_tokens=PROBE_TOKENS)]
-    apart = [(_shared(a, b), i) for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    apart = sorted((_shared(a, b), i) for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b)
     if not apart:
         raise ModelError(
             "The version answers every probe as its base does, so nobody could tell whether it is loaded."
         )
-    _, chosen = min(apart)
-    return Probe(PROBES[chosen], before[chosen], after[chosen])
+    first, *others = (Probe(PROBES[i], before[i], after[i]) for _, i in apart)
+    return replace(first, further=tuple(others))
 
 
 def _shared(a: str, b: str) -> int:
@@ -142,27 +201,47 @@ def _shared(a: str, b: str) -> int:
 
 
 def call(
-    url: str, body: Mapping[str, Any] | bytes | None = None, *, timeout: float, method: str | None = None
+    url: str,
+    body: Mapping[str, Any] | bytes | Path | None = None,
+    *,
+    timeout: float,
+    method: str | None = None,
 ) -> Any:
-    """JSON from a server. Raises ``ClawbackError`` with the server's own words where it refuses."""
-    data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+    """JSON from a server. A file is sent in pieces. Raises ``ClawbackError`` with the server's own words where it refuses."""
     if not url.startswith(("http://", "https://")):
         raise ClawbackError(f"{url!r} is no address: it begins with http:// or https://.")
-    request = urllib.request.Request(  # noqa: S310
-        url, data, {"content-type": "application/json"}, method=method or ("GET" if data is None else "POST")
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
-            raw = answer.read()
-    except urllib.error.HTTPError as error:
-        said = error.read()[:500].decode("utf-8", "replace")
-        raise Refused(f"{url} answered {error.code}: {said}", error.code) from error
-    except (urllib.error.URLError, OSError) as error:
-        raise ClawbackError(f"{url} does not answer: {error}. Is the server running?") from error
+    headers = {"content-type": "application/json"}
+    with ExitStack() as stack:
+        data: Any = json.dumps(body).encode() if isinstance(body, Mapping) else body
+        if isinstance(body, Path):
+            data = stack.enter_context(body.open("rb"))
+            headers = {
+                "content-type": "application/octet-stream",
+                "content-length": str(body.stat().st_size),
+            }
+        request = urllib.request.Request(  # noqa: S310
+            url, data, headers, method=method or ("GET" if data is None else "POST")
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
+                raw = answer.read()
+        except urllib.error.HTTPError as error:
+            said = error.read()[:500].decode("utf-8", "replace")
+            raise Refused(f"{url} answered {error.code}: {said}", error.code) from error
+        except (urllib.error.URLError, OSError) as error:
+            raise ClawbackError(f"{url} does not answer: {error}. Is the server running?") from error
     try:
         return json.loads(raw) if raw.strip() else {}
     except ValueError:
         return raw.decode("utf-8", "replace")
+
+
+class Unconvinced(ClawbackError):
+    """The server answers, and not as the version does."""
+
+
+class NotLoaded(ClawbackError):
+    """What was written is right, and the server has to be started again before it has it. Nothing is undone."""
 
 
 class Refused(ClawbackError):
@@ -173,13 +252,14 @@ class Refused(ClawbackError):
         self.status = status
 
 
-def ask(url: str, model: str, probe: Probe, timeout: float) -> str:
-    """What a server of OpenAI chat completions says to the probe at temperature 0."""
+def ask(url: str, model: str, prompt: str, timeout: float, **more: Any) -> str:
+    """What a server of OpenAI chat completions says to a prompt at temperature 0."""
     body = {
         "model": model,
-        "messages": [{"role": "user", "content": probe.prompt}],
+        "messages": [{"role": "user", "content": prompt}],
         "temperature": 0,
         "max_tokens": PROBE_TOKENS,
+        **more,
     }
     answer = call(f"{url}/v1/chat/completions", body, timeout=timeout)
     try:

@@ -1,8 +1,10 @@
-"""Publishes to llama.cpp's server, which loads adapters only together with a model. There are two ways to make it do so.
+"""Publishes to llama.cpp's server, which loads models and adapters at a start alone. There are two ways to make it do so.
 
 * A *router* (``llama-server --models-preset FILE``): a preset of ours in that file, ``GET /models?reload=1``,
   load. Nothing else stops.
-* A server of one model, started with ``--lora FILE``: we write the file, and the person restarts the server.
+* A server of one model, started with ``--lora FILE`` or ``-m FILE``: we write the file, and the person restarts the server.
+
+What it gets is an adapter (a few megabytes) for families whose adapters are known to come out right, else a merged file.
 
 Its answers are verified: ``POST /lora-adapters`` reports "success" for adapters that it did not load, and an
 adapter that is switched on for all requests leaves answers computed from old state; so the list is read back,
@@ -16,15 +18,25 @@ import io
 import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from clawback.errors import ClawbackError, ModelError, UsageError
 from clawback.files import replace
-from clawback.release.publishers import gguf
-from clawback.release.publishers.base import PROBE_TOKENS, Publication, Target, call
+from clawback.release.publishers import gguf, merged_gguf
+from clawback.release.publishers.base import (
+    NotLoaded,
+    Publication,
+    Target,
+    Unconvinced,
+    ask,
+    call,
+    keep_former,
+    restore,
+    settle,
+)
 
 
 class LlamaCpp:
@@ -37,22 +49,27 @@ class LlamaCpp:
             )
         self.target, self.out = target, target.out.resolve()
         self.url = target.url.rstrip("/").removesuffix("/v1")
+        self._former_presets: bytes | None = None
 
     def plan(self, publication: Publication) -> Sequence[str]:
-        steps = [f"turn the adapter of version {publication.version} into GGUF, as {self.out}"]
+        whole, name = _whole(publication), self.target.model
+        if whole:
+            steps = [*merged_gguf.plan(publication, self.target.base), f"write {self.out}"]
+        else:
+            steps = [f"turn the adapter of version {publication.version} into GGUF, as {self.out}"]
         if not self.url:
-            return [*steps, f"(start it with: llama-server --model BASE.gguf --lora {self.out})"]
-        name = self.target.model
+            return [*steps, f"(start it with: {_command(whole, self.out)})"]
         known = f"ask {self.url} for its base, and go on only if it is as large as {publication.base}"
         if self.target.presets is None:
             return [
                 known,
                 *steps,
-                f"look whether the server has {self.out.name} loaded (it loads adapters at its start alone)",
+                f"look whether the server has {self.out.name} loaded (it loads files at its start alone)",
                 _ASK,
             ]
+        what = "this file" if whole else f"the model of {self.target.base!r} with this adapter"
         hot = [
-            f"put the preset [{name}] into {self.target.presets}: the model of {self.target.base!r} with this adapter",
+            f"put the preset [{name}] into {self.target.presets}: {what}",
             f"have {self.url} read its presets again, unload the {name!r} of before, load the new one",
         ]
         return [known, *steps, *hot, _ASK]
@@ -61,14 +78,66 @@ class LlamaCpp:
         if self.url:
             self._check(publication)
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        gguf.convert(publication.adapter, publication.config, self.out)
+        keep_former(self.out)
+        try:
+            if _whole(publication):
+                merged_gguf.write(publication, self._gguf_of_base(), self.out)
+            else:
+                gguf.convert(publication.adapter, publication.config, self.out)
+        except BaseException:
+            settle(self.out)
+            raise
         if self.target.presets is not None:
-            self._preset(self.target.presets)
-            self._reload()
+            self._former_presets = _content(self.target.presets)
+            try:
+                self._preset(self.target.presets, {"model": self.out} if _whole(publication) else None)
+                self._reload()
+            except ClawbackError:
+                self.undo(publication)
+                raise
 
     def verify(self, publication: Publication) -> str:
         if not self.url:
+            settle(self.out)
             return f"written to {self.out}; name a running llama-server with --url to have it asked"
+        find = self._loaded_model if _whole(publication) else self._loaded_adapter
+        more = find()
+        try:
+            proof = publication.probe.confirm(
+                lambda prompt: ask(self.url, self.target.model, prompt, self.target.timeout, **more),
+                "llama-server",
+            )
+        except Unconvinced as error:
+            if self.target.presets is not None:
+                raise
+            settle(self.out)
+            raise NotLoaded(
+                f"{error} {self.out} is written; start the server again: {_command(_whole(publication), self.out)}"
+            ) from error
+        settle(self.out)
+        return proof
+
+    def undo(self, publication: Publication) -> str:  # noqa: ARG002
+        done = restore(self.out)
+        if self._former_presets is not None and self.target.presets is not None:
+            replace(self.target.presets, self._former_presets)
+            self._models(reload=True)
+            done += f", and {self.target.presets} is as it was"
+        return done
+
+    def _loaded_model(self) -> dict[str, Any]:
+        """What a request has to say beside its prompt. Raises ``NotLoaded`` where a server of one model was started with another file."""
+        if self.target.presets is None:
+            answer = call(f"{self.url}/props", timeout=self.target.timeout)
+            loaded = str(answer.get("model_path", "")) if isinstance(answer, dict) else ""
+            if Path(loaded).name != self.out.name:
+                settle(self.out)
+                raise NotLoaded(
+                    f"{self.out} is written, but this llama-server has {loaded or 'another model'} loaded: start it again with {_command(True, self.out)}"
+                )
+        return {"cache_prompt": False}
+
+    def _loaded_adapter(self) -> dict[str, Any]:
         router = self.target.presets is not None
         where = f"?model={quote(self.target.model)}" if router else ""
         loaded = call(f"{self.url}/lora-adapters{where}", timeout=self.target.timeout)
@@ -78,34 +147,22 @@ class LlamaCpp:
             else []
         )
         if not found:
-            raise ClawbackError(
+            settle(self.out)
+            raise NotLoaded(
                 f"The adapter is written, but this llama-server has not loaded it (it does so at its start alone): start it again with --lora {self.out}."
             )
         others = [{"id": a["id"], "scale": 0.0} for a in loaded if a is not found[-1]]
-        body: dict[str, Any] = {
-            "model": self.target.model,
-            "messages": [{"role": "user", "content": publication.probe.prompt}],
-            "temperature": 0,
-            "max_tokens": PROBE_TOKENS,
-            "cache_prompt": False,
-            "lora": [{"id": found[-1]["id"], "scale": 1.0}, *others],
-        }
-        answer = call(f"{self.url}/v1/chat/completions", body, timeout=self.target.timeout)
-        try:
-            said = str(answer["choices"][0]["message"]["content"])
-        except (KeyError, IndexError, TypeError):
-            raise ClawbackError(f"{self.url} did not answer the probe: {str(answer)[:200]}") from None
-        return publication.probe.judge(said, "llama-server")
+        return {"cache_prompt": False, "lora": [{"id": found[-1]["id"], "scale": 1.0}, *others]}
 
     def withdraw(self) -> str:
         if self.target.presets is not None:
-            self._preset(self.target.presets, adapter=False)
+            self._preset(self.target.presets, {})
             self._reload()
             return f"llama-server's {self.target.model!r} is {self.target.base!r} itself"
         if not self.out.exists():
             return f"there is no version in {self.out}"
         self.out.unlink()
-        return f"{self.out} is removed; start llama-server again without --lora"
+        return f"{self.out} is removed; start llama-server again without it"
 
     # --------------------------------------------------------------------------------------------------- steps
 
@@ -136,18 +193,28 @@ class LlamaCpp:
                 f"{models[0].get('id')} (width {there[0]}, vocabulary {there[1]})."
             )
 
-    def _preset(self, file: Path, *, adapter: bool = True) -> None:
-        """Our section, renewed; the rest of the file stays as it is, comments included. ``adapter``: False for the base alone."""
-        models = {str(m.get("id")): m for m in self._models()}
-        base = models.get(self.target.base, {})
+    def _preset(self, file: Path, keys: Mapping[str, Path] | None) -> None:
+        """Our section, renewed; the rest of the file stays as it is, comments included. ``keys``: None for the base with our adapter, {} for the base alone."""
+        if keys is None or not keys:
+            lora = {} if keys is not None else {"lora": str(self.out)}
+            models = {str(m.get("id")): m for m in self._models()}
+            values = {"model": _model_file(models.get(self.target.base, {}), file)} | lora
+        else:
+            values = {name: str(value) for name, value in keys.items()}
         made = configparser.ConfigParser()
-        lora = {"lora": str(self.out)} if adapter else {}
-        made[self.target.model] = {"model": _model_file(base, file)} | lora
+        made[self.target.model] = values
         text = io.StringIO()
         made.write(text)
         before = file.read_text("utf-8") if file.exists() else "version = 1\n"
         rest = _without(before, self.target.model).rstrip("\n")
         replace(file, f"{rest}\n\n{text.getvalue().rstrip()}\n".encode())
+
+    def _gguf_of_base(self) -> str:
+        """The file that the server has for the base, where it is a router; else what was named."""
+        if self.target.presets is None:
+            return self.target.base
+        models = {str(m.get("id")): m for m in self._models()}
+        return _model_file(models.get(self.target.base, {}), self.target.presets)
 
     def _reload(self) -> None:
         name, timeout = self.target.model, self.target.timeout
@@ -179,6 +246,20 @@ class LlamaCpp:
 
 
 _ASK = "ask a prompt on which version and base differ"
+
+
+def _whole(publication: Publication) -> bool:
+    """Whether it gets a merged file: all weights were trained, or how adapters of this family are stored over there is not known."""
+    full = not (publication.adapter / "adapter_config.json").exists()
+    return full or str(publication.config.get("model_type")) not in gguf.FAMILIES
+
+
+def _command(whole: bool, out: Path) -> str:
+    return f"llama-server -m {out}" if whole else f"llama-server --model BASE.gguf --lora {out}"
+
+
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.exists() else None
 
 
 def _status(model: dict[str, Any]) -> str:

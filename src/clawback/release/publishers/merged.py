@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from clawback import engine
@@ -16,6 +17,8 @@ from clawback.release.publishers.base import (
     Target,
     check_new,
     put_in_place,
+    restore,
+    settle,
     take_away,
 )
 
@@ -35,27 +38,37 @@ class Merged:
 
     def publish(self, publication: Publication) -> None:
         check_new(self.out, self.target.renew)
-        from clawback.engine.torch.models import delta
-
-        commit = publication.base_revision if identity.is_commit(publication.base_revision) else None
-        policy = engine.load(publication.base, revision=commit, adapter=publication.adapter)
-        inner = policy.model
-        if policy.full:
-            delta.fold(inner)
-            merged: Any = inner
-        else:
-            merged = inner.merge_and_unload(safe_merge=True)  # type: ignore[operator]
         beside = self.out.with_name(self.out.name + ".part")
         shutil.rmtree(beside, ignore_errors=True)
-        merged.save_pretrained(beside, safe_serialization=True)
-        policy.tokenizer.save_pretrained(beside)
+        write_folder(publication, beside)
         put_in_place(beside, self.out, publication.version)
 
     def verify(self, publication: Publication) -> str:
         policy = engine.load(str(self.out))
         asked = [[{"role": "user", "content": publication.probe.prompt}]]
         [[said]] = policy.generate(asked, sampling=GREEDY, max_tokens=PROBE_TOKENS)
-        return publication.probe.judge(said.text, f"the model in {self.out}")
+        proof = publication.probe.judge(said.text, f"the model in {self.out}")
+        settle(self.out)
+        return proof
+
+    def undo(self, publication: Publication) -> str:  # noqa: ARG002
+        return restore(self.out)
 
     def withdraw(self) -> str:
         return take_away(self.out)
+
+
+def write_folder(publication: Publication, folder: Path) -> None:
+    """Write base and version in one, with the tokenizer, as a plain model folder."""
+    from clawback.engine.torch.models import delta
+
+    commit = publication.base_revision if identity.is_commit(publication.base_revision) else None
+    policy = engine.load(publication.base, revision=commit, adapter=publication.adapter)
+    inner = policy.model
+    if policy.full:
+        delta.fold(inner)
+        merged: Any = inner
+    else:
+        merged = inner.merge_and_unload(safe_merge=True)  # type: ignore[operator]
+    merged.save_pretrained(folder, safe_serialization=True)
+    policy.tokenizer.save_pretrained(folder)

@@ -10,7 +10,15 @@ import shutil
 from collections.abc import Sequence
 
 from clawback.errors import UsageError
-from clawback.release.publishers.base import Publication, Target, ask, check_new, put_in_place, take_away
+from clawback.release.publishers.base import (
+    Publication,
+    Target,
+    ask,
+    check_new,
+    put_in_place,
+    settle,
+    take_away,
+)
 
 
 class Mlx:
@@ -45,17 +53,15 @@ class Mlx:
         save_file(made, beside / mlx_adapter.WEIGHTS)
         (beside / mlx_adapter.CONFIG).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
         put_in_place(beside, self.out, publication.version)
+        settle(self.out)  # a server reads the folder when it is started: nothing can be undone for it
 
     def verify(self, publication: Publication) -> str:
         if not self.target.url:
             return f"written to {self.out}; name a running mlx_lm.server with --url to have it asked"
-        said = ask(
-            self.target.url.rstrip("/").removesuffix("/v1"),
-            "default_model",
-            publication.probe,
-            self.target.timeout,
+        url, timeout = self.target.url.rstrip("/").removesuffix("/v1"), self.target.timeout
+        return publication.probe.confirm(
+            lambda prompt: ask(url, "default_model", prompt, timeout), "mlx_lm.server"
         )
-        return publication.probe.judge(said, "mlx_lm.server")
 
     def withdraw(self) -> str:
         return f"{take_away(self.out)}; start mlx_lm.server again without --adapter-path"

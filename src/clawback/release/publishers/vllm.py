@@ -48,10 +48,18 @@ class Vllm:
 
     def verify(self, publication: Publication) -> str:
         name = self._name(publication)
-        said = ask(self.url, name, publication.probe, self.target.timeout)
-        proof = publication.probe.judge(said, f"vLLM's {name!r}")
+        proof = publication.probe.confirm(
+            lambda prompt: ask(self.url, name, prompt, self.target.timeout), f"vLLM's {name!r}"
+        )
         self._unload_all_but(name)
         return proof
+
+    def undo(self, publication: Publication) -> str:
+        name = self._name(publication)
+        if name not in self._adapters(self._models()):
+            return ""
+        call(f"{self.url}/v1/unload_lora_adapter", {"lora_name": name}, timeout=self.target.timeout)
+        return f"{name!r} is unloaded again"
 
     def withdraw(self) -> str:
         unloaded = self._unload_all_but("")

@@ -1,0 +1,216 @@
+"""Changes of quantised weights on their own grid: a block keeps its scales, and only the codes of its weights move.
+
+A GGUF block holds scales and one small integer, the *code*, for each weight; a weight is ``offset + step · code``. The
+types below store codes in one or two bit fields. Where the fields are is all that this file knows; offset and step come
+from the ``gguf`` package, which dequantises a block with all codes 0 and with all codes 1.
+
+A change is often smaller than a step. Rounding to the nearest code would then return the old code almost everywhere, and
+the change would be lost as a whole. So each row has a threshold of its own in place of one half, low enough that what is
+stored of its change has the change's own length along it: ``Σ stored · change = Σ change²``. The codes that move are those
+that are changed most, by the fewest moves that do it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+CLIPPED = 0.1
+"""Share of a tensor's change that the ends of the grids may keep out before a wider type is used."""
+_ROWS = 1 << 20
+"""Weights that are worked on at a time."""
+_TIES = np.float32(1e-3)
+"""Of a step: equal changes are told apart by it, and moved here and there in place of all or none."""
+_HALVINGS = 16
+"""Of the interval in which a row's threshold is looked for."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """Bits of a block's codes: for each weight of the block the byte, and the shift in it."""
+
+    byte: Array
+    shift: Array
+    bits: int
+
+    def read(self, blocks: Array) -> Array:
+        return (blocks[:, self.byte] >> self.shift) & np.uint8((1 << self.bits) - 1)
+
+    def write(self, blocks: Array, values: Array) -> None:
+        mask = np.uint8((1 << self.bits) - 1)
+        for shift in np.unique(self.shift):  # within one shift every weight has a byte of its own
+            members = self.shift == shift
+            columns = self.byte[members]
+            kept = blocks[:, columns] & np.uint8(~(int(mask) << int(shift)) & 0xFF)
+            blocks[:, columns] = kept | ((values[:, members] & mask) << shift)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the codes of a block are."""
+
+    fields: tuple[Field, ...]
+    """Low bits first."""
+    signed: bool = False
+    """Codes are two's complement bytes."""
+
+    @property
+    def largest(self) -> int:
+        return (1 << sum(field.bits for field in self.fields)) - 1
+
+    def codes(self, blocks: Array) -> Array:
+        """[blocks, bytes] → [blocks, weights], from 0 up."""
+        found, shift = np.zeros((len(blocks), len(self.fields[0].byte)), np.uint8), 0
+        for field in self.fields:
+            found |= field.read(blocks) << np.uint8(shift)
+            shift += field.bits
+        return found ^ np.uint8(0x80) if self.signed else found
+
+    def store(self, blocks: Array, codes: Array) -> Array:
+        """A copy of the blocks with other codes."""
+        changed, shift = blocks.copy(), 0
+        values = codes ^ np.uint8(0x80) if self.signed else codes
+        for field in self.fields:
+            field.write(changed, values >> np.uint8(shift))
+            shift += field.bits
+        return changed
+
+
+def _halves(first: int, count: int = 32) -> Field:
+    """Low nibbles of ``count / 2`` bytes, then their high nibbles."""
+    index = np.arange(count)
+    return Field(first + index % (count // 2), (4 * (index // (count // 2))).astype(np.uint8), 4)
+
+
+def _bands(first: int, wide: int, bits: int) -> Field:
+    """256 weights in bands of ``wide``: as many bands share a run of bytes as fields fit into a byte."""
+    index, per_byte = np.arange(256), 8 // bits
+    run = index // (wide * per_byte)
+    return Field(
+        first + run * wide + index % wide, (bits * (index // wide % per_byte)).astype(np.uint8), bits
+    )
+
+
+def _bit_of(first: int) -> Field:
+    """Bit i of 32 bits in a row."""
+    index = np.arange(32)
+    return Field(first + index // 8, (index % 8).astype(np.uint8), 1)
+
+
+@cache
+def layouts() -> dict[Any, Layout]:
+    """Types whose weights are ``offset + step · code``."""
+    from gguf import GGMLQuantizationType as Kind
+
+    byte = Field(2 + np.arange(32), np.zeros(32, np.uint8), 8)
+    return {
+        Kind.Q4_0: Layout((_halves(2),)),
+        Kind.Q4_1: Layout((_halves(4),)),
+        Kind.Q5_0: Layout((_halves(6), _bit_of(2))),
+        Kind.Q5_1: Layout((_halves(8), _bit_of(4))),
+        Kind.Q8_0: Layout((byte,), signed=True),
+        Kind.Q2_K: Layout((_bands(16, 32, 2),)),
+        Kind.Q3_K: Layout((_bands(32, 32, 2), _bands(0, 32, 1))),
+        Kind.Q4_K: Layout((_bands(16, 32, 4),)),
+        Kind.Q5_K: Layout((_bands(48, 32, 4), _bands(16, 32, 1))),
+        Kind.Q6_K: Layout((_bands(0, 64, 4), _bands(128, 32, 2))),
+    }
+
+
+def dequantised(data: Array, kind: Any) -> Array:
+    """[rows, bytes] of a type → float32 [rows, weights]."""
+    from gguf.quants import dequantize
+
+    flat = np.ascontiguousarray(data).reshape(1, -1)  # as one row: the package goes by rows in Python
+    return np.asarray(dequantize(flat, kind), dtype=np.float32).reshape(len(data), -1)
+
+
+def added(data: Array, kind: Any, change: Array) -> tuple[Array, Any]:
+    """A quantised tensor with a change added: (its bytes, their type), which is the same type where it holds the change.
+
+    Args:
+        data: uint8 [rows, bytes].
+        change: float32 [rows, weights].
+    """
+    from gguf import GGMLQuantizationType as Kind
+
+    if kind in layouts():
+        moved, lost = _on_grid(data, kind, change)
+        if lost <= CLIPPED:
+            return moved, kind
+    floats = kind in (Kind.F32, Kind.F16, Kind.BF16)
+    wide = kind if floats else Kind.Q8_0 if change.shape[-1] % 32 == 0 else Kind.F16
+    parts = [_rounded(dequantised(data[rows], kind) + change[rows], wide) for rows in _pieces(*change.shape)]
+    return np.concatenate(parts), wide
+
+
+def _on_grid(data: Array, kind: Any, change: Array) -> tuple[Array, float]:
+    """Blocks with moved codes, and the share of the change that the ends of their grids do not let in."""
+    parts, kept, length = [], 0.0, float(np.square(change, dtype=np.float64).sum())
+    for rows in _pieces(*change.shape):
+        moved, along = _moved(data[rows], kind, change[rows])
+        parts.append(moved)
+        kept += along
+    return np.concatenate(parts), 1 - kept / length if length else 0.0
+
+
+def _moved(data: Array, kind: Any, change: Array) -> tuple[Array, float]:
+    """Blocks with moved codes, and how long what is stored is along the change."""
+    from gguf import GGML_QUANT_SIZES
+
+    layout = layouts()[kind]
+    blocks = np.ascontiguousarray(data).reshape(-1, GGML_QUANT_SIZES[kind][1])
+    codes = layout.codes(blocks)
+    offset = dequantised(layout.store(blocks, np.zeros_like(codes)), kind)
+    step = (dequantised(layout.store(blocks, np.ones_like(codes)), kind) - offset).reshape(change.shape)
+    codes = codes.reshape(change.shape).astype(np.int16)
+    wanted = change / np.where(step == 0, np.inf, step)
+    sign, whole = np.sign(wanted).astype(np.int16), np.floor(np.abs(wanted))
+    part = np.abs(wanted) - whole
+    whole = np.minimum(whole, layout.largest).astype(np.int16)
+    first = np.clip(codes + sign * whole, 0, layout.largest)
+    further = np.clip(codes + sign * (whole + 1), 0, layout.largest)
+    gain = (further - first) * step * change  # of one more step, along the change
+    missing = np.square(change).sum(-1) - ((first - codes) * step * change).sum(-1)
+    stored = np.where(_moving(part, gain, missing), further, first)
+    along = float(((stored - codes) * step * change).sum(dtype=np.float64))
+    changed = layout.store(blocks, stored.astype(np.uint8).reshape(len(blocks), -1))
+    return changed.reshape(data.shape), along
+
+
+def _moving(part: Array, gain: Array, missing: Array) -> Array:
+    """Where parts of a step become whole ones: in each row the largest, until their gains add up to what is missing."""
+    rows, columns = np.ogrid[: part.shape[0], : part.shape[1]]
+    part = part + _TIES * ((rows * 0.41421356 + columns * 0.61803399) % 1).astype(np.float32)
+    low, high = np.zeros(len(part), np.float32), np.full(len(part), 1 + _TIES, np.float32)
+
+    def above(threshold: Array) -> Array:
+        return np.asarray(np.where(part > threshold[:, None], gain, 0).sum(-1) - missing)
+
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        enough = above(middle) > 0
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+    threshold = np.where(np.abs(above(low)) < np.abs(above(high)), low, high)
+    return np.asarray(part > threshold[:, None])
+
+
+def _rounded(values: Array, kind: Any) -> Array:
+    """float32 [rows, weights] → uint8 [rows, bytes]."""
+    from gguf.quants import quantize
+
+    flat = np.ascontiguousarray(values, np.float32).reshape(1, -1)
+    return np.ascontiguousarray(quantize(flat, kind)).view(np.uint8).reshape(len(values), -1)
+
+
+def _pieces(rows: int, weights: int) -> list[slice]:
+    count = max(1, _ROWS // max(weights, 1))
+    return [slice(start, start + count) for start in range(0, rows, count)]
