@@ -45,6 +45,7 @@ AREAS: dict[str, tuple[str, str]] = {
     "runs": ("runs", "Training runs: list, show, stop, resume, report."),
     "model": ("model", "Which models this machine has, and what they are."),
     "move": ("move", "Take what was learned to another base model."),
+    "adopt": ("adopt", "Take an adapter of another trainer in as a version."),
     "prompts": ("prompts", "Learned prompts, for models whose weights you lack."),
     "env": ("env", "Environments: play, train in them, look at episodes."),
     "connect": ("areas", "Slack, Discord, Telegram, MCP, a service, the Tab key."),

@@ -14,7 +14,7 @@ from clawback.cli.common import current_home, emit, fold, json_option, needs, op
 @click.command()
 @click.argument("adapter", type=click.Path(path_type=Path))
 @click.option("--same-base", is_flag=True, help="Its base is the one of this home under another name.")
-@click.option("--no-gate", is_flag=True, help="Do not judge it now; `clawback gate` does later.")
+@click.option("--no-gate", is_flag=True, help="Do not judge it now; `clawback versions check` does later.")
 @json_option
 def adopt(adapter: Path, same_base: bool, no_gate: bool, as_json: bool) -> int:
     """Take an adapter that another program trained in as a version.
@@ -39,7 +39,7 @@ def adopt(adapter: Path, same_base: bool, no_gate: bool, as_json: bool) -> int:
         )
         report = None
         if no_gate or not any(store.count_ratings()):
-            text += f" `clawback gate {version.number}` judges it once you have rated some answers."
+            text += f" `clawback versions check {version.number}` judges it once you have rated some answers."
         else:
             from clawback.cli.progress_bar import progress_bar
             from clawback.gate import adapters
@@ -48,7 +48,7 @@ def adopt(adapter: Path, same_base: bool, no_gate: bool, as_json: bool) -> int:
                 report = adapters.gate(store, here, version.number, on_progress=follow)
             text += f"\n\n{fold(report.text(), '  ')}\n\n"
             text += (
-                f"`clawback rollback {version.number}` makes it live."
+                f"`clawback versions rollback {version.number}` makes it live."
                 if report.accepted
                 else "It does not go live."
             )

@@ -33,7 +33,7 @@ JUDGED_PROMPTS = 50
 
 @click.group(
     cls=Group, invoke_without_command=True,
-    members={"check": "train:gate", "trial": "serve:trial", "survey": "serve:survey", "generate": "generate:generate", "publish": "publish:publish", "adopt": "adopt:adopt"},
+    members={"check": "train:gate", "trial": "serve:trial", "survey": "serve:survey", "generate": "generate:generate", "publish": "publish:publish"},
 )  # fmt: skip
 @click.option(
     "--report",

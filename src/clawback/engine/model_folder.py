@@ -49,7 +49,7 @@ def _of_adapter(folder: Path) -> str:
     """A folder of an adapter that was named as a model: whose it is."""
     base = str(read_json(folder / ADAPTER_CONFIG).get("base_model_name_or_path") or "")
     cure = f"Name its base, {base}" if base else "Name the model that it was made for"
-    return f"{folder} is an adapter{f' of {base}' if base else ''}, not a model. {cure}, and take the adapter in with `clawback versions adopt {folder}`."
+    return f"{folder} is an adapter{f' of {base}' if base else ''}, not a model. {cure}, and take the adapter in with `clawback adopt {folder}`."
 
 
 def _without_config(folder: Path) -> str:

@@ -87,7 +87,7 @@ def deltas_of(model: nn.Module, folder: Path) -> Deltas:
     if config.get("target_parameters"):
         raise ModelError(
             "Adapters of fused experts cannot be merged into a GGUF file. "
-            "`clawback publish merged --output FOLDER` writes a model that llama.cpp's convert_hf_to_gguf.py reads."
+            "`clawback versions publish merged --output FOLDER` writes a model that llama.cpp's convert_hf_to_gguf.py reads."
         )
     scale = float(config["lora_alpha"]) / float(config["r"])
     pairs: dict[str, dict[str, Tensor]] = {}
