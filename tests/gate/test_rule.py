@@ -15,7 +15,7 @@ from clawback.config import Gate
 from clawback.gate.guards import Sampled
 from clawback.gate.obedience import Obedience
 from clawback.gate.ranks import mid_ranks, rank_test
-from clawback.gate.rule import Evidence, decide, left, posterior
+from clawback.gate.rule import Evidence, decide, error_left, posterior
 
 FINE = Sampled(finished=1.0, empty=0.0, repeating=0.0, length=30.0, logprob=-1.5, relevance=0.8)
 WON, LOST = (True,), (False,)
@@ -105,8 +105,8 @@ def test_enough_held_out_ratings_accept_without_a_question_and_a_few_do_not() ->
     assert decision.accepted
     assert "better by held-out ratings (p = 0.0011)" in decision.reasons[0]
     assert decide(OPEN, GATE).asks, "two against four, all as they should be, are one order in fifteen"
-    assert left(many, 0.05) == pytest.approx(0.047)
-    assert left(OPEN, 0.05) == 0.05, "they could not have accepted anything"
+    assert error_left(many, 0.05) == pytest.approx(0.047)
+    assert error_left(OPEN, 0.05) == 0.05, "they could not have accepted anything"
 
 
 def rule(candidate: float, live: float, p_more: float, p_less: float, owners: bool = True) -> Obedience:

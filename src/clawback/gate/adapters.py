@@ -45,8 +45,8 @@ def gate(
         raise UsageError(
             f"Version {number} is {'the base model' if number == 0 else 'live'}: there is nothing to compare."
         )
-    for one in (version, live):
-        check(one)
+    for compared in (version, live):
+        check(compared)
     settings = settings or config.load(home.config)
     base = live.base or (settings.model.base if bases.known(store) else version.base)
     if version.base != base:
@@ -60,8 +60,8 @@ def gate(
     if not samples:
         raise UsageError(f"There is nothing to judge version {number} by: there are no ratings.")
     kept_out = telling(store, unseen(store, samples, run, live), run, number)
-    asked, kept = asking.prompts(store, settings.gate.held_out)
-    if not asked:
+    prompts, kept = asking.prompts(store, settings.gate.held_out)
+    if not prompts:
         raise UsageError(
             "There are no captured prompts to answer. Use your agent through `clawback serve` first."
         )
@@ -69,10 +69,10 @@ def gate(
     from clawback.engine.recipe import recipe_from
 
     opinions: list[Opinion] = []
-    look, drawn = asking.witness(home, opinions), []
+    look, draws = asking.witness(home, opinions), []
 
     def witnessed(*both: Any) -> None:
-        drawn.append(both)
+        draws.append(both)
         if look is not None:
             look(*both[:3])
 
@@ -83,7 +83,7 @@ def gate(
         Path(live.path) if live.path else None,
         samples,
         [s for s in samples if s.turn_id in kept_out],
-        asked,
+        prompts,
         max_tokens=settings.generation.max_tokens,
         seed=run.seed,
         count=gate_answers(recipe_from(run.recipe)) if run.recipe else ANSWERS,
@@ -93,16 +93,18 @@ def gate(
         systems=(version.prompt, live.prompt),
         folded=not version.prompt and bool(live.prompt) and prompted.folds(run.recipe) == live.prompt,
     )
-    there = len(questions.pairs(store, version.number, live.number))
-    said = questions.answers(store, version.number, live.number)
+    pairs = len(questions.pairs(store, version.number, live.number))
+    answers = questions.answers(store, version.number, live.number)
     ties = questions.ties(store, version.number, live.number)
-    evidence = replace(evidence, kept=kept, questions=max(evidence.questions, there), answers=said, ties=ties)
+    evidence = replace(
+        evidence, kept=kept, questions=max(evidence.questions, pairs), answers=answers, ties=ties
+    )
     report, decision = report_of(
         store, version, live, evidence, settings.gate, opinions[0] if opinions else None
     )
     if decision.asks:
-        for prompts, ours, theirs, chosen in drawn:
-            questions.put(store, version, live, chosen, prompts, ours, theirs)
+        for conversations, ours, theirs, chosen in draws:
+            questions.put(store, version, live, chosen, conversations, ours, theirs)
     store.set_report(number, report.to_dict())
     return report
 

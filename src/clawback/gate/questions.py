@@ -87,7 +87,7 @@ def put(
     candidate: Version,
     live: Version,
     chosen: Sequence[Question],
-    asked: Sequence[Sequence[Message]],
+    prompts: Sequence[Sequence[Message]],
     ours: Sequence[Completion],
     theirs: Sequence[Completion],
 ) -> None:
@@ -101,7 +101,7 @@ def put(
                 name = f"{sessions(candidate.number, live.number)}{place}:{side}"
                 turn = Turn(
                     session=name,
-                    messages=tuple(asked[pair.candidate]),
+                    messages=tuple(prompts[pair.candidate]),
                     response=answer.text,
                     agent=GATE,
                     version=version.number,
@@ -123,11 +123,11 @@ def pairs(store: Store, candidate: int, live: int) -> list[tuple[Turn, Turn]]:
     return [(first, second) for first, second in both if first and second]
 
 
-def preferred(first: Turn, second: Turn, said: Sequence[Feedback]) -> Turn | None:
-    """The turn of a pair that people prefer by what they said of both: comparisons, or a better rating of one than of the other. None: nothing decides."""
+def preferred(first: Turn, second: Turn, feedback: Sequence[Feedback]) -> Turn | None:
+    """The turn of a pair that people prefer by their feedback on both: comparisons, or a better rating of one than of the other. None: nothing decides."""
     newest: dict[tuple[str, int], float] = {}
     ids = {first.id, second.id}
-    for one in sorted(said, key=lambda f: f.moment):
+    for one in sorted(feedback, key=lambda f: f.moment):
         if _compares(one, first, second):
             newest[one.author, 0] = one.value if one.turn_id == first.id else -one.value
         elif one.kind == "rating" and one.turn_id in ids:
@@ -146,17 +146,17 @@ def _compares(feedback: Feedback, first: Turn, second: Turn) -> bool:
     }
 
 
-def _said(store: Store, first: Turn, second: Turn) -> list[Feedback]:
+def _feedback_on(store: Store, first: Turn, second: Turn) -> list[Feedback]:
     found = {
         f.id: f for turn in (first, second) for f in store.feedback(turn_id=turn.id) if f.kind != "judge"
     }
     return list(found.values())
 
 
-def spoken_of(store: Store, first: Turn, second: Turn) -> bool:
+def is_settled(store: Store, first: Turn, second: Turn) -> bool:
     """Whether a pair need not be asked about: it is decided, or neither answer is better."""
-    said = _said(store, first, second)
-    return preferred(first, second, said) is not None or _equal(first, second, said)
+    feedback = _feedback_on(store, first, second)
+    return preferred(first, second, feedback) is not None or _equal(first, second, feedback)
 
 
 def _equal(first: Turn, second: Turn, feedback: Sequence[Feedback]) -> bool:
@@ -169,7 +169,7 @@ def ties(store: Store, candidate: int, live: int) -> int:
     """How many pairs were spoken of without deciding anything: no further answer comes from them."""
     count = 0
     for first, second in pairs(store, candidate, live):
-        feedback = _said(store, first, second)
+        feedback = _feedback_on(store, first, second)
         count += preferred(first, second, feedback) is None and _equal(first, second, feedback)
     return count
 
@@ -178,8 +178,8 @@ def answers(store: Store, candidate: int, live: int) -> tuple[bool, ...]:
     """Whether the candidate's answer was preferred, for each pair that was decided, in the order of the decisions."""
     found = []
     for first, second in pairs(store, candidate, live):
-        said = _said(store, first, second)
-        better = preferred(first, second, said)
+        feedback = _feedback_on(store, first, second)
+        better = preferred(first, second, feedback)
         if better is not None:
-            found.append((max(f.id for f in said), better.version == candidate))
+            found.append((max(f.id for f in feedback), better.version == candidate))
     return tuple(won for _, won in sorted(found))

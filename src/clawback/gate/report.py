@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.gate import questions, sequential
 from clawback.gate.guards import Sampled
 from clawback.gate.obedience import Obedience
-from clawback.gate.rule import Decision, Evidence, decide, left, most_questions
+from clawback.gate.rule import Decision, Evidence, decide, error_left, most_questions
 
 if TYPE_CHECKING:
     from clawback.config import Gate
@@ -130,7 +130,7 @@ def report_of(
     decision = decide(evidence, settings, may_ask=version.status == "candidate")
     looks = version.report.get("looks", 1) if version.report and "evidence" in version.report else 0
     again_at = store.count_gate_answers(version.number) + decision.asks if decision.asks else 0
-    made = Report(
+    report = Report(
         version.number,
         live.number,
         decision.accepted,
@@ -141,7 +141,7 @@ def report_of(
         looks + 1,
         again_at,
     )
-    return made, decision
+    return report, decision
 
 
 def answered(store: Store, version: Version, settings: Gate) -> Report | None:
@@ -151,16 +151,16 @@ def answered(store: Store, version: Version, settings: Gate) -> Report | None:
     """
     if version.report is None or "evidence" not in version.report:
         return None
-    before, live = Report.from_dict(version.report), store.live()
-    if before.against != live.number or not questions.pairs(store, version.number, live.number):
+    previous, live = Report.from_dict(version.report), store.live()
+    if previous.against != live.number or not questions.pairs(store, version.number, live.number):
         return None
     pair = version.number, live.number
     evidence = replace(
-        before.evidence, answers=questions.answers(store, *pair), ties=questions.ties(store, *pair)
+        previous.evidence, answers=questions.answers(store, *pair), ties=questions.ties(store, *pair)
     )
-    made, _ = report_of(store, version, live, evidence, settings, before.reward_model)
-    store.set_report(version.number, made.to_dict())
-    return made
+    report, _ = report_of(store, version, live, evidence, settings, previous.reward_model)
+    store.set_report(version.number, report.to_dict())
+    return report
 
 
 def open_questions(store: Store, settings: Gate) -> list[tuple[Turn, Turn]]:
@@ -176,8 +176,8 @@ def open_questions(store: Store, settings: Gate) -> list[tuple[Turn, Turn]]:
         pairs = questions.pairs(store, version.number, live.number)
         answers = questions.answers(store, version.number, live.number)
         most = most_questions(evidence, settings)
-        if sequential.verdict(left(evidence, 1 - settings.confidence), most, answers):
+        if sequential.verdict(error_left(evidence, 1 - settings.confidence), most, answers):
             continue
-        unanswered = [pair for pair in pairs if not questions.spoken_of(store, *pair)]
+        unanswered = [pair for pair in pairs if not questions.is_settled(store, *pair)]
         found += unanswered[: most - len(answers)]
     return found

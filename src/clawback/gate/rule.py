@@ -179,7 +179,7 @@ def _obeys(evidence: Evidence, error: float) -> Decision | None:
 def _asked(evidence: Evidence, settings: Gate, error: float, may_ask: bool) -> Decision:
     """By the answers to questions, or by asking them."""
     most = most_questions(evidence, settings)
-    alpha = left(evidence, error)
+    alpha = error_left(evidence, error)
     if evidence.answers:
         wins, count = sum(evidence.answers), len(evidence.answers)
         counts = f"in {wins} of {count} blind comparisons its answer was preferred to the live version's"
@@ -231,7 +231,7 @@ def most_questions(evidence: Evidence, settings: Gate) -> int:
     return min(evidence.questions, settings.more_ratings, MOST)
 
 
-def left(evidence: Evidence, error: float) -> float:
+def error_left(evidence: Evidence, error: float) -> float:
     """The error that is left for the questions: the others have a share where they could accept at all."""
     held = len(evidence.liked), len(evidence.disliked)
     can = min(held) > 0 and 1 / math.comb(sum(held), held[0]) <= SHARE * error

@@ -18,7 +18,6 @@ import torch
 
 from clawback.engine.torch.models.chat import Encoded
 from clawback.errors import JudgeError
-from clawback.rules.judge import Pair, Verdicts
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -43,7 +42,7 @@ def judge_name(policy: Policy) -> str:
 
 
 class BaseJudge:
-    """A judge in the sense of ``rules.judge.RuleJudge``. The policy's adapter takes no part."""
+    """A judge in the sense of ``rules.judge.RuleJudge``: pairs are (question, answer). The policy's adapter takes no part."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.name = policy, judge_name(policy)
@@ -52,11 +51,11 @@ class BaseJudge:
         if self.words[0] == self.words[1] or not all(self.words):
             raise JudgeError(f"{policy.info.base} cannot tell Yes from No: its tokenizer writes both alike.")
 
-    def __call__(self, pairs: Sequence[Pair], rules: Sequence[str]) -> Verdicts:
+    def __call__(self, pairs: Sequence[tuple[str, str]], rules: Sequence[str]) -> list[list[float | None]]:
         return [self._verdicts(pair, rules) for pair in pairs]
 
     @torch.no_grad()
-    def _verdicts(self, pair: Pair, rules: Sequence[str]) -> list[float | None]:
+    def _verdicts(self, pair: tuple[str, str], rules: Sequence[str]) -> list[float | None]:
         prompts = [self._prompt(pair, rule) for rule in rules]
         choices = [Encoded(prompt, word) for prompt in prompts for word in self.words]
         with self.policy.base():
@@ -64,7 +63,8 @@ class BaseJudge:
         odds = [yes - no for yes, no in zip(totals[::2], totals[1::2], strict=True)]
         return [1 / (1 + math.exp(-max(min(value, 50.0), -50.0))) for value in odds]
 
-    def _prompt(self, pair: Pair, rule: str) -> tuple[int, ...]:
-        text = TASK.format(question=pair.question[:QUESTION], answer=pair.answer[:ANSWER], rule=rule)
+    def _prompt(self, pair: tuple[str, str], rule: str) -> tuple[int, ...]:
+        question, answer = pair
+        text = TASK.format(question=question[:QUESTION], answer=answer[:ANSWER], rule=rule)
         chat, most = self.policy.chat, self.policy.info.context - max(map(len, self.words))
         return tuple(chat.prompt([{"role": "user", "content": text}], most))
