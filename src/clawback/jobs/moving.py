@@ -325,11 +325,15 @@ def _bring(db: Store, home: Home, move: Move, version: Version, run: Run | None)
         there = {f.id for f in db.feedback(active=False)}
         entered_run = None
         if run is not None:
-            kept = {
-                "train_ids": tuple(i for i in run.train_ids if i in there),
-                "held_out_ids": tuple(i for i in run.held_out_ids if i in there),
-            }
-            entered_run = db.add_ended_run(replace(run, parent=live.number, version=None, **kept))
+            entered_run = db.add_ended_run(
+                replace(
+                    run,
+                    parent=live.number,
+                    version=None,
+                    train_ids=tuple(number for number in run.train_ids if number in there),
+                    held_out_ids=tuple(number for number in run.held_out_ids if number in there),
+                )
+            )
         made = replace(
             version,
             number=number,
