@@ -279,9 +279,9 @@ def keep_new(home: Home) -> Version:
         if held.get("mark") != mark:
             _note_origin(db, home, move)
         registry.set_base(db, home, move.to, settings.revision)
-        made = registry.go_live(db, home, number)
+        live = registry.go_live(db, home, number)
         remove(home)
-    return made
+    return live
 
 
 def _mark(move: Move) -> str:
@@ -334,7 +334,7 @@ def _bring(db: Store, home: Home, move: Move, version: Version, run: Run | None)
                     held_out_ids=tuple(number for number in run.held_out_ids if number in there),
                 )
             )
-        made = replace(
+        candidate_here = replace(
             version,
             number=number,
             status="candidate",
@@ -345,7 +345,7 @@ def _bring(db: Store, home: Home, move: Move, version: Version, run: Run | None)
             origin={**version.origin, "moved": mark},
             report=report,
         )
-        db.add_candidate(made) if entered_run else db.add_version(made)
+        db.add_candidate(candidate_here) if entered_run else db.add_version(candidate_here)
     return number
 
 
@@ -399,9 +399,9 @@ def undo(home: Home) -> Version:
         number = int(held["live"])
         registry.check(db.version(number))
         registry.set_base(db, home, str(held["base"]), held.get("revision"))
-        made = registry.go_live(db, home, number)
+        live = registry.go_live(db, home, number)
         db.set(MOVED, None)
-    return made
+    return live
 
 
 def remove(home: Home) -> None:
