@@ -74,7 +74,7 @@ def learned(home: Home, trained_once: Home, new: Path, *, accepted: bool = True)
         "learned": True,
         "answers": 4,
         "prompts": 2,
-        "kept": 1,
+        "held_back": 1,
         "gain": 0.1,
         "gain_sd": 0.2,
     }

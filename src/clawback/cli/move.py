@@ -61,17 +61,17 @@ def _begin(here: Home, to: str, dry_run: bool, as_json: bool) -> int:
         emit(asdict(plan), fold(plan.text(), " " * 10), as_json)
         return 0
     needs("torch")
-    made = moving.begin(here, to)
+    begun = moving.begin(here, to)
     process = moving.start(here)
     text = "\n".join(
         [
-            f"{made.to} learns in the background, from all that you have rated. {made.origin} goes on answering.",
-            *([made.note] if made.note else []),
+            f"{begun.to} learns in the background, from all that you have rated. {begun.origin} goes on answering.",
+            *([begun.note] if begun.note else []),
             "`clawback move` shows how far it is, and then the comparison.",
         ]
     )
     emit(
-        {"to": made.to, "origin": made.origin, "pid": process.pid, "note": made.note},
+        {"to": begun.to, "origin": begun.origin, "pid": process.pid, "note": begun.note},
         fold(text, "  "),
         as_json,
     )
@@ -135,15 +135,19 @@ def lines(held: Move, progress: dict[str, Any]) -> list[str]:
     return [f"{head}: {what} ({describe(progress) if progress else 'starting'})."]
 
 
-def compared(held: Move, found: dict[str, Any]) -> list[str]:
+def compared(held: Move, comparison: dict[str, Any]) -> list[str]:
     """What both models' answers showed."""
     from clawback.jobs.moving import ASK
 
-    new, old = found["new"], found["old"]
-    kept = f", {found['kept']} of them kept out of every run" if found["kept"] else ""
-    text = [f"Both answered {found['prompts']} prompts ({found['answers']} answers each{kept})."]
-    text += [f"On {held.to} the gate says: {found['gate']}."] if found["gate"] else []
-    if not found["learned"]:
+    new, old = comparison["new"], comparison["old"]
+    held_back = (
+        f", {comparison['held_back']} of them kept out of every run" if comparison["held_back"] else ""
+    )
+    text = [
+        f"Both answered {comparison['prompts']} prompts ({comparison['answers']} answers each{held_back})."
+    ]
+    text += [f"On {held.to} the gate says: {comparison['gate']}."] if comparison["gate"] else []
+    if not comparison["learned"]:
         text.append(f"What {held.to} learned did not pass its gate, so it is compared as it is.")
     text += ["", f"{'':<26}{'new':>8}{'old':>8}"]
     for label, name, form in (
@@ -153,10 +157,10 @@ def compared(held: Move, found: dict[str, Any]) -> list[str]:
     ):
         text.append(f"{label:<26}{form.format(new[name]):>8}{form.format(old[name]):>8}")
     text.append(
-        f"Predicted rating of the new answers, less that of the old: {found['gain']:+.2f} ± {found['gain_sd']:.2f} (-2 to 2)"
+        f"Predicted rating of the new answers, less that of the old: {comparison['gain']:+.2f} ± {comparison['gain_sd']:.2f} (-2 to 2)"
     )
-    text += ["", *_rules(found["rules"])]
-    for number, pair in enumerate(found["examples"], 1):
+    text += ["", *_rules(comparison["rules"])]
+    for number, pair in enumerate(comparison["examples"], 1):
         text += [
             "",
             f"{number}. {_short(pair['prompt'], 200)}",
@@ -170,7 +174,7 @@ def _rules(rules: list[dict[str, Any]]) -> list[str]:
     """Rules by what became of them: lost, gained, as before."""
     if not rules:
         return ["There is no rule that code can check, so none was counted (`clawback rules`)."]
-    made = ["Rules kept              new   old"]
+    table = ["Rules kept              new   old"]
     groups: dict[str, list[dict[str, Any]]] = {"lost": [], "gained": [], "as before": []}
     for rule in rules:
         gain = rule["candidate"] - rule["live"]
@@ -179,8 +183,10 @@ def _rules(rules: list[dict[str, Any]]) -> list[str]:
         for rule in sorted(group, key=lambda one: one["candidate"] - one["live"]):
             p = min(rule["p_more"], rule["p_less"])
             unsure = " (may be chance)" if name != "as before" and p > 0.05 else ""
-            made.append(f"  {name:<19}{rule['candidate']:>6.0%}{rule['live']:>6.0%}   {rule['rule']}{unsure}")
-    return made
+            table.append(
+                f"  {name:<19}{rule['candidate']:>6.0%}{rule['live']:>6.0%}   {rule['rule']}{unsure}"
+            )
+    return table
 
 
 def _short(text: str, most: int) -> str:

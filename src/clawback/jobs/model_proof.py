@@ -39,11 +39,11 @@ def folder_of(home: Home, base: str, revision: str | None) -> Path | None:
     try:
         source = local_models.source(base)
     except NotFound:
-        kept = conversions.kept(home.models, base)
-        return kept[0] if kept else None
+        converted = conversions.kept(home.models, base)
+        return converted[0] if converted else None
     if source is not None:
-        made = conversions.converted_before(home.models, source)
-        return made[0] if made else None
+        converted = conversions.converted_before(home.models, source)
+        return converted[0] if converted else None
     folder = Path(base).expanduser()
     if folder.is_dir():
         return folder
@@ -71,7 +71,7 @@ def prove(home: Home, base: str, model: config.Model) -> Proof | None:
     if key in tried:
         with suppress(TypeError):  # written by another release
             return proof.Proof(**tried[key])
-    found = proof.prove(
+    result = proof.prove(
         base,
         revision,
         model.chat_template_args,
@@ -79,11 +79,11 @@ def prove(home: Home, base: str, model: config.Model) -> Proof | None:
         load_in_4bit=model.load_in_4bit,
         device=model.load_device,
     )
-    kept = dict(list((tried | {key: asdict(found)}).items())[-MOST_KEPT:])
+    newest = dict(list((tried | {key: asdict(result)}).items())[-MOST_KEPT:])
     with suppress(OSError):  # it is tried again then
         record(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.replace(record(home), (json.dumps(kept, indent=1) + "\n").encode())
-    return found
+        files.replace(record(home), (json.dumps(newest, indent=1) + "\n").encode())
+    return result
 
 
 def proven(home: Home, base: str, model: config.Model) -> bool | None:

@@ -58,8 +58,8 @@ def work(home: Home) -> Move:
                 learn(home, move)
                 move = _go_on(home, phase="compare", progress={"phase": "compare"})
             if move.phase == "compare":
-                found = compare(home, move)
-                move = _go_on(home, phase="ready", comparison=found, progress={"phase": "done"})
+                comparison = compare(home, move)
+                move = _go_on(home, phase="ready", comparison=comparison, progress={"phase": "done"})
         except Stopped:
             moving.remove(home)
             return replace(move, phase="stop")
@@ -103,32 +103,36 @@ def compare(home: Home, move: Move) -> dict[str, Any]:
     with store.connect(copy.database) as db:
         new = moving.candidate(db)
         samples = feedback.evidence(feedback.samples(db, raters=settings.training.raters))
-        found, kept = asking.prompts(db, settings.gate.held_out)
+        conversations, held_back = asking.prompts(db, settings.gate.held_out)
         run = next(iter(db.runs(limit=1)), None)
         checks = obedience.checked(db)
         judged = db.version(run.version).report if run is not None and run.version is not None else None
     with store.connect(home.database) as db:
         old = db.version(move.live)
-    asked = _repeated(found, _count(run.recipe if run else {}))
+    rounds = _repeated(conversations, _count(run.recipe if run else {}))
     sides = []
-    for number, (place, version) in enumerate(((home, old), (copy, new))):
+    for number, (owner, version) in enumerate(((home, old), (copy, new))):
         _go_on(home, progress={"phase": "compare", "step": number, "steps": 2})
-        sides.append(answers_of(place, version, asked, samples))
-    before, ours = sides
-    evidence, chosen = prompts.measure(samples, asked, ours, before, before)
-    questions = [question(messages) for messages in asked]
-    rules = obedience.measure(checks, questions, ours, before)
+        sides.append(answers_of(owner, version, rounds, samples))
+    old_answers, new_answers = sides
+    evidence, chosen = prompts.measure(samples, rounds, new_answers, old_answers, old_answers)
+    questions = [question(messages) for messages in rounds]
+    rules = obedience.measure(checks, questions, new_answers, old_answers)
     examples = [
-        {"prompt": questions[pair.candidate], "new": ours[pair.candidate], "old": before[pair.live]}
+        {
+            "prompt": questions[pair.candidate],
+            "new": new_answers[pair.candidate],
+            "old": old_answers[pair.live],
+        }
         for pair in chosen[:EXAMPLES]
     ]
     return {
         "version": new.number,
         "gate": Report.from_dict(judged).summary() if judged and "evidence" in judged else "",
         "learned": bool(new.path),
-        "answers": len(asked),
+        "answers": len(rounds),
         "prompts": len(set(questions)),
-        "kept": kept,
+        "held_back": held_back,
         "rules": [asdict(rule) for rule in rules],
         "gain": evidence.gain,
         "gain_sd": evidence.gain_sd,
@@ -147,23 +151,23 @@ def _count(recipe: Any) -> int:
     return gate_answers(recipe_from(recipe)) if recipe else ANSWERS
 
 
-def _repeated(found: Conversations, count: int) -> list[Sequence[Message]]:
-    if not found:
+def _repeated(conversations: Conversations, count: int) -> list[Sequence[Message]]:
+    if not conversations:
         raise ModelError(
             "There are no captured prompts that both models could answer, so they cannot be compared."
         )
-    return [found[number % len(found)] for number in range(count)]
+    return [conversations[number % len(conversations)] for number in range(count)]
 
 
-def answers_of(home: Home, version: Version, asked: Conversations, samples: Sequence[Any]) -> list[str]:
+def answers_of(home: Home, version: Version, rounds: Conversations, samples: Sequence[Any]) -> list[str]:
     """One answer to each prompt, by one model in memory at a time, as long as rated answers are."""
     policy = loading.load(home, version)
     rated = [policy.encode(sample).response for sample in samples]
     limit = policy.room(rated) if rated else policy.max_tokens
-    drawn = [answer.text for [answer] in policy.generate(asked, max_tokens=limit, seed=0)]
+    texts = [answer.text for [answer] in policy.generate(rounds, max_tokens=limit, seed=0)]
     del policy
     gc.collect()
-    return drawn
+    return texts
 
 
 if __name__ == "__main__":

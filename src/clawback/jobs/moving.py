@@ -279,9 +279,9 @@ def keep_new(home: Home) -> Version:
         if held.get("mark") != mark:
             _note_origin(db, home, move)
         registry.set_base(db, home, move.to, settings.revision)
-        made = registry.go_live(db, home, number)
+        live = registry.go_live(db, home, number)
         remove(home)
-    return made
+    return live
 
 
 def _mark(move: Move) -> str:
@@ -325,12 +325,16 @@ def _bring(db: Store, home: Home, move: Move, version: Version, run: Run | None)
         there = {f.id for f in db.feedback(active=False)}
         entered_run = None
         if run is not None:
-            kept = {
-                "train_ids": tuple(i for i in run.train_ids if i in there),
-                "held_out_ids": tuple(i for i in run.held_out_ids if i in there),
-            }
-            entered_run = db.add_ended_run(replace(run, parent=live.number, version=None, **kept))
-        made = replace(
+            entered_run = db.add_ended_run(
+                replace(
+                    run,
+                    parent=live.number,
+                    version=None,
+                    train_ids=tuple(number for number in run.train_ids if number in there),
+                    held_out_ids=tuple(number for number in run.held_out_ids if number in there),
+                )
+            )
+        candidate_here = replace(
             version,
             number=number,
             status="candidate",
@@ -341,7 +345,7 @@ def _bring(db: Store, home: Home, move: Move, version: Version, run: Run | None)
             origin={**version.origin, "moved": mark},
             report=report,
         )
-        db.add_candidate(made) if entered_run else db.add_version(made)
+        db.add_candidate(candidate_here) if entered_run else db.add_version(candidate_here)
     return number
 
 
@@ -395,9 +399,9 @@ def undo(home: Home) -> Version:
         number = int(held["live"])
         registry.check(db.version(number))
         registry.set_base(db, home, str(held["base"]), held.get("revision"))
-        made = registry.go_live(db, home, number)
+        live = registry.go_live(db, home, number)
         db.set(MOVED, None)
-    return made
+    return live
 
 
 def remove(home: Home) -> None:

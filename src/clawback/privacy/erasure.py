@@ -1,4 +1,4 @@
-"""Deletes data everywhere in the home: the store, checkpoints, searches, the reward model, copies made before a migration.
+"""Deletes data everywhere in the home: the store, checkpoints, searches, the reward model, copies made before a migration, a move to another base that is open.
 
 Not reached, and reported as such: backups and exports that the person made, transcripts that agents keep
 themselves, and what a version learned. Versions that learned from deleted data are marked ``stale``:
