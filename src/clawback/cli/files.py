@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +140,8 @@ def _layouts(path: Path, kind: str, layout: Any, to: tuple[str, ...], phrase: bo
     written: dict[str, int] = {}
     with open_store() as store:
         for name, file in files.items():
-            count = _locked(
-                file, to, phrase, lambda target, name=name: export_layout(store, target, kind, name)
-            )  # type: ignore[misc]
+            write = partial(export_layout, store, format=kind, layout=name)
+            count = _locked(file, to, phrase, write)
             if count or layout:
                 written[str(file)] = count
             else:

@@ -259,6 +259,8 @@ HISTORIES = [
                             {"id": "2", "object": "thread.message", "thread_id": "j", "role": A, "content": [{"type": "text", "text": {"value": G}}], "created_at": 1730000001000}), ONE, []),
     Case("hf-chat.json", [{"title": "t", "model": "m", "messages": [{"id": "1", "from": U, "content": Q, "ancestors": []}, {"id": "2", "from": A, "content": B, "ancestors": ["1"], "score": -1}, {"id": "3", "from": A, "content": G, "ancestors": ["1"]}]}], BOTH, KEPT),
     Case("ollama.jsonl", lines(message(U, Q), message(A, G)), ONE, []),
+    Case("librechat.csv", f'sender,text,isCreatedByUser,error,unfinished,messageId,parentMessageId,createdAt\nUser,{Q},true,false,false,1,,2026-01-02\nGPT-4,{G},false,false,false,2,1,2026-01-02\n', ONE, []),
+    Case("webui-early.json", [{"id": "e", "chat": {"title": "t", "models": ["m"], "messages": [message(U, Q), message(A, G, model="m")]}}], ONE, []),
     Case("thumbs.json", {"id": "x", "messages": [message(U, Q, id="1"), message(A, G, id="2", rating="thumbs_up")]}, ONE, [("rating", G, 1.0)]),
 ]  # fmt: skip
 SETS = [
@@ -299,4 +301,15 @@ SETS = [
     Case("label-studio.json", [task([{"type": "pairwise", "from_name": "c", "value": {"selected": "right"}}], prompt=Q, answer1=B, answer2=G)], BOTH, PREFERRED, "label-studio:b@example.org"),
     Case("label-studio-stars.json", [task([{"type": "rating", "from_name": "stars", "value": {"rating": r}}], question=Q, answer=a) for a, r in ((G, 5), (B, 1))], BOTH, RATED, "label-studio:b@example.org"),
     Case("label-studio-min.json", [{"id": 1, "prompt": Q, "answer1": B, "answer2": G, "comparison": "right", "annotator": 1}], BOTH, PREFERRED),
+    Case("helpsteer2-pairs.jsonl", lines({"split": "train", "prompt": Q, "response_1": G, "response_2": B, "preference_strength": -1, "preference_statement": "It answers."}), BOTH, PREFERRED, "set:helpsteer"),
+    Case("verdict-in-words.csv", f'question,model_a,model_b,response_a,response_b,preference\n{Q},m1,m2,"{B}",{G},Response B is slightly better\n', BOTH, PREFERRED),
+    Case("llama-factory.json", [{"conversations": [{"from": "human", "value": Q}], "chosen": {"from": "gpt", "value": G}, "rejected": {"from": "gpt", "value": B}}], BOTH, PREFERRED),
+    Case("kto-tag.json", [{"conversations": [{"from": "human", "value": Q}, {"from": "gpt", "value": G}], "kto_tag": True}, {"conversations": [{"from": "human", "value": Q}, {"from": "gpt", "value": B}], "kto_tag": False}], BOTH, RATED),
+    Case("orca.jsonl", lines({"system": "Be brief.", "question": Q, "chosen": G, "rejected": B}), BOTH, PREFERRED),
+    Case("items.json", [{"id": "1", "items": [{"from": "human", "value": Q}, {"from": "gpt", "value": G}]}], ONE, []),
+    Case("liked.csv", f"prompt,response,liked\n{Q},{G},true\n", ONE, [("rating", G, 1.0)]),
+    Case("anythingllm.csv", f'id,username,workspace,prompt,response,sent_at,rating\n1,u,w,{Q},{G},2026-01-02T03:04:05Z,GOOD\n2,u,w,{Q},"{B}",2026-01-02T03:04:05Z,--\n', BOTH, [("rating", G, 1.0)]),
+    Case("argilla-hub.jsonl", lines({"prompt": Q, "response": G, "quality.responses": [5], "quality.responses.users": ["u1"], "quality.responses.status": ["submitted"]}, {"prompt": Q, "response": B, "quality.responses": [1], "quality.responses.users": ["u1"], "quality.responses.status": ["submitted"]}), BOTH, RATED, "argilla:u1"),
+    Case("arena-140k.jsonl", lines({"id": "1", "model_a": "m1", "model_b": "m2", "winner": "model_a", "conversation_a": [{"role": "user", "content": [{"type": "text", "text": Q, "image": None}]}, {"role": "assistant", "content": [{"type": "text", "text": G, "image": None}]}], "conversation_b": [{"role": "user", "content": [{"type": "text", "text": Q, "image": None}]}, {"role": "assistant", "content": [{"type": "text", "text": B, "image": None}]}], "full_conversation": []}), BOTH, PREFERRED, "set:lmarena"),
+    Case("nectar-rounds.jsonl", lines({"prompt": HH.format(Q, ""), "answers": [{"answer": G, "model": "m", "rank": 1.0}, {"answer": B, "model": "n", "rank": 2.0}]}), BOTH, PREFERRED, "set:nectar"),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from clawback import scales
 from clawback.capture.importers import lines, pairs
 from clawback.capture.importers.columns import plain_number
 from clawback.capture.importers.entries import BadLine, Entry, Reading, dicts
-from clawback.records import Feedback
+from clawback.records import Feedback, Turn
 from clawback.redact import redact
 
 _EDITS = re.compile(r"edit|correct(?:ed|ion)|rewrit|revis|improved|better|ideal|rephras", re.IGNORECASE)
@@ -31,6 +31,36 @@ class Answer(NamedTuple):
 
 def is_argilla(data: Mapping[str, Any]) -> bool:
     return isinstance(data.get("fields"), dict) and isinstance(data.get("responses"), (dict, list))
+
+
+_HUB = re.compile(r"(.+)\.responses")
+
+
+def is_argilla_table(data: Mapping[str, Any]) -> bool:
+    """A row of a data set of Argilla's on the Hub: answers in columns."""
+    return any(isinstance(v, list) and _HUB.fullmatch(str(k)) for k, v in data.items()) or any(
+        bool(dicts(v)) and all({"user_id", "value"} <= one.keys() for one in dicts(v)) for v in data.values()
+    )
+
+
+def _as_record(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Such a row as a record."""
+    responses: dict[str, Any] = {}
+    for name, value in data.items():
+        hub = _HUB.fullmatch(str(name))
+        if hub and isinstance(value, list):
+            people = data.get(f"{name}.users") or ["somebody"] * len(value)
+            states = data.get(f"{name}.status") or ["submitted"] * len(value)
+            rows = zip(value, people, states, strict=False)
+            responses[hub[1]] = [{"value": v, "user_id": who, "status": state} for v, who, state in rows]
+        elif dicts(value) and all({"user_id", "value"} <= one.keys() for one in dicts(value)):
+            responses[str(name)] = value
+    fields = {k: v for k, v in data.items() if not any(str(k).startswith(question) for question in responses)}
+    return {"fields": fields, "responses": responses}
+
+
+def read_argilla_table(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
+    yield from read_argilla(_as_record(data), reading)
 
 
 def argilla_answers(data: Mapping[str, Any]) -> Iterator[Answer]:
@@ -78,6 +108,8 @@ def label_studio_answers(data: Mapping[str, Any]) -> Iterator[Answer]:
 
 def scores(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """(question, value) of all numbers and words that may be ratings."""
+    if is_argilla_table(data):
+        data = _as_record(data)
     for answer in argilla_answers(data) if is_argilla(data) else label_studio_answers(data):
         value = _single(answer.value)
         if _number(value) is not None:
@@ -109,7 +141,7 @@ def _read(fields: Mapping[str, Any], answers: list[Answer], reading: Reading) ->
     names = pairs.names_of_duel(data) or pairs.names_of_pair(data)
     if names is None:
         messages, response = lines.conversation(data)
-        turns = (lines.turn_of(data, messages, response),)
+        turns: tuple[Turn, ...] = (lines.turn_of(data, messages, response),)
     else:
         asked = pairs.question_of_duel(data)
         if asked is None:

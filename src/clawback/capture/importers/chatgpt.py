@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 from clawback.capture.importers import trees
-from clawback.capture.importers.entries import BadLine, Entry, Reading, dicts, digest
+from clawback.capture.importers.entries import BadLine, Entry, Reading, dicts, digest, table
 from clawback.capture.importers.fields import first, opinion_in, stamp
 from clawback.capture.importers.messages import role_of
 from clawback.capture.importers.trees import Conversation, Node
 from clawback.endings import ending_of
-from clawback.records import Ending
 
 
 def is_chatgpt(data: Mapping[str, Any]) -> bool:
@@ -49,13 +48,8 @@ def _chatgpt_node(name: str, parent: str | None, message: dict[str, Any], readin
         return _deepseek_node(name, parent, message)
     author = message.get("author")
     role = role_of(author if isinstance(author, Mapping) else message.get("role"))
-    content = (
-        message.get("content")
-        if isinstance(message.get("content"), dict)
-        else {"parts": [message.get("content")]}
-    )
-    raw_meta = message.get("metadata")
-    meta: dict[str, Any] = raw_meta if isinstance(raw_meta, dict) else {}
+    content = table(message.get("content")) or {"parts": [message.get("content")]}
+    meta = table(message.get("metadata"))
     kind = str(content.get("content_type") or "text")
     if (
         role == "system"
@@ -77,17 +71,15 @@ def _chatgpt_node(name: str, parent: str | None, message: dict[str, Any], readin
         node.content = words
     if role == "tool":
         node.call_id = parent or ""
-    finish = meta.get("finish_details")
-    why = finish.get("type") if isinstance(finish, dict) else None
-    node.ending = cast(
-        "Ending", ending_of(why) or ("incomplete" if message.get("status") == "in_progress" else "")
-    )
+    why = table(meta.get("finish_details")).get("type")
+    node.ending = ending_of(why) or ("incomplete" if message.get("status") == "in_progress" else "")
     return node
 
 
 def _parts(content: Mapping[str, Any], reading: Reading) -> str:
     words = []
-    for part in content.get("parts") if isinstance(content.get("parts"), list) else [content.get("text")]:
+    parts = content.get("parts")
+    for part in parts if isinstance(parts, list) else [content.get("text")]:
         if isinstance(part, str):
             words.append(part)
         elif isinstance(part, dict) and isinstance(part.get("text"), str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from clawback.capture.importers import local_chats, trees
 from clawback.capture.importers.entries import Entry, Reading, dicts, digest
@@ -12,7 +12,6 @@ from clawback.capture.importers.fields import IDS, STAMPS, first, opinion_in, st
 from clawback.capture.importers.messages import calls_of, message_of, role_of
 from clawback.capture.importers.trees import Conversation, Node, chain
 from clawback.endings import ending_of
-from clawback.records import Ending
 
 _PARENTS = (
     "parent", "parentId", "parent_id", "parentMessageId", "parent_message_id", "parent_message_uuid", "parent_response_id",
@@ -63,7 +62,7 @@ def read_claude(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
         parent = raw.get("parent_message_uuid")
         node.parent = parent if isinstance(parent, str) else None
         node.model = str(raw.get("model") or data.get("model") or "")
-        node.ending = cast("Ending", ending_of(raw.get("stop_reason")) or "")
+        node.ending = ending_of(raw.get("stop_reason")) or ""
         node.feedback = (
             opinion_in(raw["chat_feedback"], stamp(raw["chat_feedback"]))
             if isinstance(raw.get("chat_feedback"), dict)
@@ -87,7 +86,7 @@ def is_grok(data: Mapping[str, Any]) -> bool:
 
 
 def read_grok(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
-    nodes = []
+    nodes: list[Node] = []
     for one in dicts(data["responses"]):
         raw = one.get("response")
         if isinstance(raw, dict):
@@ -159,7 +158,7 @@ def _plain_node(raw: Mapping[str, Any], place: int) -> Node:
     node.model = model if isinstance(model, str) and node.role == "assistant" else ""
     thinking = first(raw, ("thinking", "reasoning_content", "reasoning"))
     node.thinking = thinking if isinstance(thinking, str) else ""
-    node.ending = cast("Ending", ending_of(first(raw, ("finish_reason", "stop_reason"))) or "")
+    node.ending = ending_of(first(raw, ("finish_reason", "stop_reason"))) or ""
     for field in _OPINIONS:
         if node.role == "assistant" and raw.get(field) is not None and (found := opinion_in(raw[field])):
             node.feedback = found
@@ -169,6 +168,8 @@ def _plain_node(raw: Mapping[str, Any], place: int) -> Node:
 
 def is_message(data: Mapping[str, Any]) -> bool:
     """A record that is one message of a conversation."""
+    if "isCreatedByUser" in data and "text" in data:
+        return True
     return (
         message_of(data) is not None
         and any(name in data for name in ("role", "from", "isCreatedByUser", "sender"))

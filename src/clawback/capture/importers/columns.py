@@ -135,8 +135,8 @@ class ColumnSurvey:
                     continue
                 if column.total and (clear := _clear_scale(column, self.scale)):
                     found.scale_of[name] = clear
-                elif column.total or len({scales.sign_of(str(v)) for v in column.few}) < 2:
-                    continue  # of one word alone nobody knows what its opposite is
+                elif column.total:
+                    continue
                 found.rating_field = name
                 words = f" from {clear.replace('-', ' to ', 1)}" if column.total else ""
                 found.notes.append(f"`{name}` is read as the rating{words}.")

@@ -40,6 +40,8 @@ ENDINGS = (
 ROOM = 1 << 30
 """Bytes that stay free on the disk when something is unpacked."""
 _WRAPPERS = ("row", "_source")
+_EMPTY = ("--", "n/a", "na", "null", "none", "nan")
+"""Cells by which programs say that there is nothing."""
 _LARGEST_CELL = 64_000_000
 
 
@@ -292,6 +294,8 @@ def _of_table(path: Path, table: _Table) -> Iterator[Row]:
 def _cell(text: str) -> Any:
     """A cell; lists and objects that are written in it are read."""
     plain = text.strip()
+    if plain.lower() in _EMPTY:
+        return None
     if (plain[:2] in ("[{", '["', "['", "[[") and plain[-1:] == "]") or (
         plain[:2] in ('{"', "{'") and plain[-1:] == "}"
     ):

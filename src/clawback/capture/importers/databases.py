@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -65,16 +66,14 @@ def sources(path: Path) -> list[tuple[str, Callable[[], Iterator[Row]]]]:
         has = set(columns)
         if parts and name in ("message", "part"):
             if name == "message":
-                found.append((name, lambda: _opencode(path)))
+                found.append((name, partial(_opencode, path)))
         elif {"id", "chat"} <= has or {"data", "meta", "snapshot"} <= has:  # Open WebUI
-            found.append((name, lambda name=name: _rows(path, name)))  # type: ignore[misc]
+            found.append((name, partial(_rows, path, name)))
         elif {"role", "content"} <= has and (group := next((g for g in _GROUPS if g in has), "")):
             parent = next((p for p in _PARENTS if "id" in known.get(p, ())), "")
-            found.append(
-                (name, lambda name=name, group=group, parent=parent: _grouped(path, name, group, parent))
-            )  # type: ignore[misc]
+            found.append((name, partial(_grouped, path, name, group, parent)))
         elif any(p in has for p in _PROMPTS) and any(a in has for a in _ANSWERS):
-            found.append((name, lambda name=name: _rows(path, name)))  # type: ignore[misc]
+            found.append((name, partial(_rows, path, name)))
     return found
 
 
@@ -107,7 +106,8 @@ def _grouped(path: Path, table: str, group: str, parent: str) -> Iterator[Row]:
     """A record for each conversation of a table of messages, with what its own table says of it."""
     with opened(path) as (db, restart):
         sql = f"SELECT * FROM {_quoted(table)} ORDER BY {_quoted(group)}, rowid"
-        number, name, messages = 0, None, []
+        number, name = 0, None
+        messages: list[dict[str, Any]] = []
         for row in db.execute(sql):
             if row[group] != name and messages:
                 number += 1

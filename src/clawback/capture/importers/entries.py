@@ -144,6 +144,11 @@ def answer_text(message: Message) -> str:
     return text_of(message.get("content")).strip()
 
 
+def table(value: Any) -> dict[str, Any]:
+    """An object; {} for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
 def dicts(value: Any) -> list[dict[str, Any]]:
     """The objects of a list; [] for anything else."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, (list, tuple)) else []

@@ -54,7 +54,7 @@ EDITS = (
     "improved_response",
 )
 MODELS = ("model", "model_name", "model_id", "generator")
-TIMES = ("created_at", "timestamp", "time", "date", "created")
+TIMES = ("created_at", "timestamp", "sent_at", "sentat", "time", "date", "created")
 KINDS = get_args(FeedbackKind)
 READ = frozenset(
     [
@@ -123,7 +123,7 @@ def names_of(data: Mapping[str, Any]) -> tuple[str, str]:
     return prompt, answer
 
 
-def fields_read(data: Mapping[str, Any]) -> set[str]:
+def fields_read(data: Mapping[str, Any]) -> frozenset[str]:
     """The fields of a record that are read, or that say nothing of an answer."""
     names = {name for name in names_of(lowered(data)) if name}
     words = {
@@ -135,7 +135,7 @@ def fields_read(data: Mapping[str, Any]) -> set[str]:
         *(CONTEXTS if "instruction" in names else ()),
         "history",
     }
-    return READ | names | words | ({"label"} if isinstance(data.get("label"), bool) else set())
+    return READ | names | words | {name for name in ("label", "kto_tag") if isinstance(data.get(name), bool)}
 
 
 def fits(data: Mapping[str, Any]) -> bool:
@@ -245,7 +245,9 @@ def opinion(row: Mapping[str, Any], rating_field: str = "") -> tuple[str, Any]:
             # An exported rating has both, and then the score is what was given.
             both = name == "rating" and row.get("score") is not None and row.get("scale")
             return ("score", row["score"]) if both else (name, row[name])
-    return ("label", row["label"]) if isinstance(row.get("label"), bool) else ("", None)
+    return next(
+        ((name, row[name]) for name in ("label", "kto_tag") if isinstance(row.get(name), bool)), ("", None)
+    )
 
 
 def feedback(data: Mapping[str, Any], reading: Reading) -> Iterator[Feedback]:
@@ -370,12 +372,12 @@ def read(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
         if messages is not None and _several(messages):
             yield from answers_of(data, messages, reading)
             return
-    if "calls" in data and not data.get("response") and data.get("calls"):
-        messages, response = with_tools(data, list(messages_of(data.get("messages")))), ""
+    if data.get("calls") and not data.get("response"):
+        asked, response = with_tools(data, list(messages_of(data.get("messages")))), ""
     else:
-        messages, response = conversation(data)
+        asked, response = conversation(data)
     opinions = tuple(feedback({**data, **original}, reading))
-    turn = turn_of(data, messages, response, text(data, "event_id"))
+    turn = turn_of(data, asked, response, text(data, "event_id"))
     yield Entry((turn,), opinions, tuple((over, one) for over, one in preferences(data)))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from clawback.capture.importers import trees
-from clawback.capture.importers.entries import Entry, Reading, dicts, digest, moment
+from clawback.capture.importers.entries import Entry, Reading, dicts, digest, moment, table
 from clawback.capture.importers.fields import first, opinion_in, stamp
 from clawback.capture.importers.messages import role_of
 from clawback.capture.importers.trees import Conversation, Node, chain
@@ -51,7 +51,8 @@ def read_lm_studio(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]
 
 def _lm_studio_node(name: str, parent: str | None, version: Mapping[str, Any]) -> Node:
     node = Node(name, parent, role_of(version.get("role")))
-    words, thoughts = [], []
+    words: list[str] = []
+    thoughts: list[str] = []
     for step in [version, *dicts(version.get("steps"))]:
         style = step.get("style")
         thought = isinstance(style, Mapping) and style.get("type") == "thinking"
@@ -93,7 +94,7 @@ def read_librechat(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]
         waiting += [(child, node.id) for child in reversed(dicts(raw.get("children")))]  # type: ignore[misc]
     if not any(node.parent for node in nodes):
         nodes = chain(nodes)
-    options = data.get("options") if isinstance(data.get("options"), dict) else {}
+    options = table(data.get("options"))
     for node in nodes:
         if node.role == "assistant" and not node.model:
             node.model = str(first({**data, **options}, ("model", "endpoint")) or "")
@@ -110,9 +111,10 @@ def _librechat_node(raw: Mapping[str, Any], parent: str | None) -> Node:
     node = Node(
         str(raw.get("messageId") or ""),
         parent or known,
-        "user" if raw.get("isCreatedByUser") else "assistant",
+        "user" if str(raw.get("isCreatedByUser")).lower() == "true" else "assistant",
     )
-    words, thoughts = [], []
+    words: list[str] = []
+    thoughts: list[str] = []
     for part in dicts(raw.get("content")):
         inner = part.get("text")
         inner = inner.get("value") if isinstance(inner, Mapping) else inner
@@ -123,11 +125,11 @@ def _librechat_node(raw: Mapping[str, Any], parent: str | None) -> Node:
     node.content = "\n\n".join(words).strip() or str(raw.get("text") or "").strip()
     node.thinking, node.at = "\n\n".join(thoughts), stamp(raw)
     node.model = str(raw.get("model") or "") if node.role == "assistant" else ""
-    if raw.get("error"):
+    if str(raw.get("error") or "").lower() not in ("", "false"):
         node.content, node.role = "", ""
-    elif raw.get("unfinished"):
+    elif str(raw.get("unfinished") or "").lower() not in ("", "false"):
         node.ending = "incomplete"
-    node.ending = node.ending or cast("Ending", ending_of(raw.get("finish_reason")) or "")
+    node.ending = node.ending or ending_of(raw.get("finish_reason")) or ""
     if isinstance(raw.get("feedback"), dict):
         node.feedback = opinion_in(raw["feedback"])
     return node
@@ -138,7 +140,7 @@ def is_text_webui(data: Mapping[str, Any]) -> bool:
 
 
 def read_text_webui(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
-    nodes = []
+    nodes: list[Node] = []
     for pair in data["internal"]:
         for role, words in zip(("user", "assistant"), pair if isinstance(pair, list) else [], strict=False):
             if isinstance(words, str) and words and not words.startswith("<|BEGIN-VISIBLE-CHAT|>"):
@@ -160,9 +162,9 @@ def read_sillytavern(records: Sequence[Mapping[str, Any]], reading: Reading, nam
             continue
         role = "user" if raw.get("is_user") else "assistant"
         swipes = [s for s in raw.get("swipes") or () if isinstance(s, str)]
-        chosen = raw.get("swipe_id") if isinstance(raw.get("swipe_id"), int) else 0
+        chosen = int(raw["swipe_id"]) if isinstance(raw.get("swipe_id"), int) else 0
         texts = swipes if role == "assistant" and len(swipes) > 1 else [str(raw["mes"])]
-        extra = raw.get("extra") if isinstance(raw.get("extra"), dict) else {}
+        extra = table(raw.get("extra"))
         for index, words in enumerate(texts):
             shown = len(texts) == 1 or index == chosen
             node = Node(
@@ -172,8 +174,8 @@ def read_sillytavern(records: Sequence[Mapping[str, Any]], reading: Reading, nam
                 str(raw["mes"]) if shown else words,
                 at=stamp(raw, ("send_date",)),
             )
-            node.model = str((extra or {}).get("model") or "") if role == "assistant" else ""
-            node.thinking = str((extra or {}).get("reasoning") or "") if shown else ""
+            node.model = str(extra.get("model") or "") if role == "assistant" else ""
+            node.thinking = str(extra.get("reasoning") or "") if shown else ""
             nodes.append(node)
         parent = f"{place}.{chosen if len(texts) > 1 and 0 <= chosen < len(texts) else 0}"
     begun = next((raw for raw in records if "chat_metadata" in raw), {})

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clawback.capture.importers.entries import BadLine, dicts
+from clawback.capture.importers.entries import BadLine, dicts, table
 from clawback.records import Message
 
 _ROLES = {
@@ -35,6 +35,7 @@ LISTS = (
     "chat",
     "history",
     "text",
+    "items",
 )
 """Fields that hold a conversation."""
 
@@ -153,7 +154,7 @@ def calls_of(raw: Any) -> list[dict[str, Any]]:
             return []
     calls = []
     for index, call in enumerate(dicts(raw)):
-        function = call.get("function") if isinstance(call.get("function"), dict) else call
+        function = table(call.get("function")) or call
         arguments = function.get("arguments", function.get("input", function.get("args", "")))
         words = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         calls.append(

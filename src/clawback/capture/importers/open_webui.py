@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clawback.capture.importers import trees
-from clawback.capture.importers.entries import BadLine, Entry, Reading, digest
+from clawback.capture.importers.entries import BadLine, Entry, Reading, dicts, digest, table
 from clawback.capture.importers.fields import first, opinion_in, picture_parts, stamp
 from clawback.capture.importers.messages import role_of
 from clawback.capture.importers.trees import Conversation, Node
@@ -24,7 +24,20 @@ def _webui_history(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if isinstance(chat, dict) and isinstance(chat.get("chat"), dict):
         chat = chat["chat"]
     history = chat.get("history") if isinstance(chat, dict) else None
+    if isinstance(chat, dict) and history is None and "chat" in data and dicts(chat.get("messages")):
+        history = _as_history(dicts(chat["messages"]))  # as early versions kept it
+        chat = {**chat, "history": history}
     return chat if isinstance(history, dict) and isinstance(history.get("messages"), dict) else None
+
+
+def _as_history(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """A list of messages as a tree of one branch."""
+    names = [str(m.get("id") or place) for place, m in enumerate(messages)]
+    parents = [None, *names[:-1]]
+    nodes = {
+        name: {**m, "parentId": parent} for name, parent, m in zip(names, parents, messages, strict=True)
+    }
+    return {"messages": nodes, "currentId": names[-1]}
 
 
 def is_open_webui(data: Mapping[str, Any]) -> bool:
@@ -47,7 +60,7 @@ def _webui_conversation(data: Mapping[str, Any], person: str = "") -> Conversati
         for name, raw in chat["history"]["messages"].items()
         if isinstance(raw, dict)
     ]
-    params = chat.get("params") if isinstance(chat.get("params"), dict) else {}
+    params = table(chat.get("params"))
     system = first({**chat, **params}, ("system", "system_prompt"))
     name = str(
         first(data, ("id", "chat_id"))

@@ -17,10 +17,11 @@ from clawback.capture.importers.entries import (
     Reading,
     answer_text,
     messages_of,
+    table,
     text,
 )
-from clawback.capture.importers.messages import conversation_of, message_of, side
-from clawback.records import Feedback, Message
+from clawback.capture.importers.messages import LISTS, conversation_of, message_of, side
+from clawback.records import Feedback, Message, text_of
 from clawback.redact import redact
 
 PAIRS = (
@@ -41,6 +42,11 @@ VERDICTS = (
     "better_response_id", "verdict", "comparison", "label", "labels", "selected", "judgment", "judgement", "vote", "pick",
     "preferred_response", "preferred_answer", "best", "chosen", "ranking", "result", "human_label", "annotation",
 )  # fmt: skip
+_SIGNED = ("overall_preference", "preference_strength")
+"""HelpSteer's: from -3, the first is much better, to 3."""
+_FILLING = re.compile(
+    r"\b(?:is|much|slightly|significantly|strongly|clearly|better|wins|won|prefer|preferred|the)\b|[.!]"
+)
 _TIES = (
     "tie",
     "equal",
@@ -83,10 +89,10 @@ def read_pair(data: Mapping[str, Any], reading: Reading) -> Iterator[Entry]:
         messages, better, worse = _where_they_part([*messages, _reply(better)], [*other, _reply(worse)])
     if better == worse:
         raise BadLine(f"`{names[0]}` and `{names[1]}` are the same")
-    inner = data["input"] if isinstance(data.get("input"), Mapping) else {}
-    messages = lines.with_tools({**inner, **data}, list(messages))
+    inner = table(data.get("input"))
+    shared = lines.with_tools({**inner, **data}, list(messages))
     turns = tuple(
-        lines.turn_of(_model_of(data, name), messages, answer)
+        lines.turn_of(_model_of(data, name), shared, answer)
         for name, answer in zip(names, (better, worse), strict=True)
     )
     who = text(data, "person") or reading.person
@@ -114,7 +120,7 @@ def _question(data: Mapping[str, Any]) -> list[Message] | None:
     if isinstance(inner, Mapping):  # OpenAI: {"input": {"messages": […], "tools": […]}}
         data = {**inner, "prompt": None}
     name, _ = lines.names_of(data)
-    if name in lines.LISTS:
+    if name in LISTS:
         read = lines.messages_under(data, name)
         if read is None:
             return None
@@ -146,7 +152,7 @@ def _answer_to(asked: list[Message] | None, data: Mapping[str, Any], name: str) 
         messages = [*asked, *written]
     if len(messages) < 2 or messages[-1].get("role") != "assistant" or not answer_text(messages[-1]):
         raise BadLine(f"`{name}` does not end with an answer")
-    return messages[:-1], redact(str(lines.text_of(messages[-1].get("content"))))
+    return messages[:-1], redact(str(text_of(messages[-1].get("content"))))
 
 
 def _where_they_part(first: Sequence[Message], second: Sequence[Message]) -> tuple[list[Message], str, str]:
@@ -280,7 +286,7 @@ def winner_in(
     first, second = _suffixes_of(names)
     if isinstance(value, (list, dict)):
         return None
-    word = str(value).strip().lower()
+    word = " ".join(_FILLING.sub(" ", str(value).lower()).split())
     if word in _TIES or word.startswith("tie"):
         return 0
     for index, (suffix, ordinal, place) in enumerate(((first, "first", "left"), (second, "second", "right"))):
@@ -304,7 +310,7 @@ def winner_in(
     if plain is None:
         return None
     values = {v for v in (_plain(one) for one in columns.values.get(field, ())) if v is not None} | {plain}
-    if min(values) < 0:  # HelpSteer: from -3, the first is much better, to 3
+    if min(values) < 0 or field in _SIGNED:
         return -_sign(plain)
     if values <= {0.0, 1.0} and (first == "0" or len(values) == 2):
         if field in ("label", "labels") and first == "a":  # SHP: 1 says that A is better

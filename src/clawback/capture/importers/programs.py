@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from clawback.capture import annotation_tools, peers
 from clawback.capture.importers.containers import Source
-from clawback.capture.importers.entries import BadLine
+from clawback.capture.importers.entries import BadLine, Consent
 from clawback.capture.importers.importing import Options, parsed
 from clawback.capture.importers.storing import Report
 
@@ -30,13 +31,13 @@ class Program:
 
 def program_of(source: Source, options: Options) -> Program | None:
     """The reader of a file, by the option or by what it holds; None where its records say all."""
-    consent = options.consent or ("no" if options.required else "")
+    consent: Consent = options.consent or ("no" if options.required else "")
     path, licence = source.path, options.licence
     if options.format == "reinforceclaw" or (not options.format and _is_reinforceclaw(source)):
         return Program(
             "ReinforceClaw",
             lambda store: peers.import_reinforceclaw(store, path, consent=consent, licence=licence),
-        )  # type: ignore[arg-type]
+        )
     if options.format in ("", "openclaw-rl", "argilla", "label-studio"):
         records = list(islice(_records(source), 20))
         if options.format == "openclaw-rl" or any(
@@ -45,12 +46,12 @@ def program_of(source: Source, options: Options) -> Program | None:
             return Program(
                 "OpenClaw-RL",
                 lambda store: peers.import_openclaw_rl(store, path, consent=consent, licence=licence),
-            )  # type: ignore[arg-type]
-        for tool in ("argilla", "label-studio"):
-            if options.format in ("", tool) and any(annotation_tools.is_ours(r, tool) for r in records):  # type: ignore[arg-type]
+            )
+        for tool in get_args(annotation_tools.Tool):
+            if options.format in ("", tool) and any(annotation_tools.is_ours(r, tool) for r in records):
                 return Program(
                     f"our own export, annotated in {tool}",
-                    lambda store, tool=tool: annotation_tools.import_file(store, path, tool),  # type: ignore[misc, arg-type]
+                    partial(annotation_tools.import_file, path=path, tool=tool),
                 )
     return None
 

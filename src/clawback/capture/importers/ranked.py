@@ -40,7 +40,7 @@ def _parallel(data: Mapping[str, Any], answers: Sequence[str]) -> list[dict[str,
         ("rank", ("ranks", "rank", "ranking")),
         ("model", ("models",)),
     ):
-        column = next((data[n] for n in names if isinstance(data.get(n), list)), [])
+        column: list[Any] = next((data[n] for n in names if isinstance(data.get(n), list)), [])
         if len(column) == len(answers):
             found = [{**one, field: value} for one, value in zip(found, column, strict=True)]
     return found if any("score" in one or "rank" in one for one in found) else []

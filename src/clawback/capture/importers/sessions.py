@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from clawback.capture import claude_transcript, codex_rollout, gemini_chat
 from clawback.capture.conversations import said as words_of_person
 from clawback.capture.exchanges import Exchange, result_text
 from clawback.capture.importers import trees
 from clawback.capture.importers.chats import read_history
-from clawback.capture.importers.entries import Entry, Reading, dicts, digest, moment
+from clawback.capture.importers.entries import Entry, Reading, dicts, digest, moment, table
 from clawback.capture.importers.fields import first, stamp
 from clawback.capture.importers.messages import calls_of, role_of
 from clawback.capture.importers.trees import Conversation, Node, chain
 from clawback.endings import ending_of
-from clawback.records import Ending, Message, Turn
+from clawback.records import Message, Turn
 from clawback.redact import redact
 from clawback.reminders import without_reminders
 
@@ -64,7 +64,7 @@ def read_claude_code(records: Sequence[Record], _reading: Reading, name: str) ->
 
 
 def read_codex(records: Sequence[Record], _reading: Reading, name: str) -> Iterator[Entry]:
-    meta = next((r["payload"] for r in records if r.get("type") == "session_meta"), {})
+    meta: dict[str, Any] = next((r["payload"] for r in records if r.get("type") == "session_meta"), {})
     session = str(meta.get("id") or name)
     found = [
         replace(one, session=session, cwd=one.cwd or str(meta.get("cwd") or ""))
@@ -176,9 +176,7 @@ def _fill_openclaw(node: Node, message: Record, record: Record) -> None:
     if node.role == "tool":
         node.call_id = str(message.get("toolCallId") or "")
     node.model = str(message.get("model") or "")
-    node.ending = (
-        cast("Ending", ending_of(message.get("stopReason")) or "") if node.role == "assistant" else ""
-    )
+    node.ending = ending_of(message.get("stopReason")) or "" if node.role == "assistant" else ""
 
 
 def _with_prompts(conversation: Conversation, reading: Reading) -> Iterator[Entry]:
@@ -199,12 +197,12 @@ def is_opencode(record: Record) -> bool:
 
 def read_opencode(record: Record, reading: Reading) -> Iterator[Entry]:
     """A session as ``opencode export`` writes it, or as its database and its folder of files hold it."""
-    info = record.get("info") if isinstance(record.get("info"), dict) else {}
+    info = table(record.get("info"))
     if info and first(info, ("parentID", "parent_id")):
         return  # a sub-agent's
     nodes = [node for message in dicts(record["messages"]) for node in _opencode_nodes(message)]
-    name = str((info or {}).get("id") or digest([], json.dumps(record["messages"][:1], default=str), "")[:16])
-    cwd = str((info or {}).get("directory") or "")
+    name = str(info.get("id") or digest([], json.dumps(record["messages"][:1], default=str), "")[:16])
+    cwd = str(info.get("directory") or "")
     yield from _with_prompts(Conversation(name, "opencode", chain(nodes), cwd=cwd), reading)
 
 
@@ -217,8 +215,8 @@ def _opencode_nodes(message: Record) -> Iterator[Node]:
         for p in parts
         if p.get("type") == "text" and not p.get("synthetic") and not p.get("ignored")
     ]
-    clock = info.get("time") if isinstance(info.get("time"), dict) else {}
-    node = Node(name, None, role, "\n".join(texts).strip(), at=moment((clock or {}).get("created")))
+    clock = table(info.get("time"))
+    node = Node(name, None, role, "\n".join(texts).strip(), at=moment(clock.get("created")))
     if role == "user":
         node.content = without_reminders(node.content)
     model = info.get("model")
@@ -236,7 +234,7 @@ def _opencode_nodes(message: Record) -> Iterator[Node]:
         ]
     )
     error = info.get("error")
-    node.ending = "error" if error else cast("Ending", ending_of(info.get("finish")) or "")
+    node.ending = "error" if error else ending_of(info.get("finish")) or ""
     if isinstance(error, dict) and "abort" in str(error.get("name", "")).lower():
         node.ending = "interrupted"
     if tools and node.text:  # words, then tools: what follows is another step

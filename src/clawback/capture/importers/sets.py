@@ -169,7 +169,7 @@ def read_oasst_messages(
 ) -> Iterator[Entry]:
     """Messages, one a record, each with its parent."""
     known = {str(r["message_id"]): {**r, "replies": []} for r in records}
-    roots = []
+    roots: list[dict[str, Any]] = []
     for message in known.values():
         parent = known.get(str(message.get("parent_id")))
         (parent["replies"] if parent is not None else roots).append(message)

@@ -53,11 +53,9 @@ class Importer:
         mark_of = [turn.event_id for turn in entry.turns]
         counted: dict[int, int] = {}
         for opinion in entry.feedback:
-            turn, other = (
-                stored[opinion.turn_id],
-                stored[opinion.other_turn_id] if opinion.other_turn_id is not None else None,
-            )
-            if turn is None or (opinion.other_turn_id is not None and other is None):
+            about = stored[opinion.turn_id]
+            other = stored[opinion.other_turn_id] if opinion.other_turn_id is not None else None
+            if about is None or (opinion.other_turn_id is not None and other is None):
                 continue
             place = counted.get(opinion.turn_id, 0)
             counted[opinion.turn_id] = place + 1
@@ -65,7 +63,7 @@ class Importer:
                 mark = f"{mark_of[opinion.turn_id]}>{mark_of[opinion.other_turn_id]}"
             else:
                 mark = f"{mark_of[opinion.turn_id]}{place if opinion.created_at and not history else ''}"
-            self._keep(replace(opinion, turn_id=turn.id, other_turn_id=other.id if other else None), mark)
+            self._keep(replace(opinion, turn_id=about.id, other_turn_id=other.id if other else None), mark)
 
     def link(self, entry: Entry) -> list[str]:
         """Store what an entry says of turns of others; event ids of those that are not there."""
