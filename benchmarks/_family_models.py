@@ -41,7 +41,7 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r".*experts_per_tok(en)?|moe_top_?k|top_k_experts|moe_k|.*shared_experts?", 2),
     (r"n_group|topk_group|num_expert_group|.*mamba_n_?groups|n_groups|num_groups", 1),
     (r".*(state_size|d_state)", 8),
-    (r"sliding_window|attention_chunk_size|local_attention|window_size|attention_window_size|index_topk", 16),
+    (r"sliding_window|attention_chunk_size|local_attention|window_size|attention_window_size", 16),
     (r"(mamba_)?chunk_size|mamba_chunk_size", 8),
     (r".*moe.*intermediate_size|expert_ffn_hidden_size|.*shared.*intermediate_size", 16),
     (r".*(intermediate|ffn|inner|feed_forward).*(size|dim)?|dff|dim_ff|mlp_dim|d_inner|lru_width", 48),
@@ -118,14 +118,19 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
         "axial_pos_embds_dim": [16, 16],
         "num_buckets": 4,
     },
-    "xlstm": {"chunk_size": 64, "hidden_size": 128},
+    "xlstm": {"chunk_size": 64, "hidden_size": 128, "embedding_dim": 128},
     "zamba": {
         "layers_block_type": ["linear_attention", "hybrid"] * 2,
         "num_hidden_layers": 4,
         "attention_hidden_size": 64,
         "attention_head_dim": 16,
     },
-    "zamba2": {"mamba_headdim": 16, "attention_hidden_size": 64, "attention_head_dim": 16},
+    "zamba2": {
+        "num_mem_blocks": 1,
+        "mamba_headdim": 16,
+        "attention_hidden_size": 64,
+        "attention_head_dim": 16,
+    },
 }
 """Fields of single families that the rules do not find, or that say which kinds of layers there are."""
 TEMPLATE = (

@@ -7,6 +7,7 @@ training; the adapter loaded again here and in PEFT; the weights merged. Everyth
     python -m benchmarks families                        # all of them: some ten CPU minutes
     python -m benchmarks families --only gemma4_text,mamba
     python -m benchmarks families --slice 2/4            # the second quarter
+    python -m benchmarks families --missing              # those that were not run yet, or failed
     python -m benchmarks families --page                 # write docs/families.md from what has been run
 """
 
@@ -304,7 +305,7 @@ def page(rows: Sequence[Row]) -> str:
 
     count = {
         verdict: sum(row.verdict == verdict for row in rows)
-        for verdict in ("ok", "refused", "failed", "not made")
+        for verdict in ("ok", "refused", "failed", "not made", "not run")
     }
     slow = sum(row.verdict == "ok" and row.draws not in ("lean decoder", "padded") for row in rows)
     lines = [
@@ -314,7 +315,7 @@ def page(rows: Sequence[Row]) -> str:
         "",
         f"Every causal architecture of transformers {transformers.__version__}, as a tiny random model on a CPU: {len(rows)} in all; "
         f"**{count['ok']} ok** ({slow} of them by the slow path), {count['refused']} refused in a sentence, {count['failed']} failed, "
-        f"{count['not made']} without a tiny model. What *ok* means: the model loads; log-probs of several answers in one batch are those of each "
+        f"{count['not made']} without a tiny model, {count['not run']} not run yet. What *ok* means: the model loads; log-probs of several answers in one batch are those of each "
         "alone; greedy answers are those of transformers' own `generate`; drawn answers have the log-probs of a full forward; the server's rows do, too; "
         "it is trained; the adapter comes back here and in PEFT, and merges. What it does not mean: that real weights of the family were tried.",
         "",
@@ -350,6 +351,10 @@ def main(argv: list[str] | None = None) -> int:
     if not options.page:
         part, parts = map(int, options.slice.split("/"))
         names = options.only.split(",") if options.only else families()[part - 1 :: parts]
+        if options.missing:
+            names = [
+                name for name in names if name not in known or known[name].verdict not in ("ok", "refused")
+            ]
         _quiet()
         for name in names:
             with tempfile.TemporaryDirectory() as folder:
@@ -365,7 +370,9 @@ def main(argv: list[str] | None = None) -> int:
                 json.dumps({key: asdict(value) for key, value in sorted(known.items())}, indent=1)
             )
     if options.page or (not options.only and options.slice == "1/1"):
-        PAGE.write_text(page([known[name] for name in families() if name in known]), "utf-8")
+        PAGE.write_text(
+            page([known.get(name) or Row(name, verdict="not run") for name in families()]), "utf-8"
+        )
     return int(any(row.verdict == "failed" for row in known.values()))
 
 

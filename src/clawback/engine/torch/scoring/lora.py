@@ -22,16 +22,15 @@ class _LoraLinear(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
     ) -> Tensor:
-        """x [..., in], weight [out, in], a [rank, in], b [out, rank] → [..., out]; a and b float32, the rest alike."""
-        flat = x.reshape(-1, x.shape[-1])
+        """x [T, in], weight [out, in], a [rank, in], b [out, rank] → [T, out]; a and b float32, the rest alike."""
         narrow_a, narrow_b = a.to(x.dtype), b.to(x.dtype)
-        low = product(flat, narrow_a)  # [T, rank]
-        y = product(flat, weight).addmm_(low, narrow_b.T, alpha=scale)
+        low = product(x, narrow_a)  # [T, rank]
+        y = product(x, weight).addmm_(low, narrow_b.T, alpha=scale)
         if bias is not None:
             y += bias
-        ctx.save_for_backward(flat, weight, a, b, low)
-        ctx.scale, ctx.shape = scale, x.shape
-        return y.view(*x.shape[:-1], -1)
+        ctx.save_for_backward(x, weight, a, b, low)
+        ctx.scale = scale
+        return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -43,7 +42,7 @@ class _LoraLinear(torch.autograd.Function):
         grad_b = product(low.T.contiguous(), grad.T).T.to(b.dtype).mul_(ctx.scale)
         grad_x = None
         if ctx.needs_input_grad[0]:
-            grad_x = product(grad, weight.T).addmm_(back, a.to(grad.dtype)).view(ctx.shape)
+            grad_x = product(grad, weight.T).addmm_(back, a.to(grad.dtype))
         return grad_x, None, None, grad_a, grad_b, None
 
 
@@ -84,5 +83,9 @@ def _forward(layer: Any, otherwise: Any, x: Tensor, *args: Any, **kwargs: Any) -
     if not plain:
         return otherwise(layer, x, *args, **kwargs)  # type: ignore[no-any-return]
     a, b = layer.lora_A[name].weight, layer.lora_B[name].weight
-    result: Tensor = _LoraLinear.apply(x, base.weight, base.bias, a, b, float(layer.scaling[name]))  # type: ignore[no-untyped-call]
-    return result
+    scale = float(layer.scaling[name])
+    flat = x.reshape(-1, x.shape[-1])
+    result: Tensor = _LoraLinear.apply(flat, base.weight, base.bias, a, b, scale)  # type: ignore[no-untyped-call]
+    return result.view(
+        *x.shape[:-1], -1
+    )  # out here: what a model may add to in place is no view from within a function
