@@ -343,6 +343,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--only", default="", help="names, with commas between them")
     parser.add_argument("--slice", default="1/1", help="N/M: the Nth of M parts")
+    parser.add_argument("--missing", action="store_true", help="those that were not run yet, or failed")
     parser.add_argument(
         "--page", action="store_true", help="write docs/families.md from all that was run, and run nothing"
     )
