@@ -205,7 +205,7 @@ def _processors(architecture: str, model: nn.Module) -> list[Any]:
     config: Any = model.config
     known = reader.TENSOR_PROCESSORS.get(architecture)
     supported = architecture in reader.GGUF_SUPPORTED_ARCHITECTURES
-    kinds = [known] if known else [reader.TensorProcessor]
+    kinds: list[Any] = [known] if known else [reader.TensorProcessor]
     if not known and not supported:
         kinds.append(reader.LlamaTensorProcessor)
     return [kind(config=config.get_text_config().to_dict()) for kind in kinds]
@@ -244,7 +244,8 @@ class _Weights:
     def __init__(self, folder: Path) -> None:
         from safetensors import safe_open
 
-        self.files = [safe_open(path, "pt") for path in identity.weight_files(folder)]
+        opened: Any = safe_open
+        self.files: list[Any] = [opened(path, "pt") for path in identity.weight_files(folder)]
 
     def read(self, name: str) -> Array | None:
         for file in self.files:
