@@ -8,6 +8,7 @@ another model, or one in an order that is not known, is refused.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -72,7 +73,8 @@ def _changed(atlas: _Atlas, deltas: Deltas, tensor: gguf_file.Tensor, data: Arra
     from gguf import GGMLQuantizationType
 
     change = atlas.in_file(tensor, deltas[atlas.names[tensor.name]]().numpy())
-    changed, kind = gguf_codes.added(data, GGMLQuantizationType(tensor.kind), change)
+    seed = zlib.crc32(tensor.name.encode())
+    changed, kind = gguf_codes.added(data, GGMLQuantizationType(tensor.kind), change, seed)
     return changed, int(kind)
 
 
