@@ -5,9 +5,8 @@ types below store codes in one or two bit fields. Where the fields are is all th
 from the ``gguf`` package, which dequantises a block with all codes 0 and with all codes 1.
 
 A change is often smaller than a step. Rounding to the nearest code would then return the old code almost everywhere, and
-the change would be lost as a whole. So each row has a threshold of its own in place of one half, low enough that what is
-stored of its change has the change's own length along it: ``Σ stored · change = Σ change²``. The codes that move are those
-that are changed most, by the fewest moves that do it.
+the change would be lost as a whole. So the rounding is dithered (Roberts 1962): a change of a tenth of a step moves one
+code in ten, and the mean over many weights, which is what a matrix product sees, is the change itself.
 """
 
 from __future__ import annotations
@@ -24,13 +23,9 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 CLIPPED = 0.1
-"""Share of a tensor's change that the ends of the grids may keep out before a wider type is used."""
+"""Share of a tensor's change (by its squares) that may fall off the ends of the grids before a wider type is used."""
 _ROWS = 1 << 20
 """Weights that are worked on at a time."""
-_TIES = np.float32(1e-3)
-"""Of a step: equal changes are told apart by it, and moved here and there in place of all or none."""
-_HALVINGS = 16
-"""Of the interval in which a row's threshold is looked for."""
 
 
 @dataclass(frozen=True)
@@ -133,17 +128,18 @@ def dequantised(data: Array, kind: Any) -> Array:
     return np.asarray(dequantize(flat, kind), dtype=np.float32).reshape(len(data), -1)
 
 
-def added(data: Array, kind: Any, change: Array) -> tuple[Array, Any]:
+def added(data: Array, kind: Any, change: Array, seed: int) -> tuple[Array, Any]:
     """A quantised tensor with a change added: (its bytes, their type), which is the same type where it holds the change.
 
     Args:
         data: uint8 [rows, bytes].
         change: float32 [rows, weights].
+        seed: of the dither.
     """
     from gguf import GGMLQuantizationType as Kind
 
     if kind in layouts():
-        moved, lost = _on_grid(data, kind, change)
+        moved, lost = _on_grid(data, kind, change, seed)
         if lost <= CLIPPED:
             return moved, kind
     floats = kind in (Kind.F32, Kind.F16, Kind.BF16)
@@ -152,55 +148,31 @@ def added(data: Array, kind: Any, change: Array) -> tuple[Array, Any]:
     return np.concatenate(parts), wide
 
 
-def _on_grid(data: Array, kind: Any, change: Array) -> tuple[Array, float]:
-    """Blocks with moved codes, and the share of the change that the ends of their grids do not let in."""
-    parts, kept, length = [], 0.0, float(np.square(change, dtype=np.float64).sum())
+def _on_grid(data: Array, kind: Any, change: Array, seed: int) -> tuple[Array, float]:
+    """Blocks with moved codes, and the share of the change that fell off the ends of their grids."""
+    generator, parts, lost = np.random.Generator(np.random.SFC64(seed)), [], 0.0
     for rows in _pieces(*change.shape):
-        moved, along = _moved(data[rows], kind, change[rows])
+        moved, beyond = _moved(data[rows], kind, change[rows], generator)
         parts.append(moved)
-        kept += along
-    return np.concatenate(parts), 1 - kept / length if length else 0.0
+        lost += beyond
+    return np.concatenate(parts), lost / max(float(np.square(change, dtype=np.float64).sum()), 1e-30)
 
 
-def _moved(data: Array, kind: Any, change: Array) -> tuple[Array, float]:
-    """Blocks with moved codes, and how long what is stored is along the change."""
+def _moved(data: Array, kind: Any, change: Array, generator: np.random.Generator) -> tuple[Array, float]:
     from gguf import GGML_QUANT_SIZES
 
     layout = layouts()[kind]
-    blocks = np.ascontiguousarray(data).reshape(-1, GGML_QUANT_SIZES[kind][1])
+    weights, width = GGML_QUANT_SIZES[kind]
+    blocks = np.ascontiguousarray(data).reshape(-1, width)
     codes = layout.codes(blocks)
     offset = dequantised(layout.store(blocks, np.zeros_like(codes)), kind)
-    step = (dequantised(layout.store(blocks, np.ones_like(codes)), kind) - offset).reshape(change.shape)
-    codes = codes.reshape(change.shape).astype(np.int16)
-    wanted = change / np.where(step == 0, np.inf, step)
-    sign, whole = np.sign(wanted).astype(np.int16), np.floor(np.abs(wanted))
-    part = np.abs(wanted) - whole
-    whole = np.minimum(whole, layout.largest).astype(np.int16)
-    first = np.clip(codes + sign * whole, 0, layout.largest)
-    further = np.clip(codes + sign * (whole + 1), 0, layout.largest)
-    gain = (further - first) * step * change  # of one more step, along the change
-    missing = np.square(change).sum(-1) - ((first - codes) * step * change).sum(-1)
-    stored = np.where(_moving(part, gain, missing), further, first)
-    along = float(((stored - codes) * step * change).sum(dtype=np.float64))
-    changed = layout.store(blocks, stored.astype(np.uint8).reshape(len(blocks), -1))
-    return changed.reshape(data.shape), along
-
-
-def _moving(part: Array, gain: Array, missing: Array) -> Array:
-    """Where parts of a step become whole ones: in each row the largest, until their gains add up to what is missing."""
-    rows, columns = np.ogrid[: part.shape[0], : part.shape[1]]
-    part = part + _TIES * ((rows * 0.41421356 + columns * 0.61803399) % 1).astype(np.float32)
-    low, high = np.zeros(len(part), np.float32), np.full(len(part), 1 + _TIES, np.float32)
-
-    def above(threshold: Array) -> Array:
-        return np.asarray(np.where(part > threshold[:, None], gain, 0).sum(-1) - missing)
-
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        enough = above(middle) > 0
-        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
-    threshold = np.where(np.abs(above(low)) < np.abs(above(high)), low, high)
-    return np.asarray(part > threshold[:, None])
+    step = dequantised(layout.store(blocks, np.ones_like(codes)), kind) - offset
+    wanted = change.reshape(-1, weights) / np.where(step == 0, np.inf, step)
+    dither = generator.random(wanted.shape, np.float32)
+    stored = np.clip(codes + np.floor(wanted + dither), 0, layout.largest)
+    reached = (np.clip(codes + wanted, 0, layout.largest) - codes) * step
+    lost = float(np.square(reached - change.reshape(-1, weights), dtype=np.float64).sum())
+    return layout.store(blocks, stored.astype(np.uint8)).reshape(data.shape), lost
 
 
 def _rounded(values: Array, kind: Any) -> Array:

@@ -63,5 +63,8 @@ class Mlx:
             lambda prompt: ask(url, "default_model", prompt, timeout), "mlx_lm.server"
         )
 
+    def undo(self, publication: Publication) -> str:  # noqa: ARG002
+        return ""
+
     def withdraw(self) -> str:
         return f"{take_away(self.out)}; start mlx_lm.server again without --adapter-path"

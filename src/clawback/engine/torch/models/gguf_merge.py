@@ -8,6 +8,7 @@ another model, or one in an order that is not known, is refused.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -72,7 +73,8 @@ def _changed(atlas: _Atlas, deltas: Deltas, tensor: gguf_file.Tensor, data: Arra
     from gguf import GGMLQuantizationType
 
     change = atlas.in_file(tensor, deltas[atlas.names[tensor.name]]().numpy())
-    changed, kind = gguf_codes.added(data, GGMLQuantizationType(tensor.kind), change)
+    seed = zlib.crc32(tensor.name.encode())
+    changed, kind = gguf_codes.added(data, GGMLQuantizationType(tensor.kind), change, seed)
     return changed, int(kind)
 
 
@@ -205,7 +207,7 @@ def _processors(architecture: str, model: nn.Module) -> list[Any]:
     config: Any = model.config
     known = reader.TENSOR_PROCESSORS.get(architecture)
     supported = architecture in reader.GGUF_SUPPORTED_ARCHITECTURES
-    kinds = [known] if known else [reader.TensorProcessor]
+    kinds: list[Any] = [known] if known else [reader.TensorProcessor]
     if not known and not supported:
         kinds.append(reader.LlamaTensorProcessor)
     return [kind(config=config.get_text_config().to_dict()) for kind in kinds]
@@ -244,7 +246,8 @@ class _Weights:
     def __init__(self, folder: Path) -> None:
         from safetensors import safe_open
 
-        self.files = [safe_open(path, "pt") for path in identity.weight_files(folder)]
+        opened: Any = safe_open
+        self.files: list[Any] = [opened(path, "pt") for path in identity.weight_files(folder)]
 
     def read(self, name: str) -> Array | None:
         for file in self.files:
