@@ -32,6 +32,7 @@ from clawback.hosted.vllm import VllmConversations
 from clawback.hosted.vllm_process import serving_of
 from clawback.hosted.vllm_server import OwnVllm
 from clawback.paths import Home
+from clawback.processes import is_alive
 from clawback.records import Run
 from clawback.records import Turn as RatedTurn
 from clawback.release.publishers import Publication, Target, probe
@@ -79,7 +80,7 @@ def server(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     processes = processes_of(server)
     yield server
     server.close()
-    assert not [one for one in processes if one.is_running()]
+    assert not living(processes)
 
 
 @pytest.fixture
@@ -104,6 +105,11 @@ def processes_of(server: OwnVllm) -> list[psutil.Process]:
     assert server.process is not None
     leash = psutil.Process(server.process.group)
     return [leash, *leash.children(recursive=True)]
+
+
+def living(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """Without those that have ended and were not waited for."""
+    return [one for one in processes if one.is_running() and is_alive(one.pid)]
 
 
 def change(policy: Policy, seed: int, scale: float = 0.02) -> None:
@@ -197,7 +203,7 @@ def test_an_adapter_that_it_does_not_know_is_answered_with_404_and_loaded_again(
     with pytest.raises(Forgotten, match="does not exist"):
         wire.post("/v1/completions", {"model": there.name, "prompt": [1, 2], "max_tokens": 1})
     assert there.draw(prompts) == answers
-    assert there.reloads >= 1
+    assert there.reloads == 1
 
 
 def test_a_version_is_published_and_answers_as_itself(
@@ -246,10 +252,15 @@ refine_rounds = 1
 refine_prompts = 4
 refine_samples = 2
 refine_told = 1
+[training.options.rollouts]
+rounds = 2
+prompts = 2
+samples = 4
+round_steps = 1
 [generation]
 temperature = 0.8
 top_p = 1.0
-max_tokens = 24
+max_tokens = 16
 [gate]
 more_ratings = 0
 """
@@ -332,28 +343,33 @@ def test_a_whole_run_is_drawn_by_it(person: Home) -> None:
     assert training.wait() == 0, training.text()
     run = training.run()
     assert run is not None
-    assert (run.status, run.algorithm) == ("done", "distil"), training.text()
+    assert (run.status, run.version) == ("done", 1), training.text()
     assert run.recipe["extra"]["draw"] == "vllm"
     assert "Answers are drawn by the run's own vLLM, whose log-probs differ by 0.0" in training.text()
-    assert not [one for one in below if one.is_running()]
+    assert not living(below)
     assert not (person.root / "vllm" / "run").exists()
 
 
 def test_it_and_the_run_may_be_killed(person: Home) -> None:
-    """vLLM first, in the midst of the run, which starts it again; then the run, with which vLLM ends, and which is continued."""
-    training = Training(person, "train", "--anyway")
+    """vLLM first, in the midst of the run, which starts it again; then the run, with which vLLM ends, and which is continued.
+
+    ``rollouts`` draws each round with the adapter of the last one.
+    """
+    training = Training(person, "train", "--anyway", "--algorithm", "rollouts")
     training.until(lambda: training.phase() not in ("", "start", "prepare"))
     [server] = training.servers()
     server.kill()
     training.until(lambda: training.servers() and training.servers()[0] != server)
     assert "started again" in training.text()
-    training.until(lambda: training.phase() in ("train", "draw"))
+    training.until(lambda: training.phase() == "train")
     [server] = training.servers()
     below = [server, *server.children(recursive=True)]
     training.process.send_signal(signal.SIGKILL)
     training.process.wait()
-    _, alive = psutil.wait_procs(below, timeout=60)
-    assert not alive
+    deadline = time.monotonic() + 60
+    while living(below) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not living(below)
     again = Training(person, "train")
     assert again.wait() == 0, again.text()
     run = again.run()

@@ -135,6 +135,19 @@ def test_what_was_dropped_to_make_room_is_loaded_again(policy: Policy, serve: Se
     assert (drawing.reloads, there.dropped) == (1, 2)
 
 
+def test_requests_that_find_no_adapter_at_once_load_it_once(
+    policy: Policy, serve: Serve, tmp_path: Path
+) -> None:
+    """Each that unloaded it to load it again would take it away from the others."""
+    there, url = serve()
+    nudge(policy, 1)
+    drawing = drawer(policy, url, tmp_path)
+    want = drawing.draw(TURNS)
+    there.unload(drawing.name)
+    assert drawing.draw(TURNS) == want
+    assert drawing.reloads == 1
+
+
 def test_an_older_adapter_is_kept_while_it_is_drawn_under(
     policy: Policy, serve: Serve, tmp_path: Path
 ) -> None:

@@ -147,10 +147,11 @@ class VllmConversations:
             "return_token_ids": True,
         }
         for _ in range(RELOADS):
+            reloads = self.reloads
             try:
                 return self._read(wire.post("/v1/completions", body).json(), turn)
             except Forgotten:
-                self._reload(wire, name)
+                self._reload(wire, name, reloads)
         raise HostedError(
             f"{self.server.name} drops adapters as fast as they are loaded: give it a higher --max-cpu-loras."
         )
@@ -217,10 +218,13 @@ class VllmConversations:
             if error.status != 400 or "already" not in str(error):
                 raise
 
-    def _reload(self, wire: Wire, name: str) -> None:
+    def _reload(self, wire: Wire, name: str, reloads: int) -> None:
+        """Load it again, unless another request has done so since this one was sent (``reloads``: how often it was done until then)."""
         if name == self.base:
             raise HostedError(f"{self.server.name} does not know its own model {name} any more.")
         with self._lock:
+            if self.reloads != reloads:
+                return
             # It has forgotten the adapter, and may still know the name.
             with suppress(HostedError):
                 wire.post("/v1/unload_lora_adapter", {"lora_name": name})
