@@ -163,8 +163,8 @@ def backup(path: Path, to: tuple[str, ...], phrase: bool, as_json: bool) -> None
     other key.
 
     \b
-    clawback backup ~/clawback-2026-11-21.db
-    clawback backup ~/clawback.age --passphrase
+    clawback data backup ~/clawback-2026-11-21.db
+    clawback data backup ~/clawback.age --passphrase
     """
 
     def write(file: Path) -> int:
