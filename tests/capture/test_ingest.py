@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -270,7 +271,12 @@ def test_a_second_start_of_training_is_not_said(home: Home, monkeypatch: pytest.
     import subprocess
 
     started: list[Any] = []
-    monkeypatch.setattr(subprocess, "Popen", lambda *given, **_: started.append(given))
+
+    def start(*command: Any, **_: Any) -> Any:
+        started.append(command)
+        return SimpleNamespace(pid=os.getpid())
+
+    monkeypatch.setattr(subprocess, "Popen", start)
     config.save(home.config, {"training": {"threshold": 1}})
     said = []
     for number in range(3):

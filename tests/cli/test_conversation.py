@@ -20,7 +20,7 @@ from clawback.serve.streams import Question
 class Echo:
     """Answers with what it was asked and by which version, and stores it as a source does."""
 
-    activity = "answering"
+    activity, draws, notice = "answering", 1, ""
 
     def __init__(self, db: store.Store) -> None:
         self.db, self.asked = db, list[Question]()

@@ -143,7 +143,7 @@ def test_status_as_data(capsys: pytest.CaptureFixture[str], turns: None) -> None
         (("undo",), 2, "no feedback to take back"),
         (("prefer", "1", "1"), 2, "cannot be better than itself"),
         (("edit", "1", "--text", " "), 2, "empty"),
-        (("import", "/nowhere.jsonl"), 2, "no file /nowhere.jsonl"),
+        (("import", "/nowhere.jsonl"), 2, "no file or folder /nowhere.jsonl"),
         (("nonsense",), 2, "There is no command `nonsense`"),
         (("good", "--nonsense"), 2, "There is no option `--nonsense`"),
         (("backup", "/no/such/folder/x.db"), 1, "could not be written"),

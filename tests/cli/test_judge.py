@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,13 +42,13 @@ def test_a_judge_on_the_network(run: Run, here: Home, monkeypatch: pytest.Monkey
     monkeypatch.setenv("MY_KEY", "k-1")
     with judge_server(honest) as server:
         settings(here, api="anthropic", url=server.url, model="otter-1", key_env="MY_KEY", timeout=5.0)
-        code, out, _ = run("judge", "--dry-run")
+        code, out, _ = run("lab", "judge", "--dry-run")
         assert (code, server.asked) == (0, [])
         assert out.startswith(f"6 turns wait for otter-1 ({server.url}): at most 18 calls, ")
-        code, out, _ = run("judge", "--limit", "4")
+        code, out, _ = run("lab", "judge", "--limit", "4")
         assert (code, out) == (0, "4 turns judged: 2 good, 2 bad, 0 unclear (8 calls, 800 tokens)\n")
         assert server.asked[0][1]["x-api-key"] == "k-1"
-        code, out, _ = run("judge", "--votes", "1", "--json")
+        code, out, _ = run("lab", "judge", "--votes", "1", "--json")
         data = json.loads(out)
         assert (data["judged"]["turns"], data["calls"], data["stopped"], data["hinted"]) == (2, 2, "", None)
     with store.connect(here.database) as db:
@@ -62,7 +63,7 @@ def test_hints_on_request(run: Run, here: Home) -> None:
     hint = "\\boxed{1}[HINT_START]Say it in one sentence.[HINT_END]"
     with judge_server(lambda system, _: hint if "HINT_START" in system else "\\boxed{0}") as server:
         settings(here, api="openai", url=server.url, model="m", timeout=5.0)
-        code, out, _ = run("judge", "--hints", "--votes", "1")
+        code, out, _ = run("lab", "judge", "--hints", "--votes", "1")
     assert (code, out.split(" (")[0]) == (
         0,
         "6 turns judged: 0 good, 0 bad, 6 unclear; 6 hints for 6 of 6 turns",
@@ -74,22 +75,22 @@ def test_hints_on_request(run: Run, here: Home) -> None:
 def test_what_ends_early_says_so_and_exits_with_one(run: Run, here: Home) -> None:
     with judge_server(honest) as server:
         settings(here, api="openai", url=server.url, model="m", votes=1, max_calls=2, parallel=1)
-        code, out, _ = run("judge")
+        code, out, _ = run("lab", "judge")
         assert code == 1
         assert "Stopped early: all of the 2 calls of this pass are used (`max_calls`)" in out
 
 
 def test_a_wrong_setup_is_a_sentence(run: Run, here: Home) -> None:
     settings(here, api="openai", url="http://127.0.0.1:9", model="m", key_env="NO_SUCH_KEY")
-    code, _, err = run("judge")
+    code, _, err = run("lab", "judge")
     assert (code, err) == (
         1,
         "clawback: The environment variable NO_SUCH_KEY ([judge] key_env) is not set.\n",
     )
     settings(here, model=None)
-    assert "[judge] model is not set" in run("judge")[2]
+    assert "[judge] model is not set" in run("lab", "judge")[2]
     here.config.write_text("[judge]\nvotes = 0\n")
-    code, _, err = run("judge")
+    code, _, err = run("lab", "judge")
     assert (code, "votes" in err) == (2, True)
 
 
@@ -97,7 +98,7 @@ def test_one_pass_at_a_time(run: Run, here: Home) -> None:
     from filelock import FileLock
 
     with FileLock(here.judge_lock):
-        code, _, err = run("judge")
+        code, _, err = run("lab", "judge")
     assert (code, err) == (1, "clawback: The judge is running already in another process.\n")
 
 
@@ -137,8 +138,8 @@ def kept(home: Home) -> int:
 def test_the_live_version_as_its_own_judge(run: Run, here: Home) -> None:
     """The embedded model cannot read: that it is asked, and that the pass ends and says how, is what is tested."""
     settings(here, votes=1, answer_tokens=16, hints=True)
-    assert "6 turns wait for local (the live version), 6 for hints" in run("judge", "--dry-run")[1]
-    code, out, _ = run("judge", "--json")
+    assert "6 turns wait for local (the live version), 6 for hints" in run("lab", "judge", "--dry-run")[1]
+    code, out, _ = run("lab", "judge", "--json")
     data = json.loads(out)
     judged = data["judged"]
     assert judged["source"] == "judge:local"
@@ -165,11 +166,18 @@ def test_the_judges_key_reaches_the_background_process_and_no_other_does(
     here: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[dict[str, str]] = []
-    monkeypatch.setattr(background.subprocess, "Popen", lambda *_, env, **__: seen.append(env))
+
+    def start(*_: object, env: dict[str, str], **__: object) -> object:
+        seen.append(env)
+        return SimpleNamespace(pid=os.getpid())
+
+    monkeypatch.setattr(background.subprocess, "Popen", start)
     monkeypatch.setenv("MY_KEY", "k")
     monkeypatch.setenv("OTHER_KEY", "o")
     settings(here, key_env="MY_KEY")
     jobs.start(here)
+    with store.connect(here.database) as db:
+        db.drop_preparation(db.runs()[0].id)
     settings(here, enabled=True)
     jobs.start(here)
     assert ["MY_KEY" in env for env in seen] == [False, True]

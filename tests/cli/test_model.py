@@ -50,6 +50,7 @@ def test_the_list_shows_kind_and_size_and_marks_the_model_that_is_set(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(local_models, "smollm2", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("COLUMNS", "250")
     there = gguf_files.write(Path.home() / "models" / "tiny-it.gguf", gguf_files.llama(), tokenizer(), template=TEMPLATE, more={"general.file_type": 15})  # fmt: skip
     elsewhere = gguf_files.write(tmp_path / "far.gguf", gguf_files.llama(), tokenizer())
     config.save(paths.home().config, {"model": {"base": str(elsewhere)}})

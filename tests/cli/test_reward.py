@@ -96,7 +96,7 @@ def test_errors_are_one_sentence(
         (("reward", "eval"), 2, "no reward model yet"),
         (("reward", "score", str(data)), 2, "no reward model yet"),
     ):
-        found, _, err = run(*arguments)
+        found, _, err = run("lab", *arguments)
         assert (found, err.count("\n")) == (code, 1)
         assert said in err
     assert not home.reward.exists()

@@ -58,7 +58,7 @@ WRONG = [
     ("runs report --output .", 2, ". is a folder: name a file."),
     ("data backup .", 2, ". is a folder: name a file."),
     ("export /no/such/x.jsonl", 1, "The folder /no/such is not there."),
-    ("import /no/such/x.jsonl", 2, "There is no file /no/such/x.jsonl"),
+    ("import /no/such/x.jsonl", 2, "There is no file or folder /no/such/x.jsonl"),
     ("runs report --output /no/such/x.html", 1, "The folder /no/such is not there."),
     ("config import nope.yaml", 2, "There is no file nope.yaml."),
     ("train --config nope.yaml", 2, "There is no file nope.yaml."),

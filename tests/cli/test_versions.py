@@ -80,7 +80,7 @@ def test_train_judge_go_back_and_start_over(capsys: pytest.CaptureFixture[str], 
 
     assert run(capsys, "rollback")[1] == "Version 1 is live again (it was 2).\n"
     assert "Version 0 is live again (it was 1)" in run(capsys, "rollback", "0")[1]
-    code, _, err = run(capsys, "rollback")
+    code, _, err = run(capsys, "versions", "rollback")
     assert (code, err.count("\n")) == (2, 1)
     report = data(capsys, "gate", "2")
     assert (report["version"], report["against"], live()) == (2, 0, 0)

@@ -39,7 +39,7 @@ def test_too_few_ratings_are_said_before_a_run_begins(
         jobs.train_once(home, on_progress=lambda p: phases.append(p["phase"]))
     with pytest.raises(TrainingError, match=sentence):
         jobs.startable(home, None)
-    assert phases == [], "no model was loaded for it"
+    assert "load" not in phases, "no model was loaded for it"
     with store.connect(home.database) as db:
         assert db.runs() == []
 

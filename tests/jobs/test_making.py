@@ -186,7 +186,7 @@ def test_a_verifier_that_there_is_not_is_said_before_anything_is_loaded(tmp_path
     phases: list[object] = []
     with pytest.raises(UsageError, match="oracle"):
         jobs.train_once(home, on_progress=lambda p: phases.append(p["phase"]))
-    assert phases == []
+    assert "load" not in phases
 
 
 @pytest.mark.parametrize(

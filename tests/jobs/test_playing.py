@@ -162,7 +162,7 @@ def test_the_same_command_goes_on_with_a_run_that_was_stopped(quiet, monkeypatch
         learn(quiet)
     with store.connect(quiet.database) as db:
         assert db.run(1).status == "stopped"
-    with pytest.raises(UsageError, match="gym --resume 1"):
+    with pytest.raises(UsageError, match="env train --resume 1"):
         jobs.resumable(quiet)
     with pytest.raises(KeyboardInterrupt):
         learn(quiet, overrides={"kl": 0.5})  # another recipe is another run
@@ -178,7 +178,7 @@ def test_a_wish_to_stop_is_heard_in_held_out_play_too(quiet, phase):
             with store.connect(quiet.database) as db:
                 db.update_run(1, stop_at=1.0)
 
-    with pytest.raises(Stopped, match="gym --resume 1"):
+    with pytest.raises(Stopped, match="env train --resume 1"):
         learn(quiet, on_progress=asking)
     with store.connect(quiet.database) as db:
         assert db.run(1).status == "stopped"

@@ -535,6 +535,17 @@ def placed(stage):
 
 
 @scenario
+def proven(stage):
+    """A model is tried before it is taken, and judges whether answers keep rules."""
+    from clawback.engine.torch.models import proof
+    from clawback.engine.torch.scoring.base_judge import BaseJudge
+
+    proof.prove(str(stage.folder("llama")), None, {}, device=stage.device.type)
+    [[verdict]] = BaseJudge(stage.policy())([("How?", "So.")], ["Be short."])
+    assert 0 <= verdict <= 1
+
+
+@scenario
 def measured(stage):
     """The estimate before a run."""
     from clawback.engine import budget

@@ -29,6 +29,7 @@ ELSEWHERE = {
     "engine/mlx/": "another engine, with arrays of its own",
     "engine/embedded/build.py": "makes the embedded model on the CPU",
     "engine/torch/models/gguf.py": "files, before there is a model",
+    "engine/torch/models/gguf_merge.py": "files",
     "engine/torch/models/mlx_adapter.py": "files, before there is a model",
     "engine/torch/models/lora_config.py": "files, before there is a model",
     "engine/torch/sampling/step_kernels.py": "compiled for CPUs",
