@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -271,7 +271,7 @@ SUBJECTS = (
 
 
 @pytest.fixture
-def person(home: Home, base: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def person(home: Home, base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     """Somebody who likes lists, and has rated two dozen answers."""
     monkeypatch.setenv("CLAWBACK_HOME", str(home.root))
     home.config.write_text(SETTINGS.format(base=base, command=COMMAND))
@@ -286,11 +286,16 @@ def person(home: Home, base: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
             asked = ({"role": "user", "content": f"Tell me about {subject}."},)
             turn = db.add_turn(RatedTurn(session=f"s{number}", messages=asked, response=text))
             feedback.rate(db, turn.id, 1.0 if liked else -1.0)
-    return home
+    yield home
+    for training in Training.started:
+        training.kill()
+        training.wait()
 
 
 class Training:
     """``clawback train`` as a process, with what it prints."""
+
+    started: ClassVar[list[subprocess.Popen[bytes]]] = []
 
     def __init__(self, home: Home, *arguments: str) -> None:
         self.home, self.output = home, home.root / "output.txt"
@@ -299,15 +304,17 @@ class Training:
                 [sys.executable, "-m", "clawback", *arguments], stdout=file, stderr=subprocess.STDOUT
             )
 
+        self.started.append(self.process)
+
     def text(self) -> str:
         return " ".join(self.output.read_text("utf-8", "replace").split())
 
     def wait(self) -> int:
-        return self.process.wait(1200)
+        return self.process.wait(1800)
 
     def until(self, what: Callable[[], Any]) -> Any:
         """Its first answer that is anything, while the run goes on."""
-        deadline = time.monotonic() + 600
+        deadline = time.monotonic() + 1200
         while not (answer := what()):
             assert self.process.poll() is None, self.text()
             assert time.monotonic() < deadline, self.text()
