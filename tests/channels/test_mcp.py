@@ -110,7 +110,7 @@ def test_what_is_worth_rating_is_spread_over_conversations(home: Home, tmp_path:
 
 
 def test_an_agent_reads_rated_answers_and_proposes_rules_that_wait(home: Home, tmp_path: Path) -> None:
-    liked = turn(home, "a", "How?", "It is four.")
+    liked = turn(home, "a", "How many?", "It is four.")
     disliked = turn(home, "b", "Why? api_key = 'q8Zk2LrT0vXw91BnYd7Hs3Pf'", "Sorry, it is four.")
     with store.connect(home.database) as db:
         feedback.rate(db, liked, 1)

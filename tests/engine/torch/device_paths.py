@@ -540,7 +540,8 @@ def proven(stage):
     from clawback.engine.torch.models import proof
     from clawback.engine.torch.scoring.base_judge import BaseJudge
 
-    proof.prove(str(stage.folder("llama")), None, {}, device=stage.device.type)
+    proved = proof.prove(str(stage.folder("llama")), None, {}, device=stage.device.type)
+    assert "chat template" in proved.sentence()
     [[verdict]] = BaseJudge(stage.policy())([("How?", "So.")], ["Be short."])
     assert 0 <= verdict <= 1
 
