@@ -140,7 +140,7 @@ def test_an_agent_reads_rated_answers_and_proposes_rules_that_wait(home: Home, t
             ("Never apologise.", 1, 2)
         ]
         reasons = [one["why"] for one in made["refused"]]
-        assert reasons[0].startswith("it asks for ratings or praise")
+        assert reasons[0].startswith("it speaks of ratings")
         assert reasons[1:] == ["it is rule 1 already (proposed)", "it is more than one sentence"]
         assert [one["status"] for one in (await call("rules"))["rules"]] == ["proposed"]
 
