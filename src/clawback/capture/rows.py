@@ -169,7 +169,9 @@ def members(path: Path) -> Iterator[Row] | None:
                 raise UsageError(
                     f"{path} is one JSON document of more than {LARGEST_LIST // 10**6} MB: bring it as JSON lines."
                 )
-            return _whole(raw.read().decode(encoding, "replace" if "16" in encoding else "surrogateescape"))
+            return _record_of_records(
+                raw.read().decode(encoding, "replace" if "16" in encoding else "surrogateescape")
+            )
     import msgspec
 
     for name in _HOLDERS:
@@ -187,7 +189,7 @@ def members(path: Path) -> Iterator[Row] | None:
     return iter([Row(1, value={name: json.loads(bytes(value)) for name, value in fields.items()})])
 
 
-def _whole(text: str) -> Iterator[Row] | None:
+def _record_of_records(text: str) -> Iterator[Row] | None:
     try:
         value = json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):

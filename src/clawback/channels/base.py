@@ -183,13 +183,15 @@ class Desk:
         except (ClawbackError, ingest.Unusable) as error:
             return f"Clawback: {error}"
 
-    def _order(self, heard: Heard, word: str) -> str:
+    def _order(self, message: Heard, word: str) -> str:
         """A command for owners alone. A comparison shows the owner's prompts, so it is made where nobody else reads."""
-        if heard.by not in self.owners:
+        if message.by not in self.owners:
             return f"Clawback: `{word}` is for owners."
-        if word in command.COMPARES and not heard.direct:
+        if word in command.COMPARES and not message.direct:
             return f"Clawback: `{word}` shows your own prompts: say it to me in a direct message."
-        text = order(self.home, self.name, heard.text, session=heard.session, by=heard.by, event_id=heard.id)
+        text = order(
+            self.home, self.name, message.text, session=message.session, by=message.by, event_id=message.id
+        )
         return text or ""
 
     def _first(self, store: Store, heard: Heard) -> bool:

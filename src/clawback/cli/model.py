@@ -44,7 +44,7 @@ def list_(as_json: bool) -> None:
 
     base = config.load(current_home().config).model.base
     here = model_choice.machine()
-    found = _with_the_set_one(local_models.find(), base)
+    found = _with_current_model(local_models.find(), base)
     rows = [_row(model, here, base) for model in found]
     chosen = model_choice.choose(found, here)
     lines = setup.list_models(found, here, base) or ["No models were found on this machine."]
@@ -57,19 +57,19 @@ def list_(as_json: bool) -> None:
     emit(rows, fold("\n".join(lines), " " * 4), as_json)
 
 
-def _with_the_set_one(found: list[LocalModel], base: str) -> list[LocalModel]:
+def _with_current_model(models: list[LocalModel], base: str) -> list[LocalModel]:
     """The list with the model of the settings, which may lie in a folder that is not looked into."""
     from clawback import config
     from clawback.errors import ClawbackError
     from clawback.jobs import model_choice
 
-    if base == config.EMBEDDED or any(model.name == base for model in found):
-        return found
+    if base == config.EMBEDDED or any(model.name == base for model in models):
+        return models
     try:
         model = model_choice.local_model(base)
     except ClawbackError:
-        return found
-    return found if model is None else [model, *found]
+        return models
+    return models if model is None else [model, *models]
 
 
 def _row(model: LocalModel, here: Machine, base: str) -> dict[str, Any]:

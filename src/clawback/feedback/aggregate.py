@@ -85,9 +85,9 @@ def reward(
     return (_mean(parts), parts) if any(p.weight for p in parts) else (0.0, ())
 
 
-def is_tie(given: Feedback) -> bool:
+def is_tie(feedback: Feedback) -> bool:
     """Whether somebody compared two turns and found neither better: that says nothing of either."""
-    return given.kind == "preference" and given.value == 0
+    return feedback.kind == "preference" and feedback.value == 0
 
 
 def _mean(parts: Sequence[Part]) -> float:

@@ -41,7 +41,7 @@ def as_seen_now(store: Store) -> Callable[[Turn], Turn]:
     """A function that gives a turn as a run on the present base sees it: an answer of an earlier base is that of another model."""
     changes = timeline(store)
 
-    def seen(turn: Turn) -> Turn:
+    def as_of_base(turn: Turn) -> Turn:
         if not changes or not (turn.version is not None or _is_own(turn.model)):
             return turn
         base = next((base for at, base in reversed(changes) if at <= turn.created_at), changes[0][1])
@@ -49,7 +49,7 @@ def as_seen_now(store: Store) -> Callable[[Turn], Turn]:
             return turn
         return replace(turn, model=base, version=None, response_ids=None, response_logprobs=None)
 
-    return seen
+    return as_of_base
 
 
 def _is_own(model: str) -> bool:

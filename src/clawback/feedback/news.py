@@ -93,7 +93,7 @@ def mark_seen(store: "Store", version: int) -> None:
     store.set(SEEN, max(version, store.get(SEEN, 0)))
 
 
-def when(made: datetime, now: datetime) -> str:
+def when(moment: datetime, now: datetime) -> str:
     """``last night``, ``today``, ``yesterday``, ``on Sunday``.
 
     >>> when(datetime(2026, 5, 3, 2), datetime(2026, 5, 3, 8)), when(datetime(2026, 5, 2, 13), datetime(2026, 5, 3, 8))
@@ -101,16 +101,16 @@ def when(made: datetime, now: datetime) -> str:
     """
     evening = datetime(now.year, now.month, now.day) - timedelta(hours=4)  # 20:00 of the day before
     if (
-        evening <= made < evening + timedelta(hours=10)
-        and now.date() >= made.date()
+        evening <= moment < evening + timedelta(hours=10)
+        and now.date() >= moment.date()
         and now >= evening + timedelta(hours=10)
     ):
         return "last night"
-    if made.date() == now.date():
+    if moment.date() == now.date():
         return "today"
-    if made.date() == now.date() - timedelta(days=1):
+    if moment.date() == now.date() - timedelta(days=1):
         return "yesterday"
-    return f"on {made:%A}"
+    return f"on {moment:%A}"
 
 
 def changes(version: "Version") -> list[str]:

@@ -99,7 +99,7 @@ def _next(store: Store, settings: config.Gate, surface: Surface, notice: str = "
 
 def _answered(home: Home, store: Store, settings: config.Gate, surface: Surface, word: str) -> str:
     """Store the answer to the open question; what was not asked is not answered."""
-    numbers = _shown(store).get(surface.conversation)
+    numbers = _open_questions(store).get(surface.conversation)
     if numbers is None:
         return _next(store, settings, surface, "No question was open here.")
     pairs = {(first.id, second.id): (first, second) for first, second in open_questions(store, settings)}
@@ -128,7 +128,7 @@ def _store(store: Store, pair: tuple[Turn, Turn], surface: Surface, word: str) -
     feedback.prefer(store, better.id, worse.id, source=surface.source, event_id=event_id)
 
 
-def _shown(store: Store) -> dict[str, list[int]]:
+def _open_questions(store: Store) -> dict[str, list[int]]:
     questions: dict[str, list[int]] = store.get(SHOWN, {})
     return questions
 
@@ -136,7 +136,7 @@ def _shown(store: Store) -> dict[str, list[int]]:
 def _open(store: Store, surface: Surface, numbers: tuple[int, int] | None) -> None:
     """Remember which question is open in a conversation; None: none is."""
     with store.together():
-        questions = _shown(store)
+        questions = _open_questions(store)
         questions.pop(surface.conversation, None)
         if numbers is not None:
             questions[surface.conversation] = list(numbers)

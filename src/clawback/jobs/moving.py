@@ -213,15 +213,15 @@ def begin(home: Home, to: str) -> Move:
     return save(home, Move(wanted.to, wanted.origin, live.number, " ".join(wanted.notes), began=time.time()))
 
 
-def _settle_copy(home: Home, copy: Home, live: Version, wanted: Plan) -> None:
+def _settle_copy(home: Home, copy: Home, live: Version, plan: Plan) -> None:
     """In the copy: the new base in the settings; no runs and versions of the old one; the live prompt, which needs no weights."""
     if home.config.exists():
         shutil.copyfile(home.config, copy.config)
-    commit = model_choice.commit_of(wanted.to) or None
+    commit = model_choice.commit_of(plan.to) or None
     config.save(
         copy.config,
         {
-            "model": {"base": wanted.to, "revision": commit},
+            "model": {"base": plan.to, "revision": commit},
             "trial": {"share": 0.0},
             "judge": {"enabled": False},
             "publish": {"targets": None},
@@ -237,7 +237,7 @@ def _settle_copy(home: Home, copy: Home, live: Version, wanted: Plan) -> None:
         changes = bases.timeline(db)
         db.forget_training(feedback=False)
         db.set(bases.KEY, changes)
-        bases.switch(db, wanted.origin, wanted.to, time.time())
+        bases.switch(db, plan.origin, plan.to, time.time())
         if live.prompt:
             version = prompted.propose(db, prompted.source(live), spoken=live.prompt, origin=live.origin)
             db.promote(version.number)

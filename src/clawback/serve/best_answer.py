@@ -46,7 +46,7 @@ class BestAnswers:
     ) -> AsyncGenerator[tuple[Answer, str], None]:
         """As ``Local.answer``, in one piece. Raises as that does."""
         seeds = [None if asked.seed is None else asked.seed + number for number in range(current.count)]
-        draws = await asyncio.gather(*(_drawn(local, asked, version, seed) for seed in seeds))
+        draws = await asyncio.gather(*(_draw(local, asked, version, seed) for seed in seeds))
         question = Turn("", tuple(asked.messages), "").prompt
         texts, ended = [one.text for one in draws], [one.ended != "length" for one in draws]
         place = await asyncio.to_thread(self._best, question, texts, ended)
@@ -59,10 +59,10 @@ class BestAnswers:
             return self.reading.best(question, texts, ended)
 
 
-async def _drawn(local: Local, asked: Asked, version: Version, seed: int | None) -> Answer:
+async def _draw(local: Local, request: Asked, version: Version, seed: int | None) -> Answer:
     answer: Answer | None = None
-    async for current, _ in local.answer(replace(asked, seed=seed), version):
+    async for current, _ in local.answer(replace(request, seed=seed), version):
         answer = current
     assert answer is not None
-    answer.asked = asked
+    answer.asked = request
     return answer

@@ -34,7 +34,7 @@ class _Column:
     numbers: Counter[float] = field(default_factory=Counter)
     low: float = float("inf")
     high: float = float("-inf")
-    whole: bool = True
+    integral: bool = True
     total: int = 0
     words: int = 0
     """Values that are words or signs for good and bad, or true and false."""
@@ -56,14 +56,16 @@ class _Column:
             return
         self.total += 1
         self.low, self.high = min(self.low, plain), max(self.high, plain)
-        self.whole = self.whole and plain == int(plain)
+        self.integral = self.integral and plain == int(plain)
         if plain in self.numbers or len(self.numbers) < _MOST_VALUES:
             self.numbers[plain] += 1
 
     @property
     def sample(self) -> list[float]:
         """Values that have the same lowest, highest and steps as all of them, and are many where there are many."""
-        steps = [] if self.whole else [next(v for v in self.numbers if v != int(v))] if self.numbers else []
+        steps = (
+            [] if self.integral else [next(v for v in self.numbers if v != int(v))] if self.numbers else []
+        )
         few = [self.low, self.high, *steps] if self.total > 1 else [self.low]
         return few + [self.low] * min(max(self.total - len(few), 0), 5)
 
@@ -128,18 +130,18 @@ class ColumnSurvey:
         found.notes += _unread_notes(self.unread)
         return found
 
-    def _adopt(self, found: Columns) -> None:
+    def _adopt(self, columns: Columns) -> None:
         for pattern in _ADOPTED:
             for name, column in self.candidates.items():
                 if column.other or not re.fullmatch(pattern, name, re.IGNORECASE):
                     continue
                 if column.total and (clear := _clear_scale(column, self.scale)):
-                    found.scale_of[name] = clear
+                    columns.scale_of[name] = clear
                 elif column.total:
                     continue
-                found.rating_field = name
+                columns.rating_field = name
                 words = f" from {clear.replace('-', ' to ', 1)}" if column.total else ""
-                found.notes.append(f"`{name}` is read as the rating{words}.")
+                columns.notes.append(f"`{name}` is read as the rating{words}.")
                 del self.unread[name]
                 return
 
@@ -155,7 +157,7 @@ def _clear_scale(column: _Column, scale: str) -> str:
         return ""
 
 
-def _read_scale(found: Columns, name: str, column: _Column, scale: str, *, refused: bool) -> None:
+def _read_scale(columns: Columns, name: str, column: _Column, scale: str, *, refused: bool) -> None:
     signed = name == "rating"
     try:
         clear = scales.of_column(column.sample, signed=signed)
@@ -163,17 +165,17 @@ def _read_scale(found: Columns, name: str, column: _Column, scale: str, *, refus
             raise UsageError("most scores are small, and some are over 10: give `--scale LOW-HIGH`")
     except UsageError as error:
         if scale == "auto":
-            found.unclear[name] = str(error)
+            columns.unclear[name] = str(error)
             lost = " Those lines were not imported." if refused else ""
-            found.notes.append(f"`{name}` was not read: {error}.{lost}")
+            columns.notes.append(f"`{name}` was not read: {error}.{lost}")
             return
         clear = scale
     if scale != "auto" and not (signed and clear == "-1-1"):
         clear = scale
-    found.scale_of[name] = clear
+    columns.scale_of[name] = clear
     if not (signed and clear == "-1-1"):
         low, high = scales.ends(clear)
-        found.notes.append(
+        columns.notes.append(
             f"`{name}` is read as a score from {low:g} to {high:g} (`--scale` says otherwise)."
         )
 

@@ -156,9 +156,9 @@ class Recogniser:
         return self._found
 
 
-def _fits(one: Format, record: Record) -> bool:
+def _fits(form: Format, record: Record) -> bool:
     try:
-        return one.fits(record)
+        return form.fits(record)
     except (BadLine, TypeError, KeyError, ValueError, AttributeError, IndexError):
         return False
 

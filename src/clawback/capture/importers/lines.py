@@ -254,7 +254,7 @@ def feedback(data: Mapping[str, Any], reading: Reading) -> Iterator[Feedback]:
     """What a record says of its answer; ``turn_id`` is 0. Raises ``BadLine``."""
     who = text(data, "person") or reading.person
     if isinstance(data.get("feedback"), list):
-        yield from (_listed(one) for one in data["feedback"] if not _over(one))
+        yield from (_feedback_of_entry(one) for one in data["feedback"] if not _worse_turn(one))
         return
     name, value = opinion(data, reading.columns.rating_field)
     note = text(data, "note") or next((data[n] for n in NOTES if isinstance(data.get(n), str)), "")
@@ -306,29 +306,29 @@ def _ends(scale: str) -> tuple[float, float]:
         raise BadLine(str(error)) from error
 
 
-def _over(one: Any) -> str:
-    return one["over"] if isinstance(one, dict) and isinstance(one.get("over"), str) else ""
+def _worse_turn(entry: Any) -> str:
+    return entry["over"] if isinstance(entry, dict) and isinstance(entry.get("over"), str) else ""
 
 
 def preferences(data: Mapping[str, Any]) -> Iterator[tuple[str, Feedback]]:
     """(event id of the worse turn, preference) of a record. Raises ``BadLine``."""
     for one in data["feedback"] if isinstance(data.get("feedback"), list) else ():
-        if over := _over(one):
-            yield over, _listed(one)
+        if over := _worse_turn(one):
+            yield over, _feedback_of_entry(one)
 
 
-def _listed(one: Any) -> Feedback:
-    if not isinstance(one, dict) or one.get("kind") not in KINDS:
+def _feedback_of_entry(entry: Any) -> Feedback:
+    if not isinstance(entry, dict) or entry.get("kind") not in KINDS:
         raise BadLine(f"an entry of `feedback` has no kind of {', '.join(KINDS)}")
-    value = number(one.get("value", 0.0), "value")
+    value = number(entry.get("value", 0.0), "value")
     if not -1 <= value <= 1:
         raise BadLine(f"a value of {value:g} is outside -1 to 1")
-    score = None if one.get("score") is None else number(one["score"], "score")
-    at = number(one.get("created_at", 0.0), "created_at")
-    scale = text(one, "scale")
+    score = None if entry.get("score") is None else number(entry["score"], "score")
+    at = number(entry.get("created_at", 0.0), "created_at")
+    scale = text(entry, "scale")
     if scale:
         _ends(scale)
-    return Feedback(0, one["kind"], value, text(one, "text"), person=text(one, "person"), created_at=at, score=score, scale=scale)  # fmt: skip
+    return Feedback(0, entry["kind"], value, text(entry, "text"), person=text(entry, "person"), created_at=at, score=score, scale=scale)  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------- whole records

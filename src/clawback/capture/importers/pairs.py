@@ -130,26 +130,34 @@ def _question(data: Mapping[str, Any]) -> list[Message] | None:
     return lines.with_system(data, list(messages_of(lines.question_of(data, name))))
 
 
-def _answer_to(asked: list[Message] | None, data: Mapping[str, Any], name: str) -> tuple[list[Message], str]:
+def _answer_to(
+    conversation: list[Message] | None, data: Mapping[str, Any], name: str
+) -> tuple[list[Message], str]:
     """The conversation before an answer, and the answer's text. Raises ``BadLine``."""
     value = side(data[name])
     if isinstance(value, str):
-        if asked is None:
+        if conversation is None:
             raise BadLine("`prompt` or `messages` is missing")
         if not value.strip():
             raise BadLine(f"`{name}` is empty")
-        if asked[-1].get("role") == "assistant":  # the set repeats its better answer there
-            asked = asked[:-1]
-        return asked, redact(value)
+        if conversation[-1].get("role") == "assistant":  # the set repeats its better answer there
+            conversation = conversation[:-1]
+        return conversation, redact(value)
     written = list(messages_of(value))
-    if asked is not None and asked[-1].get("role") == "assistant" and written[: len(asked)] != asked:
-        asked = asked[:-1]
-    if asked is None or written[: len(asked)] == asked:
+    if (
+        conversation is not None
+        and conversation[-1].get("role") == "assistant"
+        and written[: len(conversation)] != conversation
+    ):
+        conversation = conversation[:-1]
+    if conversation is None or written[: len(conversation)] == conversation:
         messages = written
     elif len(written) > 1 and written[0].get("role") == "user":
-        messages = written if len(asked) == 1 or written[0] == asked[0] else [*asked, *written]
+        messages = (
+            written if len(conversation) == 1 or written[0] == conversation[0] else [*conversation, *written]
+        )
     else:
-        messages = [*asked, *written]
+        messages = [*conversation, *written]
     if len(messages) < 2 or messages[-1].get("role") != "assistant" or not answer_text(messages[-1]):
         raise BadLine(f"`{name}` does not end with an answer")
     return messages[:-1], redact(str(text_of(messages[-1].get("content"))))

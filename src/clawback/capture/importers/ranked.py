@@ -26,7 +26,7 @@ def answers_in(data: Mapping[str, Any]) -> list[dict[str, Any]]:
         if all(isinstance(one, str) for one in value):
             return _parallel(data, value)
         if all(isinstance(one, dict) for one in value):
-            found = [_listed(one) for one in value]
+            found = [_ranked_answer(one) for one in value]
             if all(one["text"] for one in found):
                 return found
     return []
@@ -46,22 +46,27 @@ def _parallel(data: Mapping[str, Any], answers: Sequence[str]) -> list[dict[str,
     return found if any("score" in one or "rank" in one for one in found) else []
 
 
-def _listed(one: Mapping[str, Any]) -> dict[str, Any]:
-    one = lines.lowered(one)
+def _ranked_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    answer = lines.lowered(answer)
     words = next(
         (
-            one[n]
+            answer[n]
             for n in ("response", "answer", "text", "output", "content", "completion")
-            if isinstance(one.get(n), str)
+            if isinstance(answer.get(n), str)
         ),
         "",
     )
-    score_field = next((n for n in _RATINGS if plain_number(one.get(n)) is not None), "") if words else ""
-    found = {"text": words, "model": one.get("model"), "field": score_field, "note": one.get("critique")}
+    score_field = next((n for n in _RATINGS if plain_number(answer.get(n)) is not None), "") if words else ""
+    found = {
+        "text": words,
+        "model": answer.get("model"),
+        "field": score_field,
+        "note": answer.get("critique"),
+    }
     if score_field:
-        found["score"] = plain_number(one[score_field])
-    if isinstance(one.get("rank"), (int, float)):
-        found["rank"] = one["rank"]
+        found["score"] = plain_number(answer[score_field])
+    if isinstance(answer.get("rank"), (int, float)):
+        found["rank"] = answer["rank"]
     return found
 
 

@@ -102,25 +102,25 @@ def _of_exchanges(exchanges: Iterable[Exchange], agent: str, name: str, mark: st
         yield Entry(tuple(turns), prompts=tuple(prompts))
 
 
-def _turn(one: Exchange, messages: tuple[Message, ...], agent: str, name: str, mark: str) -> Turn:
-    asked = "\n\n".join(one.asked) or one.notice
+def _turn(exchange: Exchange, messages: tuple[Message, ...], agent: str, name: str, mark: str) -> Turn:
+    asked = "\n\n".join(exchange.asked) or exchange.notice
     written = (
-        one.name.split()[-1]
-        if one.name.strip()
+        exchange.name.split()[-1]
+        if exchange.name.strip()
         else digest((), asked, f"{name}.jsonl" if agent == "claude-code" else name)
     )
     if agent != "claude-code":
-        written = digest((), f"{len(messages)}{asked}", one.text)
+        written = digest((), f"{len(messages)}{asked}", exchange.text)
     return Turn(
-        session=one.session or name,
+        session=exchange.session or name,
         messages=messages,
-        response=redact(one.text),
+        response=redact(exchange.text),
         agent=agent,
-        ending=one.ending,
-        model=one.model,
-        cwd=one.cwd,
+        ending=exchange.ending,
+        model=exchange.model,
+        cwd=exchange.cwd,
         event_id=f"{mark}{written}",
-        created_at=one.at,
+        created_at=exchange.at,
     )
 
 

@@ -48,7 +48,7 @@ class Importer:
         stored = []
         for place, turn in enumerate(entry.turns):
             captured = bool(entry.prompts) and self._captured(turn, *entry.prompts[place])
-            stored.append(None if captured else self._stored(turn, history=history))
+            stored.append(None if captured else self._store_turn(turn, history=history))
             self.report.known += captured
         mark_of = [turn.event_id for turn in entry.turns]
         counted: dict[int, int] = {}
@@ -91,7 +91,7 @@ class Importer:
         found = self.store.turn_of_event(event_id)
         return found if found is not None else exported_here(self.store, event_id)
 
-    def _stored(self, turn: Turn, *, history: bool) -> Turn:
+    def _store_turn(self, turn: Turn, *, history: bool) -> Turn:
         agreed = turn.consent or self.consent
         consent: Consent = "no" if self.required and not agreed else agreed
         turn = replace(turn, consent=consent, licence=turn.licence or self.licence)
@@ -117,7 +117,7 @@ class Importer:
         self.report.known += not new
         return stored
 
-    def _captured(self, turn: Turn, names: tuple[str, ...], asked: tuple[str, ...]) -> bool:
+    def _captured(self, turn: Turn, names: tuple[str, ...], questions: tuple[str, ...]) -> bool:
         """Whether hooks or our server have stored this answer: the prompt's name is known, or the session has these words."""
         agent = turn.agent
         if any(self.store.at_post(f"{agent}:prompt:{turn.session}:{name}") for name in names if name):
@@ -134,7 +134,7 @@ class Importer:
                 )
                 or ":prompt:" in " ".join(self.store.posts_of(t.id))
             ]
-        prompts, response = {_words(text) for text in (turn.prompt, *asked)}, _words(turn.response)
+        prompts, response = {_words(text) for text in (turn.prompt, *questions)}, _words(turn.response)
         # Of several blocks of text a hook heard the last.
         return any(
             answer and prompt in prompts and response.endswith(answer)

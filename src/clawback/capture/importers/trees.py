@@ -115,11 +115,11 @@ class _Tree:
         found = []
         for node in self.conversation.nodes:
             asked = node.role == "assistant" and self.question_before(node) is not None
-            if asked and node.text and not self._goes_on(node):
+            if asked and node.text and not self._continues(node):
                 found.append(node)
         return found
 
-    def _goes_on(self, node: Node) -> bool:
+    def _continues(self, node: Node) -> bool:
         """Whether the assistant says more, without a word of the user's."""
         waiting, seen = list(self.children.get(node.id, [])), {node.id}
         while waiting:
@@ -271,7 +271,7 @@ def _branches(
         if len(branches) < 2:
             continue
         compared += _outright(branches, index, reading)
-        kept = _kept(branches, tree)
+        kept = _kept_answer(branches, tree)
         for node, answer in branches if kept else []:
             if kept is None or answer is kept or answer.text == kept.text or node.id == kept.id:
                 continue
@@ -289,7 +289,7 @@ def _branches(
     return compared, sizes
 
 
-def _kept(branches: list[tuple[Node, Node]], tree: _Tree) -> Node | None:
+def _kept_answer(branches: list[tuple[Node, Node]], tree: _Tree) -> Node | None:
     """The answer of the branch that the person kept; None where nothing says which."""
     continued = [answer for _, answer in branches if tree.went_on(answer)]
     shown = [answer for node, answer in branches if node.id in tree.shown]

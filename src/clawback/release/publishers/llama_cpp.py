@@ -52,7 +52,7 @@ class LlamaCpp:
         self._former_presets: bytes | None = None
 
     def plan(self, publication: Publication) -> Sequence[str]:
-        whole, name = _whole(publication), self.target.model
+        whole, name = _needs_merged_file(publication), self.target.model
         if whole:
             steps = [*merged_gguf.plan(publication, self.target.base), f"write {self.out}"]
         else:
@@ -80,7 +80,7 @@ class LlamaCpp:
         self.out.parent.mkdir(parents=True, exist_ok=True)
         keep_former(self.out)
         try:
-            if _whole(publication):
+            if _needs_merged_file(publication):
                 merged_gguf.write(publication, self._gguf_of_base(), self.out)
             else:
                 gguf.convert(publication.adapter, publication.config, self.out)
@@ -90,7 +90,9 @@ class LlamaCpp:
         if self.target.presets is not None:
             self._former_presets = _content(self.target.presets)
             try:
-                self._preset(self.target.presets, {"model": self.out} if _whole(publication) else None)
+                self._preset(
+                    self.target.presets, {"model": self.out} if _needs_merged_file(publication) else None
+                )
                 self._reload()
             except ClawbackError:
                 self.undo(publication)
@@ -100,7 +102,7 @@ class LlamaCpp:
         if not self.url:
             settle(self.out)
             return f"written to {self.out}; name a running llama-server with --url to have it asked"
-        find = self._loaded_model if _whole(publication) else self._loaded_adapter
+        find = self._loaded_model if _needs_merged_file(publication) else self._loaded_adapter
         more = find()
         try:
             proof = publication.probe.confirm(
@@ -112,7 +114,7 @@ class LlamaCpp:
                 raise
             settle(self.out)
             raise NotLoaded(
-                f"{error} {self.out} is written; start the server again: {_command(_whole(publication), self.out)}"
+                f"{error} {self.out} is written; start the server again: {_command(_needs_merged_file(publication), self.out)}"
             ) from error
         settle(self.out)
         return proof
@@ -248,14 +250,14 @@ class LlamaCpp:
 _ASK = "ask a prompt on which version and base differ"
 
 
-def _whole(publication: Publication) -> bool:
+def _needs_merged_file(publication: Publication) -> bool:
     """Whether it gets a merged file: all weights were trained, or how adapters of this family are stored over there is not known."""
     full = not (publication.adapter / "adapter_config.json").exists()
     return full or str(publication.config.get("model_type")) not in gguf.FAMILIES
 
 
-def _command(whole: bool, out: Path) -> str:
-    return f"llama-server -m {out}" if whole else f"llama-server --model BASE.gguf --lora {out}"
+def _command(merged: bool, out: Path) -> str:
+    return f"llama-server -m {out}" if merged else f"llama-server --model BASE.gguf --lora {out}"
 
 
 def _content(file: Path) -> bytes | None:

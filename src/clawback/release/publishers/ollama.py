@@ -115,10 +115,10 @@ class Ollama:
         return call(f"{self.url}/api/{what}", body, timeout=self.target.timeout, method=method)
 
 
-def inherited(shown: Mapping[str, Any]) -> dict[str, Any]:
+def inherited(description: Mapping[str, Any]) -> dict[str, Any]:
     """What the base's own description says of how to run it, for ``/api/create``."""
-    values = {name: shown[name] for name in INHERITED if shown.get(name)}
-    if read := parameters(str(shown.get("parameters") or "")):
+    values = {name: description[name] for name in INHERITED if description.get(name)}
+    if read := parameters(str(description.get("parameters") or "")):
         values["parameters"] = read
     return values
 

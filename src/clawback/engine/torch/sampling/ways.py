@@ -130,7 +130,7 @@ def most_rows(model: Any, tokens: int) -> int:
 def _proven(causal: Any) -> Way:
     ids = probe_ids(causal)
     expected = full_logits(causal, ids)
-    sizes = _attempt(lambda: _goes_on(causal, ids, expected))
+    sizes = _attempt(lambda: _step_bytes(causal, ids, expected))
     cached = sizes is not None
     selects = cached and bool(_attempt(lambda: _selects(causal, ids, expected)))
     padded = attends_only(causal.config) and takes(causal, "past_key_values")
@@ -152,7 +152,7 @@ def _other(ids: Sequence[int]) -> list[int]:
     return [ids[-1 - i] for i in range(len(ids))]
 
 
-def _goes_on(causal: Any, ids: Sequence[int], expected: Tensor) -> tuple[int, int] | None:
+def _step_bytes(causal: Any, ids: Sequence[int], expected: Tensor) -> tuple[int, int] | None:
     """Bytes of the cache for a row, and for each of its tokens; None where stepping through is not the same as reading."""
     reading = Reading(lambda: causal, [ids[:6], _other(ids)[:6]], selects=False)
     logits, first = [reading.logits[0]], cache_bytes(reading.cache)
