@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import random
@@ -36,6 +37,26 @@ def certificates_read_once() -> Iterator[None]:
     """httpx reads all certificates for each call without a client, also on loopback without TLS: 20 to 70 ms of CPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
+        yield
+
+
+class _Impatient:
+    """``asyncio`` with sleeps of ten milliseconds at most."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.01))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers_end_at_once() -> Iterator[None]:
+    """uvicorn looks ten times a second whether it is to end, and then waits a tenth of a second: hundreds of tests end a server or two."""
+    import uvicorn.server
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.server, "asyncio", _Impatient())
         yield
 
 

@@ -145,6 +145,7 @@ def test_a_draft_for_an_agents_rules_file(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "CLAUDE.md").read_text() == ""
 
 
+@pytest.mark.slow
 def test_the_demo_for_a_cloud_model_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """32 taps on answers that came through the proxy: liked more, by the gate, and taken back to the very same answers."""
     from clawback.paths import Home

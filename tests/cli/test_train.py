@@ -40,6 +40,7 @@ def test_an_estimate_comes_first_then_the_outcome_and_the_gates_report(run: Run,
     assert ("stays live" in out) == (live == 0)
 
 
+@pytest.mark.slow
 def test_a_run_as_data(run: Run, rated: Home) -> None:
     code, out, err = run("train", "--json", "--preset", "careful")
     assert (code, err) == (0, "")

@@ -63,6 +63,7 @@ def live() -> int:
         return db.live().number
 
 
+@pytest.mark.slow
 def test_train_judge_go_back_and_start_over(capsys: pytest.CaptureFixture[str], rated: None) -> None:
     made = data(capsys, "train", "--seed", "3")
     assert made["live"] is True

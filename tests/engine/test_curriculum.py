@@ -97,6 +97,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["reinforce", pytest.param("ppo", marks=pytest.mark.slow)])
 def test_a_run_killed_in_any_stage_ends_in_the_same_bytes(folders, tmp_path, monkeypatch, algorithm):
     import clawback.engine.torch.loop.trainer as trainer

@@ -35,6 +35,7 @@ def test_blackjack_as_its_users_wrote_it(monkeypatch, capsys):
     assert "unread replies 100%" in out  # the embedded model does not know the form, and nothing crashes
 
 
+@pytest.mark.slow
 def test_text_world_with_four_values(monkeypatch, capsys):
     out = run("text_world", "--episodes", "2", monkeypatch=monkeypatch, capsys=capsys)
     assert out.count("return 0") == 2

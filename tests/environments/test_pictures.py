@@ -200,6 +200,7 @@ class Killed(BaseException):
     """As kill -9: nothing tidies up after it."""
 
 
+@pytest.mark.slow
 def test_killed_after_any_step_it_ends_in_the_same_bytes(folder, home, tmp_path, monkeypatch):  # noqa: F811
     """Episodes with pictures that were over come from the store, a round under way from the checkpoint."""
     import clawback.engine.torch.loop.trainer as trainer

@@ -183,6 +183,7 @@ def test_a_stopped_run_gives_its_machines_back_and_pays_no_step_again(cloud: Run
     assert nothing_left(cloud)
 
 
+@pytest.mark.slow
 def test_a_sampler_that_answers_by_something_else_is_noticed(cloud: Running, tmp_path: Path) -> None:
     cloud.cloud.lies = True
     with pytest.raises(HostedError, match="not what answers"):
@@ -190,6 +191,7 @@ def test_a_sampler_that_answers_by_something_else_is_noticed(cloud: Running, tmp
     assert nothing_left(cloud)
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_nothing_that_costs_and_the_run_goes_on_from_its_saved_state(
     cloud: Running, tmp_path: Path
 ) -> None:
@@ -225,6 +227,7 @@ def test_where_nothing_answers_any_more_what_may_go_on_costing_is_said(
     assert "hosted jobs --delete" in said[-1]
 
 
+@pytest.mark.slow
 def test_time_is_paid_counted_and_capped(
     cloud: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -216,6 +216,7 @@ def test_a_sampler_that_is_not_the_trainer_is_refused(
     assert server.service.bill.train == 0
 
 
+@pytest.mark.slow
 def test_stopped_by_a_person_it_goes_on_where_it_was(
     start: Start, policy: Policy, remote: RemotePolicy, tmp_path: Path
 ) -> None:

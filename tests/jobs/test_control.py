@@ -72,6 +72,7 @@ def test_a_new_run_begins_anew_and_the_stopped_one_is_over(tmp_path: Path) -> No
         jobs.train_once(home, resume=1)
 
 
+@pytest.mark.slow
 def test_what_is_told_is_kept_with_the_time_that_is_left(whole: Whole) -> None:
     phases = list(dict.fromkeys(p["phase"] for p in whole.progress))
     assert phases == ["prepare", "train", "save", "gate"], "announcements are no phases"

@@ -190,6 +190,7 @@ def test_a_wish_to_stop_is_heard_in_held_out_play_too(quiet, phase):
     assert len(worlds.resets) == 20 - before
 
 
+@pytest.mark.slow
 def test_ratings_are_learned_from_in_the_same_run_and_have_a_say_in_it(rated):
     small = {"grounding": 32, "prompts": 2, "samples": 2}
     wish = dataclasses.replace(WISH, episodes=8, ratings=True)

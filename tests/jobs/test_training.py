@@ -172,6 +172,7 @@ def test_only_one_run_at_a_time_and_nothing_to_learn_is_said(tmp_path: Path) -> 
         jobs.train_once(home)
 
 
+@pytest.mark.slow
 def test_a_failure_is_entered_in_the_run_and_the_next_one_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +241,7 @@ def test_on_a_judges_word_alone_nothing_is_trained(tmp_path: Path) -> None:
         assert db.runs() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sentence", ["Use bullet points.", pytest.param("Answer with a bulleted list.", marks=pytest.mark.slow)]
 )

@@ -44,6 +44,7 @@ def train(tmp_path, ratings, **changes):
         )
 
 
+@pytest.mark.slow
 def test_each_step_has_its_share_of_both(tmp_path, monkeypatch):
     from clawback.engine.torch.sources.beside import EpisodesBeside
 

@@ -93,6 +93,7 @@ def test_an_answer_to_another_prompt_is_less_relevant(policy, samples):
     assert np.mean(about) > np.mean(off) + 0.1
 
 
+@pytest.mark.slow
 def test_what_is_distilled_is_said_without_the_sentence(policy, samples):
     made = plan.plan(run_for(policy, samples, grader=LikesBullets()))
     assert made.name == "distil"
@@ -186,6 +187,7 @@ def test_where_no_answer_is_any_good_it_says_so(policy, samples):
         plan.plan(run_for(policy, samples, grader=Nothing()))
 
 
+@pytest.mark.slow
 def test_a_whole_run_makes_lists_commoner_and_names_the_sentence(samples, tmp_path):
     policy = engine.load("embedded")
     asked = [p.messages for p in corpus.prompts("held_out", 32, 1)]

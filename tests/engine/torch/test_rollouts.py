@@ -101,6 +101,7 @@ def test_ratings_of_one_sign_are_never_drawn_for(policy, samples, sign, word):
         plan.plan(TrainingRun(policy, alike, recipe_for(policy, "rollouts")))
 
 
+@pytest.mark.slow
 def test_a_remark_is_enough_where_all_ratings_are_alike(policy, samples):
     """Somebody who calls everything bad and says why has said what they want; words that nobody understands change nothing."""
     alike = [dataclasses.replace(s, reward=-1.0) for s in samples]
@@ -285,6 +286,7 @@ def test_what_the_policy_no_longer_says_is_held_by_answers_of_the_base(base, tmp
     assert likely[0.5] > likely[0.0]
 
 
+@pytest.mark.slow
 def test_a_run_stops_where_the_reward_falls_under_its_limit(samples, tmp_path):
     """No answer reaches a limit that high; what the run had before is kept, and whoever watches is told."""
     heard, policy = [], engine.load("embedded")

@@ -102,6 +102,7 @@ def test_it_ends_after_its_rounds(policy, samples):
     assert source.examples(source.steps) == []
 
 
+@pytest.mark.slow
 def test_few_prompts_are_not_gone_over_again_and_again(policy, samples):
     settings = dataclasses.replace(SETTINGS, refine_rounds=3)
     assert [settings.rounds(n) for n in (0, 1, 8, 9, 16, 17, 100)] == [0, 1, 1, 2, 2, 3, 3]
@@ -130,6 +131,7 @@ def test_with_a_sentence_most_answers_of_a_round_are_drawn_under_it_and_learned_
     assert {one.encoded.asked for one in best.answers} <= set(own)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_sentence_goes_on_with_the_same_examples(policy, samples):
     mark = tuple(policy.tokenizer.encode("Please."))
     source, _ = rounds(policy, samples, under=lambda prompt: (*prompt, *mark))

@@ -34,6 +34,7 @@ def made_up(policy, samples, terms):
     return [terms.of(s, len(policy.encode(s).response)) for s in samples]
 
 
+@pytest.mark.slow
 def test_head_and_verifier_together(policy, samples):
     plain = plan.plan(TrainingRun(policy, samples, recipe_for(policy, "rollouts"), seed=3)).source
     source = plan.plan(
