@@ -136,7 +136,7 @@ def ask(text: str, shown: tuple[Path, ...], max_tokens: int | None, seed: int | 
         raise ClawbackError("The model answered with nothing, so nothing was stored. Ask again.")
     if as_json and turn is not None:
         data = {"turn": turn.id, "version": turn.version, "response": turn.response, "ending": turn.ending}
-        data |= {"best_of": source.draws}
+        data |= {"best_of": source.draws} if source.draws > 1 else {}
         emit(data, "", as_json)
     elif notice := " ".join(filter(None, [source.notice, _notice(turn, cut)])):
         click.echo(fold(notice, err=True), err=True)
