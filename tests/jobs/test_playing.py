@@ -138,7 +138,7 @@ def test_it_keeps_out_of_the_way_of_runs_on_feedback(rated, monkeypatch):
         learn(rated)
     with store.connect(rated.database) as db:
         db.update_run(2, status="done")
-    with pytest.raises(UsageError, match="gym --resume"):
+    with pytest.raises(UsageError, match="env train --resume"):
         jobs.train_once(rated, resume=1)
 
 
