@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import functools
+import os
+import pickle
 import random
 import shutil
 import signal
 import sqlite3
 import ssl
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytest
 from hypothesis import settings
@@ -22,6 +26,8 @@ from clawback import feedback, jobs, store
 from clawback.paths import Home
 from clawback.records import Turn
 from clawback.store import keys, schema
+
+T = TypeVar("T")
 
 settings.register_profile("patient", deadline=None)  # a busy machine is no defect
 settings.load_profile("patient")
@@ -143,11 +149,32 @@ def rated(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 @pytest.fixture(scope="session")
-def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    made = Home(tmp_path_factory.mktemp("trained"))
-    rate_some(made)
-    jobs.train_once(made)
-    return made
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], T]], T]:
+    """``shared(name, make)``: what ``make(folder)`` returns. The first of the test processes makes it, the others read it."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+
+    def once(name: str, make: Callable[[Path], T]) -> T:
+        kept = root / f"{name}.pickle"
+        with (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.is_file():
+                kept.write_bytes(pickle.dumps(make(Path(tempfile.mkdtemp(prefix=f"{name}-", dir=root)))))
+        return cast("T", pickle.loads(kept.read_bytes()))
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def trained_once(shared: Callable[..., Home]) -> Home:
+    def make(folder: Path) -> Home:
+        home = Home(folder)
+        rate_some(home)
+        jobs.train_once(home)
+        return home
+
+    return shared("trained", make)
 
 
 def copied(home: Home, to: Home) -> None:

@@ -231,9 +231,8 @@ def test_each_key_says_what_an_answer_was_worth(chat: Any, home: Home) -> None:
     assert turns[0].response.split()[0] in chat.shown
 
 
-@pytest.mark.parametrize(
-    "key", [pytest.param("\x04", id="ctrl-d", marks=pytest.mark.slow), pytest.param("\x03", id="ctrl-c")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["\x04", "\x03"], ids=["ctrl-d", "ctrl-c"])
 def test_leaving_at_the_rating_is_quiet_and_loses_nothing(chat: Any, home: Home, key: str) -> None:
     chat.until("you> ")
     chat.types("Tell me about the otter.\n")

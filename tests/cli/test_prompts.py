@@ -58,6 +58,7 @@ def answer_what_is_asked() -> None:
         prompting.judge_waiting(home_of())
 
 
+@pytest.mark.slow
 def test_from_ratings_to_a_live_prompt_and_back(run: Run, model: cloud.Cloud) -> None:
     code, out, _ = run("prompts", "optimize", "--dry-run", "--json")
     planned = json.loads(out)

@@ -117,6 +117,7 @@ def test_the_worker_reads_what_was_asked_for() -> None:
     }
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_run_that_can_be_gone_on_with(
     run: Run, rated: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

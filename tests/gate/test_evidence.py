@@ -35,8 +35,8 @@ def test_answers_that_were_all_cut_off_tell_nothing(tmp_path: Path) -> None:
     candidate.mkdir()
     policy.save(candidate)
     policy.put(None)
-    prompts = [p.messages for p in corpus.prompts("rated", 12, 0)]
-    made = [one for [one] in policy.generate(prompts, seed=1)]
+    prompts = [p.messages for p in corpus.prompts("rated", 6, 0)]
+    made = [one for [one] in policy.generate(prompts, seed=1, max_tokens=32)]
     samples = [
         Sample(i, messages, one.text, 1.0 if len(one.ids) < 30 else -1.0)
         for i, (messages, one) in enumerate(zip(prompts, made, strict=True))

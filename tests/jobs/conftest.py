@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,13 @@ class Whole:
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(shared: Callable[..., Whole]) -> Whole:
     """Nothing is changed in it."""
-    home = rated_home(tmp_path_factory.mktemp("whole") / "home")
+    return shared("whole", _whole)
+
+
+def _whole(folder: Path) -> Whole:
+    home = rated_home(folder / "home")
     progress: list[Any] = []
 
     def follow(_: Any) -> None:

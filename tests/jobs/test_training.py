@@ -118,6 +118,7 @@ def test_a_run_records_exactly_what_went_into_it(whole: Whole) -> None:
     assert not home.runs.joinpath("1").exists(), "a finished run leaves no checkpoints"
 
 
+@pytest.mark.slow
 def test_a_run_that_dies_in_every_phase_is_taken_up_each_time_to_the_same_bytes(
     tmp_path: Path, whole: Whole
 ) -> None:

@@ -23,8 +23,12 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="session")
-def moved_once(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    home = Home(tmp_path_factory.mktemp("moved"))
+def moved_once(shared: Callable[..., Home]) -> Home:
+    return shared("moved", _moved)
+
+
+def _moved(folder: Path) -> Home:
+    home = Home(folder)
     rate_some(home)
     home.config.write_text(home.config.read_text().replace("steps = 2", "steps = 24\nlearning_rate = 0.004"))
     jobs.train_once(home)

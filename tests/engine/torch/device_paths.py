@@ -209,7 +209,7 @@ def distilled_without_a_sentence(stage):
 
 @scenario
 def evidence_as_it_is(stage):
-    """Edits are learned: beside fresh answers, beside answers of another model, and by themselves where ratings say nothing; killed and resumed."""
+    """Edits are learned: beside fresh answers, beside answers of another model (killed and resumed), and by themselves where ratings say nothing."""
     policy = stage.policy()
     edit = Part(99, "edit", 1.0, 1.0)
     rejected = dataclasses.replace(make_samples(1)[0], reward=-0.5, parts=(Part(99, "edit", -0.5, 0.5),))
@@ -232,13 +232,13 @@ def evidence_as_it_is(stage):
     policy.put(None)
     alike = [dataclasses.replace(one, reward=1.0) for one in [*make_samples(4), edits[1], alone]]
     settings = dataclasses.replace(recipe(policy, "auto"), extra=DISTIL)
-    result = killed_and_resumed(policy, alike, settings, stage.out / "alone", at=2)
+    result = engine.train(policy, alike, settings, seed=2, out=stage.out / "alone")
     assert result.algorithm == "rpo"
 
 
 @scenario
 def by_rules(stage):
-    """The ratings say nothing, and a remark and a rule in words grade answers; killed and resumed."""
+    """The ratings say nothing, and a remark and a rule in words grade answers."""
     policy = stage.policy()
     rules = {"sentences": ["Mention otters."], "features": [["Mention otters.", ""]], "judge": ""}
     settings = dataclasses.replace(recipe(policy, "distil"), extra={**DISTIL, "rules": rules})
@@ -249,7 +249,7 @@ def by_rules(stage):
         for i, s in enumerate(make_samples(8))
     ]
     more = {"judge": lambda _, answers: np.array([[float("otter" in text)] for text in answers])}
-    result = killed_and_resumed(policy, samples, settings, stage.out, at=2, **more)
+    result = engine.train(policy, samples, settings, seed=2, out=stage.out, **more)
     assert "graded by what was said in words" in result.note
 
 
@@ -514,12 +514,21 @@ def gated(stage):
     evidence.measure(policy, candidate, live, samples, samples[:4], [s.messages for s in samples], **limits)
 
 
+def measured_little(stage):
+    """Speed is measured once by the smallest pieces: how fast a pretended device is says nothing."""
+    from clawback.engine import throughput
+
+    for name, value in {"_ROWS": (2,), "_STEPS": 2, "_REPEATS": 1, "_TEXTS": (1,), "_LONGEST": 16}.items():
+        stage.monkeypatch.setattr(throughput, name, value)
+
+
 @scenario
 def placed(stage):
     """A small model on the device or on the CPU, whichever is faster."""
     from clawback.engine import placement
     from clawback.engine.torch.models.policy import load
 
+    measured_little(stage)
     chosen = []
 
     def quickest(load_on, candidates, key, file):
@@ -551,6 +560,7 @@ def measured(stage):
     """The estimate before a run."""
     from clawback.engine import budget
 
+    measured_little(stage)
     policy = stage.policy()
     budget.fit(policy, engine.recipe(policy.info), make_samples(4), (), budget.Allowed(1e9))
 

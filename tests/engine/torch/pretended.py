@@ -81,7 +81,7 @@ class Pretended(torch.Tensor):
         plain = [_plain(one) for one in args]
         if name == "aten::histc":  # of whole numbers on devices, of floating ones on the CPU
             plain[0] = plain[0].float()
-        real = func(*plain, **{key: _plain(one) for key, one in kwargs.items()})
+        real = func(*plain, **{key: _plain(one) for key, one in kwargs.items()}) if kwargs else func(*plain)
         if name in ("aten::_local_scalar_dense", "aten::equal"):
             return real
         if writes:
@@ -182,8 +182,10 @@ class _Asked(TorchFunctionMode):
         )
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        plain, name = _kind(func)
+        if plain and (not kwargs or kwargs.get("device") is None):
+            return func(*args, **kwargs) if kwargs else func(*args)  # nearly all calls
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
         if name == "__set__" and func == _SET_DATA and isinstance(args[0], Pretended):
             return self._set_data(*args)
         if func in _MOVES:
@@ -239,6 +241,13 @@ class _Asked(TorchFunctionMode):
         with torch._C.DisableTorchFunction():
             _SET_DATA(tensor, new)  # shape and dtype
         tensor.held = new.held
+
+
+@cache
+def _kind(func):
+    """Whether a function makes nothing on a device unless it is asked to, and its name."""
+    name = getattr(func, "__name__", "")
+    return not (name == "__set__" or func in _MOVES or _makes_like(name)), name
 
 
 def _makes_like(name):

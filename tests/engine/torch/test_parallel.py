@@ -94,6 +94,7 @@ LOSS, WEIGHT = 1e-5, 2e-5
 """Stated in docs/scale.md: of a loss, and of a weight, whose largest are about 0.2."""
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_losses_and_the_adapter_of_one(tmp_path: Path) -> None:
     one, by_one = run(tmp_path / "one", 1)
     two, by_two = run(tmp_path / "two", 2)
