@@ -7,8 +7,9 @@ INSTALLED := $(VENV)/.installed
 REFERENCE := .reference
 # Environments of others that adapters are tested against (180 MB): beside the environment, too.
 WORLDS := .worlds
-# One thread a process: two test processes share the cores, and CPU results stay the same bit for bit.
-TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
+# One thread a process: two test processes share the cores, and CPU results stay the same bit for bit. What was compiled
+# is kept, whatever the shell says: hundreds of processes that tests start read it.
+TEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 # MLX for Linux, and Flower with all that it needs: beside the environment, too.
 MLX := .mlx
 FLOWER := .flower
