@@ -185,3 +185,29 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
         "[x](b.md#one-two-three) [y](b.md#no-heading) [z](c.md) [w](https://example.org) [v](#a)\n# A\n"
     )
     assert dead_links(page) == ["b.md#no-heading", "c.md"]
+
+
+# ------------------------------------------------------------------------------------------------------ lengths
+
+FOR_CONTRIBUTORS = {"architecture.md", "dependencies.md", "releases.md", "testing.md"}
+
+
+def words(text: str) -> int:
+    """Words with a letter or digit; code blocks do not count."""
+    return sum(bool(re.search(r"\w", word)) for word in FENCE.sub("", text).split())
+
+
+def test_the_pages_stay_short() -> None:
+    """README is read in five minutes, and what users read in a day: not what is generated, decisions, benchmarks and contributors' pages."""
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 900
+    docs = ROOT / "docs"
+    apart = GENERATED | {"families.md"} | FOR_CONTRIBUTORS
+    pages = [
+        page
+        for page in PAGES
+        if page.is_relative_to(docs)
+        and page.relative_to(docs).as_posix() not in apart
+        and page.relative_to(docs).parts[0] not in ("decisions", "benchmarks")
+    ]
+    assert sum(words(page.read_text("utf-8")) for page in pages) <= 35_000
+    assert len((docs / "results.md").read_text("utf-8").splitlines()) <= 120
