@@ -62,7 +62,7 @@ check: $(INSTALLED)  ## lint, format, types, import directions
 	$(BIN)/lint-imports
 	$(BIN)/python docs/reference.py --check
 
-# ALL=1: every figure in docs/benchmarks as well (many hours).
+# ALL=1: every figure in research/benchmarks as well (many hours).
 bench: $(INSTALLED)  ## Clawback beside each peer on one page, with ratios and spreads: bench-results/report.md (an hour or two on two cores)
 	$(TEST_ENV) $(BIN)/python -m benchmarks $(if $(ALL),--all)
 

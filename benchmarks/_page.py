@@ -124,7 +124,7 @@ def head(sections: Path) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "The newest run of each. What a figure means is said in `docs/benchmarks`.",
+        "The newest run of each. What a figure means is said in `research/benchmarks`.",
         "",
     ]
     rows = []

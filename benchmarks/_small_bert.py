@@ -1,7 +1,7 @@
 """An encoder made here, for those who name none: a word-piece vocabulary from the rated texts and a small BERT without any past.
 
 It knows no language beyond what was rated, so it learns which words, lengths and openings go with a good score. On a few thousand
-answers that is about what can be learned without a pretrained encoder (docs/benchmarks/reward-model.md); name one for more.
+answers that is about what can be learned without a pretrained encoder (research/benchmarks/2026-11-27-reward-model.md); name one for more.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ blocks marked ``run`` are run, page by page."""
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import re
@@ -136,3 +137,77 @@ def test_what_is_marked_is_run(page: Path, tmp_path: Path) -> None:
         ["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1500
     )
     assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+
+
+# ------------------------------------------------------------------------------------------------------- links
+
+LINKED = [
+    *PAGES,
+    *sorted((ROOT / "research").rglob("*.md")),
+    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "integrations").rglob("README.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s#]*)(?:#([^)\s]*))?\)|(?:src|srcset)=\"([^\"#]+)\"")
+
+
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    """The names under which the headings of a page can be linked to, as GitHub and MkDocs make them."""
+    text = FENCE.sub("", page.read_text("utf-8"))
+    found: list[str] = []
+    for heading in re.findall(r"^#{1,6} (.+)$", text, re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        name = re.sub(r"[^\w\- ]", "", plain.lower()).strip().replace(" ", "-")
+        found.append(name if name not in found else f"{name}-{found.count(name)}")
+    return set(found)
+
+
+def dead_links(page: Path) -> list[str]:
+    """The links of a page that lead to no file, or to no heading."""
+    dead = []
+    for target, anchor, source in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
+        path = (page.parent / (target or source)).resolve() if target or source else page
+        if not path.exists() or (anchor and path.suffix == ".md" and anchor not in anchors(path)):
+            dead.append(f"{target or source}#{anchor}".rstrip("#"))
+    return dead
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert dead_links(page) == []
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "b.md").write_text("# One: two, three\n\n```sh\n# no heading\n```\n")
+    page = tmp_path / "a.md"
+    page.write_text(
+        "[x](b.md#one-two-three) [y](b.md#no-heading) [z](c.md) [w](https://example.org) [v](#a)\n# A\n"
+    )
+    assert dead_links(page) == ["b.md#no-heading", "c.md"]
+
+
+# ------------------------------------------------------------------------------------------------------ lengths
+
+FOR_CONTRIBUTORS = {"architecture.md", "dependencies.md", "releases.md", "testing.md"}
+
+
+def words(text: str) -> int:
+    """Words with a letter or digit; code blocks do not count."""
+    return sum(bool(re.search(r"\w", word)) for word in FENCE.sub("", text).split())
+
+
+def test_the_pages_stay_short() -> None:
+    """README is read in five minutes, and what users read in a day: not what is generated, decisions, benchmarks and contributors' pages."""
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 900
+    docs = ROOT / "docs"
+    apart = GENERATED | {"families.md"} | FOR_CONTRIBUTORS
+    pages = [
+        page
+        for page in PAGES
+        if page.is_relative_to(docs)
+        and page.relative_to(docs).as_posix() not in apart
+        and page.relative_to(docs).parts[0] not in ("decisions", "benchmarks")
+    ]
+    assert sum(words(page.read_text("utf-8")) for page in pages) <= 35_000
+    assert len((docs / "results.md").read_text("utf-8").splitlines()) <= 120

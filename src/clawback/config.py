@@ -451,7 +451,7 @@ class Rules(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Publish(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Other servers that follow the live version (docs/serving.md)."""
+    """Other servers that follow the live version (docs/publish.md)."""
 
     targets: tuple[PublishTarget, ...] = ()
     """A table for each server: ``clawback versions publish WHERE --always`` adds one, ``--stop`` removes it."""

@@ -1,4 +1,4 @@
-"""What a newcomer is promised, where no other test holds it: docs/faults.md says which sentence is held by which."""
+"""What a newcomer is promised, where no other test holds it: research/2026-11-26-faults.md says which sentence is held by which."""
 
 from __future__ import annotations
 

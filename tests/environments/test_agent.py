@@ -1,4 +1,4 @@
-"""``clawback.Agent``: LlamaGym's loop, and each of its faults as a test (docs/coming-from/llamagym.md names them)."""
+"""``clawback.Agent``: LlamaGym's loop, and each of its faults as a test (research/2026-11-27-llamagym-feature-by-feature.md names them)."""
 
 from __future__ import annotations
 

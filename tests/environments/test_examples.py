@@ -107,7 +107,7 @@ def test_wrong_names_get_a_sentence(task, agent, said):
 
 
 def test_every_row_of_the_table_names_what_is_there():
-    page = (ROOT / "docs" / "coming-from" / "llamagym.md").read_text()
+    page = (ROOT / "research" / "2026-11-27-llamagym-feature-by-feature.md").read_text()
     rows = [r for r in page.splitlines() if r.startswith("| ")][2:]
     assert len(rows) == 18
     tests = "\n".join(p.read_text() for p in (ROOT / "tests").rglob("test_*.py"))

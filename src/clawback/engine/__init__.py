@@ -75,7 +75,7 @@ def load(
     # Read once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Products in bfloat16 are compiled for each length of a prompt and kept, 1,024 of them by oneDNN and as many again by PyTorch's layer above it: 0.9 GB
-    # after 1,200 lengths. 32 of each are what a pass through a model uses again; no pass is slower for it (docs/benchmarks/serving.md).
+    # after 1,200 lengths. 32 of each are what a pass through a model uses again; no pass is slower for it (research/benchmarks/2026-11-26-serving.md).
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, "32")
     try:

@@ -15,7 +15,7 @@ LONGEST_PROMPT = 128
 """Tokens of the prompt that are read: the response is what is graded."""
 DEPTH = 2 / 3
 """Of its layers, after which a model is read: what an answer is like is in the middle ones, the next token in the last
-(docs/benchmarks/reward-model.md; Skean et al. 2025, "Layer by Layer")."""
+(research/benchmarks/2026-11-27-reward-model.md; Skean et al. 2025, "Layer by Layer")."""
 SHALLOW = 8
 """Layers under which it is read after the last one: the embedded model is."""
 

@@ -3,7 +3,7 @@
 A posterior over what the person may want is computed from their ratings so far (``rewards.rule_posterior``),
 and the next question is the answer whose rating is most informative about all others
 (``feedback.information``). From four times as many captured answers, 16 ratings chosen like this are worth 24
-that were not, and 24 are worth 48 (docs/studies/0002-more-from-the-same-taps.md).
+that were not, and 24 are worth 48 (research/studies/2026-11-21-more-from-the-same-taps.md).
 
 Only the text of the answers is used, with words in place of a model's tokens: it needs no model, and takes
 milliseconds.

@@ -11,7 +11,7 @@ Three kinds of features, standardised over answers that the base itself gives to
   every version and ratings of old and new answers can be learned from together.
 
 Their shares (``SHARES``) are a prior on where a taste shows: a few dozen ratings cannot find a direction among hundreds of hidden
-units, most of which speak of the topic. Other layers, poolings and spaces: docs/studies.
+units, most of which speak of the topic. Other layers, poolings and spaces: research/studies.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 They are Gaussian processes on several views of an answer (``rewards.kernel_ensemble``), and a posterior over rules about its features (``rewards.rule_posterior``).
 The first find additive and unnamed preferences; the second finds conjunctions, and it understands remarks. Each is weighted by how well it
 explains the ratings, its Bayes factor against noise; a permutation test of the same factor decides whether anything can be
-learned from them at all (docs/studies/0004-reading-real-answers.md).
+learned from them at all (research/studies/2026-11-22-reading-real-answers.md).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ RIDGE = 40.0
 PERMUTATIONS = 2000
 TRUSTED_BELOW = 0.08
 """Permutation p-value up to which what was read from ratings is trusted. Of people who toss a coin as many pass as this says; of tastes that can be
-read from 32 ratings nearly all do (docs/studies/0004-reading-real-answers.md)."""
+read from 32 ratings nearly all do (research/studies/2026-11-22-reading-real-answers.md)."""
 DEALT = 399
 """Permutations where each costs a table of rules."""
 

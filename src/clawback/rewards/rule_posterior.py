@@ -19,7 +19,7 @@ further signs than style and tokens (``Layout``), three more kinds of rule are h
 both of two style signs hold (so: one thing *or* another), and that a style sign holds exactly where one of the question does (a list where
 steps are asked for). Each kind has prior odds of its own, so that the many rare rules do not crowd out the few common ones.
 
-On tastes that are conjunctions this is worth about twice the ratings; other tastes are left to the model beside it (docs/studies/0002-more-from-the-same-taps.md).
+On tastes that are conjunctions this is worth about twice the ratings; other tastes are left to the model beside it (research/studies/2026-11-21-more-from-the-same-taps.md).
 """
 
 from __future__ import annotations

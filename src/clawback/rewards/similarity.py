@@ -4,7 +4,7 @@
 
 on standardised vectors of any kind; here pooled hidden states of the base model (``Policy.features``). Nothing is trained, so it works
 from the first two ratings on, and it is what a trained model has to beat. The mean over all of them did better than over the 10 or
-100 nearest (docs/benchmarks/reward-model.md).
+100 nearest (research/benchmarks/2026-11-27-reward-model.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What people like about answers is, for the most part, one of a few well-known properties: evaluations of chat models
 control for length and markup before they compare anything else (Dubois et al. 2024, length-controlled AlpacaEval; Chatbot Arena's style
 control), and style transfer speaks of formality and politeness. A reward head that knows them by name needs a fraction of the ratings that
-one on hidden states alone needs (docs/studies/0002-more-from-the-same-taps.md). Words are looked for in English; of an answer in another language, marks, numbers
+one on hidden states alone needs (research/studies/2026-11-21-more-from-the-same-taps.md). Words are looked for in English; of an answer in another language, marks, numbers
 and lengths remain.
 """
 

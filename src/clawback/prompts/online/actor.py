@@ -172,7 +172,7 @@ class GPROOptimizer:
         decay: pull of W to 0, which forgets old ratings where tastes change.
 
     With ten ratings a batch, steps are large and the clip is wide: PPO's usual 0.2 leaves a batch half read, and costs a third more regret
-    (docs/benchmarks/prompts.md).
+    (research/benchmarks/2026-11-23-prompts.md).
     """
 
     learning_rate: float = 4.0

@@ -6,7 +6,7 @@ The models are regressions on ratings of −1 and 1. Their means m go through a 
 
 Squashed, because ratings are noisy: where one rating in ten is a mistake, no answer is liked for certain, however large a linear model's
 prediction. With few ratings a and b are not known well, and every p is nearer to a half. The constants were chosen on simulated people that
-are not among those that ``docs/benchmarks/prompts.md`` reports.
+are not among those that ``research/benchmarks/2026-11-23-prompts.md`` reports.
 """
 
 from __future__ import annotations

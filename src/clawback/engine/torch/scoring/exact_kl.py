@@ -2,7 +2,7 @@
 
 The usual estimate of the KL from the one token that was sampled is unbiased and very noisy: at a position where the base is
 certain, it is nearly always nearly zero, and now and then enormous. The exact value pulls at every position at once, also towards
-tokens that were not sampled. At the same weight a run drifts far less (docs/studies/0001-keeping-facts.md).
+tokens that were not sampled. At the same weight a run drifts far less (research/studies/2026-11-21-keeping-facts.md).
 
 With policy p, base q and logits z = scale · W h, at one position:
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clawback.engine.torch.scoring.logprobs import Scorer
 
 DEPTHS = (1 / 3, 1 / 2, 2 / 3)
-"""Layers that are read, as shares of the depth: what a text is about and how it is written is plainest in the middle (docs/studies)."""
+"""Layers that are read, as shares of the depth: what a text is about and how it is written is plainest in the middle (research/studies)."""
 
 
 @torch.no_grad()

@@ -42,7 +42,7 @@ class Seen:
     """The base model's results for some answers, on the CPU: hidden states that predict each token [T, H], its log-probs [T], features [S, h].
 
     For a real model there are no features (h = 0): text alone predicts as well
-    (docs/studies/0004-reading-real-answers.md), and to have the base read every answer that is drawn takes a
+    (research/studies/2026-11-22-reading-real-answers.md), and to have the base read every answer that is drawn takes a
     fifth of a run.
     """
 

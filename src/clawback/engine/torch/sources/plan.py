@@ -17,7 +17,7 @@ it happened to say. So:
 4. **Or draw fresh answers.** Models of a few million parameters follow few instructions, and fresh answers cost them little. In rounds: some prompts, several
    fresh answers of the policy to each, graded by the mean of the ensemble less its uncertainty, each against the others of its prompt (GRPO), some optimizer steps.
 
-What limits drift, and so preserves facts (measured in docs/studies/0001-keeping-facts.md):
+What limits drift, and so preserves facts (measured in research/studies/2026-11-21-keeping-facts.md):
 
 * The KL to the base is exact and over the whole vocabulary (``exact_kl.py``). Where the base is certain, as it is about facts,
   it holds every token in place; where style is decided, it costs the few nats that a change of style has to cost.
@@ -25,7 +25,7 @@ What limits drift, and so preserves facts (measured in docs/studies/0001-keeping
   all answers to a prompt are good, nothing is left to push, where GRPO's own division would blow up what noise remains.
 * A fifth of the training examples are answers of the base. Nothing else preserves an answer that the policy no longer gives, and a prompt that
   begins it for the model (a template, a quotation) would get a broken continuation: two fifths of the perplexity that runs added to ordinary text were of that kind
-  (docs/studies/0003-what-is-no-longer-said.md).
+  (research/studies/2026-11-22-what-is-no-longer-said.md).
 * The learning rate falls to zero, and the head's token features are everyday tokens: no topic's own words.
 """
 

@@ -5,7 +5,7 @@ of the way: the best of several answers show more of what is liked than the poli
 it has learned them, the best of its own show more again (expert iteration: Anthony et al. 2017, arXiv:1705.08439).
 Each is preferred to the worst answer of the policy itself to the same prompt, where that is clearly worse (iterative RPO: Pang et
 al. 2024, arXiv:2404.19733): a few pairs say what is liked where a good answer alone also teaches all else that it
-happens to say (docs/studies/0005-saying-the-taste.md, "Best against worst"). Where a sentence helped, most answers of a round are drawn
+happens to say (research/studies/2026-11-22-saying-the-taste.md, "Best against worst"). Where a sentence helped, most answers of a round are drawn
 under it: what the policy has learned and what it is told add up, so the teacher stays ahead of the learner. It ends
 when the policy's own answers are graded as well as what it learned from (nothing is left to choose), or when the base's own
 answers have become so unlikely that a round more would take the version beyond what the gate lets pass. What the last round took
@@ -13,7 +13,7 @@ too far is taken back (``models/interpolation.py``).
 
 Each round uses other prompts, first those without a good answer yet. A policy memorises what it has learned:
 on learned prompts it seems to have the taste when on new ones it has not (0.78 against 0.28 of the answers
-liked: SmolLM2, "a list"; docs/studies/0005-saying-the-taste.md, "Rounds at other prompts"). So there are no more
+liked: SmolLM2, "a list"; research/studies/2026-11-22-saying-the-taste.md, "Rounds at other prompts"). So there are no more
 rounds than it takes to ask each prompt once.
 """
 
