@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from clawback.capture import adapter
 from clawback.engine import conversions, gguf_file, local_models
 from clawback.engine.types import LocalModel
 from clawback.errors import ClawbackError, ModelError, TrainingError, UsageError
+from clawback.http_client import answers
 from clawback.jobs import model_choice, model_proof, service
 from clawback.jobs.model_choice import Machine
 from clawback.paths import Home, tidy
@@ -67,7 +66,7 @@ def look() -> Seen:
     import importlib.util
 
     found = [name for name in adapter.names() if adapter.find(name).found()]
-    servers = {name: url for name, url in SERVERS.items() if _answers(url)}
+    servers = {name: url for name, url in SERVERS.items() if answers(f"{url}/v1/models", LOOK_SECONDS)}
     training = all(importlib.util.find_spec(part) for part in ("torch", "transformers", "peft"))
     return Seen(found, servers, model_choice.machine(), local_models.find(), training, service.available())
 
@@ -304,13 +303,3 @@ def take_out(home: Home, agents: Sequence[str] = (), settings: Path | None = Non
     if not agents:
         changed += service.uninstall(home)
     return changed
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/v1/models", timeout=LOOK_SECONDS):  # noqa: S310
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except (OSError, ValueError):
-        return False

@@ -8,8 +8,8 @@ from clawback import config, store
 from clawback.errors import ClawbackError
 from clawback.paths import Home, secret
 from clawback.serve import api, guard, hooks, page, prompts_api, rater_api, roles, rules_api, wire
+from clawback.serve.answers_api import AnswersAPI
 from clawback.serve.dialects import OLLAMA
-from clawback.serve.models_api import ModelsAPI
 from clawback.serve.server import Server
 
 
@@ -54,7 +54,7 @@ def around(server: Server) -> Any:
     from starlette.routing import Mount, Route
 
     home = server.home
-    models = Asgi(ModelsAPI(server))
+    models = Asgi(AnswersAPI(server))
     ours = [
         *api.routes(server),
         *prompts_api.routes(server),

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from clawback import http_client
 from clawback.engine.types import GREEDY
 from clawback.errors import ClawbackError, ModelError, UsageError
+from clawback.http_client import RequestLimits, StatusError, TransportError
 
 if TYPE_CHECKING:
     from clawback.engine.torch.models.policy import Policy
@@ -208,8 +208,6 @@ def call(
     method: str | None = None,
 ) -> Any:
     """JSON from a server. A file is sent in pieces. Raises ``ClawbackError`` with the server's own words where it refuses."""
-    if not url.startswith(("http://", "https://")):
-        raise ClawbackError(f"{url!r} is no address: it begins with http:// or https://.")
     headers = {"content-type": "application/json"}
     with ExitStack() as stack:
         data: Any = json.dumps(body).encode() if isinstance(body, Mapping) else body
@@ -219,17 +217,15 @@ def call(
                 "content-type": "application/octet-stream",
                 "content-length": str(body.stat().st_size),
             }
-        request = urllib.request.Request(  # noqa: S310
-            url, data, headers, method=method or ("GET" if data is None else "POST")
-        )
+        verb = method or ("GET" if data is None else "POST")
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
-                raw = answer.read()
-        except urllib.error.HTTPError as error:
-            said = error.read()[:500].decode("utf-8", "replace")
-            raise Refused(f"{url} answered {error.code}: {said}", error.code) from error
-        except (urllib.error.URLError, OSError) as error:
-            raise ClawbackError(f"{url} does not answer: {error}. Is the server running?") from error
+            raw = http_client.request(
+                verb, url, body=data, headers=headers, limits=RequestLimits(timeout)
+            ).body
+        except StatusError as error:
+            raise Refused(f"{url} answered {error.status}: {error.words}", error.status) from error
+        except TransportError as error:
+            raise ClawbackError(f"{error} Is the server running?") from error
     try:
         return json.loads(raw) if raw.strip() else {}
     except ValueError:

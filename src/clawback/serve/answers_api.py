@@ -34,7 +34,7 @@ MOST_TEXTS = 256
 """Texts of one request for embeddings."""
 
 
-class ModelsAPI:
+class AnswersAPI:
     """An ASGI app."""
 
     def __init__(self, server: Server) -> None:
