@@ -153,6 +153,7 @@ def adopt(home: Home, folder: Path) -> Version:
                 db.live().number,
                 train_ids=inputs.feedback_of(train, said),
                 held_out_ids=inputs.feedback_of(held, said),
+                kind="federated",
             )
         )
         policy.save(Path(out))

@@ -204,6 +204,7 @@ class _Job(RunJob):
             held_out_ids=kept,
             pid=os.getpid(),
             progress={"phase": "start"},
+            kind="episodes",
         )
         return self.db.start_run(run), policy
 

@@ -332,6 +332,7 @@ class Search:
             train_ids=feedback_of(self.train, said),
             held_out_ids=feedback_of(self.held, said),
             progress={"phase": "done"},
+            kind="prompt",
         )
 
     def _keep(self) -> None:

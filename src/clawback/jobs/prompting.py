@@ -69,9 +69,7 @@ def phase(home: Home) -> Phase:
     with store.connect(home.database) as db:
         if (home.prompts / SEARCH).exists() or db.count_fresh(settings.every, prompts=True) >= settings.every:
             return "refinement"
-        known = any(r.algorithm == prompted.ALGORITHM for r in db.runs(limit=1000, ids=False)) or bool(
-            db.live().prompt
-        )
+        known = any(r.kind == "prompt" for r in db.runs(limit=1000, ids=False)) or bool(db.live().prompt)
         return "online" if known else "initialisation"
 
 

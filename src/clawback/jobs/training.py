@@ -190,7 +190,7 @@ class _Job(RunJob):
     def take_up(self, number: int) -> None:
         """Mark a stopped run as running again. Raises ``UsageError`` for any other, and where a newer one has begun since."""
         run = self.db.run(number)
-        newest = next((r for r in self.db.runs(limit=1000, ids=False) if r.algorithm != "prompt"), run)
+        newest = next((r for r in self.db.runs(limit=1000, ids=False) if r.kind != "prompt"), run)
         if plays(run):
             raise UsageError(
                 f"Run {number} plays episodes: `clawback env train --resume {number}` continues it."

@@ -109,11 +109,5 @@ def prepare(store: Store, settings: Config, algorithm: str | None = None, seed: 
 
 
 def under_way(home: Home) -> bool:
-    """Whether a live process holds the training lock (one that died has let go of it)."""
-    from filelock import FileLock, Timeout
-
-    try:
-        with FileLock(home.train_lock, timeout=0):
-            return False
-    except Timeout:
-        return True
+    """Whether a live process trains."""
+    return process.is_held(home.train_lock)

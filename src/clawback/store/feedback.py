@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LAST_USED = """
     coalesce((SELECT rf.feedback_id FROM run_feedback rf WHERE EXISTS (
-                  SELECT 1 FROM runs r WHERE r.id = rf.run_id AND r.status IN ('running', 'done', 'stopped') AND r.algorithm {which} 'prompt'
+                  SELECT 1 FROM runs r WHERE r.id = rf.run_id AND r.status IN ('running', 'done', 'stopped') AND r.kind {which} 'prompt'
               ) ORDER BY rf.feedback_id DESC LIMIT 1), 0)
 """
 _LAST_TRAINED, _LAST_PROMPTED = _LAST_USED.format(which="!="), _LAST_USED.format(which="=")
