@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,6 +24,7 @@ from clawback.cli.progress_bar import progress_bar, waiting
 from clawback.errors import DoesNotFit, NotFound, UsageError
 from clawback.paths import Home
 from clawback.progress import describe, phase_name
+from clawback.runs.options import RunOptions
 
 if TYPE_CHECKING:
     from clawback.jobs.training import Outcome
@@ -136,25 +137,19 @@ def train(
         raise UsageError("--ray-workers is about a cluster: name it with --ray.")
     if shard and count * machines.nodes() == 1:
         raise UsageError("--shard shares the base out among processes: name how many with --processes.")
+    options = RunOptions(algorithm, preset, seed, anyway=anyway)
     if background:
         jobs.startable(here, algorithm)
-        return in_background(here, as_json, algorithm=algorithm, preset=preset, seed=seed, anyway=anyway)
-    how = {
-        "algorithm": algorithm,
-        "preset": preset,
-        "seed": seed,
-        "processes": count,
-        "shard": shard,
-        "anyway": anyway,
-    }
-    return train_here(here, as_json, **how, ray=(ray, ray_workers or 0) if ray else None, draw=draw)
+        return in_background(here, as_json, options)
+    cluster = (ray, ray_workers or 0) if ray else None
+    return train_here(here, as_json, options.changed(processes=count, shard=shard, ray=cluster, draw=draw))
 
 
-def in_background(here: Home, as_json: bool, **how: Any) -> int:
+def in_background(here: Home, as_json: bool, options: RunOptions) -> int:
     """Train in a process of its own, and say which run it is once that has begun. Raises ``ClawbackError`` where it fails before."""
     from clawback import jobs
 
-    process = jobs.start(here, **how)
+    process = jobs.start(here, options)
     if process is None:
         with open_store() as store:
             run = store.current_run()
@@ -181,7 +176,7 @@ def in_background(here: Home, as_json: bool, **how: Any) -> int:
     return 0
 
 
-def train_here(here: Home, as_json: bool, **how: Any) -> int:
+def train_here(here: Home, as_json: bool, options: RunOptions) -> int:
     """Train in this process with a bar, and say what came of it. Ctrl-C leaves a run that can be gone on with."""
     try:
         from clawback.feedback.news import mark_seen
@@ -190,7 +185,7 @@ def train_here(here: Home, as_json: bool, **how: Any) -> int:
             follow({"phase": "preparation"})
             from clawback import jobs
 
-            outcome = jobs.train_once(here, on_progress=follow, **how)
+            outcome = jobs.train_once(here, options, on_progress=follow)
     except KeyboardInterrupt:
         click.echo(interrupted(here), err=True)
         return 130
