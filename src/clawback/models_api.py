@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 from clawback import http_client
@@ -228,7 +229,7 @@ class ModelServer:
 
         request, attempt = self._prepared(request), 1
         while True:
-            result = await in_thread(lambda sent=request, n=attempt: self._attempt(sent, n, headers))
+            result = await in_thread(partial(self._attempt, request, attempt, headers))
             if isinstance(result, ModelAnswer):
                 return result
             request, attempt = result.request, attempt + 1
@@ -315,7 +316,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(action: Callable[..., None], value: Any) -> None:
+    def settle(action: Callable[..., None], value: object) -> None:
         if not future.done():
             action(value)
 
@@ -331,7 +332,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     return await future
 
 
-def _count(usage: Mapping[str, Any], name: str) -> int:
+def _count(usage: Mapping[str, object], name: str) -> int:
     """A count of tokens; 0 where there is none. Raises ``ValueError`` for what is no count."""
     value = usage.get(name)
     if value is None:

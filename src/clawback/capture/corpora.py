@@ -55,11 +55,11 @@ class Corpus:
     duplicates: int
 
 
-def made(found: Iterable[Prompt], *, limit: int, hold_out: float = 0.0) -> Corpus:
+def corpus_of(prompts: Iterable[Prompt], *, limit: int, hold_out: float = 0.0) -> Corpus:
     """The first ``limit`` different prompts. Which side a prompt is on follows from its words alone: it is the same in every corpus."""
     kept: list[Prompt] = []
     seen, twice = _Seen(), 0
-    for one in found:
+    for one in prompts:
         if len(kept) >= limit:
             break
         if seen.again(one.prompt):

@@ -64,11 +64,11 @@ def make(home: Home, folder: Path | None = None) -> MCPServer[Any]:
         (tools.rules_examples, READS),
         (tools.propose_rules, WRITES),
     ):
-        server.add_tool(said(tool), annotations=hints)
+        server.add_tool(with_sentences(tool), annotations=hints)
     return server
 
 
-def said(tool: Callable[P, R]) -> Callable[P, R]:
+def with_sentences(tool: Callable[P, R]) -> Callable[P, R]:
     """Our errors are sentences for whoever called; the package would hide them as crashes."""
 
     @wraps(tool)

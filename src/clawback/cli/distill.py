@@ -6,7 +6,7 @@ import click
 
 from clawback.cli.common import current_home, json_option, needs
 from clawback.cli.train import train_here
-from clawback.runs.options import RunOptions
+from clawback.runs.run_options import RunOptions
 
 
 @click.command()

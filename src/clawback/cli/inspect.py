@@ -86,7 +86,7 @@ def status(as_json: bool) -> None:
     ]
     if data["waiting"]:
         lines.append(f"Waiting   {data['waiting']} for an answer that is still to come")
-    lines += [f"Lost      {one.said}, {when(one.created_at)}: {one.lost}" for one in lost]
+    lines += [f"Lost      {one.summary}, {when(one.created_at)}: {one.lost}" for one in lost]
     if undecided:
         lines.append(
             f"Undecided version {undecided[0]}: say which of two answers is better, {missing} times or more (`clawback inbox --rate`)"
@@ -195,35 +195,35 @@ def turns(
     )
 
 
-def marks(said: list[Feedback]) -> str:
+def marks(opinions: list[Feedback]) -> str:
     """The newest opinion on a turn, in a few characters."""
-    for given in reversed(said):
+    for given in reversed(opinions):
         if given.kind == "rating":
             return {1.0: "good", -1.0: "bad"}.get(given.value, f"{given.value:+.1f}")
         return given.kind[:4]
     return ""
 
 
-def as_data(turn: Turn, said: list[Feedback]) -> dict[str, Any]:
+def as_data(turn: Turn, opinions: list[Feedback]) -> dict[str, Any]:
     """What ``--json`` prints of a turn (token ids and log-probs left out)."""
-    data = asdict(turn) | {"prompt": turn.prompt, "feedback": [asdict(f) for f in said]}
+    data = asdict(turn) | {"prompt": turn.prompt, "feedback": [asdict(f) for f in opinions]}
     return {key: value for key, value in data.items() if key not in ("response_ids", "response_logprobs")}
 
 
-def _in_words(said: Feedback) -> str:
+def _in_words(opinion: Feedback) -> str:
     """``rating -1 too long``; where the words are all there is to it, no number."""
-    if said.kind == "preference" and said.other_turn_id is not None:
-        better, worse = said.turn_id, said.other_turn_id
-        if said.value == 0:
-            return f"preference: neither of {better} and {worse} is better {said.text}".rstrip()
-        if said.value < 0:
+    if opinion.kind == "preference" and opinion.other_turn_id is not None:
+        better, worse = opinion.turn_id, opinion.other_turn_id
+        if opinion.value == 0:
+            return f"preference: neither of {better} and {worse} is better {opinion.text}".rstrip()
+        if opinion.value < 0:
             better, worse = worse, better
-        return f"preference: {better} is better than {worse} {said.text}".rstrip()
-    if said.kind == "implicit" and said.other_turn_id is not None:
-        return f"a guess ({said.source}): {said.turn_id} is better than {said.other_turn_id}"
-    if said.kind in ("edit", "critique"):
-        return f"{said.kind}: {said.text}"
-    return f"{said.kind} {said.value:+.2g} {said.text}".rstrip()
+        return f"preference: {better} is better than {worse} {opinion.text}".rstrip()
+    if opinion.kind == "implicit" and opinion.other_turn_id is not None:
+        return f"a guess ({opinion.source}): {opinion.turn_id} is better than {opinion.other_turn_id}"
+    if opinion.kind in ("edit", "critique"):
+        return f"{opinion.kind}: {opinion.text}"
+    return f"{opinion.kind} {opinion.value:+.2g} {opinion.text}".rstrip()
 
 
 @turns.command()

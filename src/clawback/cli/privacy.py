@@ -83,11 +83,11 @@ def forget(
         click.confirm(f"Delete {what} for good?", abort=True, err=True)
     with progress_bar(quiet=as_json) as follow:
         done = forgetting.forget(here, wish, retrain=retrain, seed=seed, on_progress=follow)
-    emit(done.to_dict(), fold(_told(done, retrain)), as_json)
+    emit(done.to_dict(), fold(_summary(done, retrain)), as_json)
     return 1 if done.why else 0
 
 
-def _told(done: object, retrain: bool) -> str:
+def _summary(done: object, retrain: bool) -> str:
     from clawback.jobs.forgetting import Outcome
 
     assert isinstance(done, Outcome)

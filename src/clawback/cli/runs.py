@@ -129,7 +129,7 @@ def resume(run: int | None, background: bool, as_json: bool) -> int:
     """
     from clawback import jobs
     from clawback.cli.train import in_background, train_here
-    from clawback.runs.options import RunOptions
+    from clawback.runs.run_options import RunOptions
 
     here = current_home()
     found = jobs.resumable(here, run)

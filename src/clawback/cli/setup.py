@@ -162,15 +162,15 @@ def _until(question: str, default: str, check: Callable[[str], T]) -> T:
             click.echo(fold(str(error), "  "))
 
 
-def _preset(said: str) -> str:
+def _preset(text: str) -> str:
     """Raises ``UsageError``."""
     from clawback.cli.sentences import nearest
 
-    if (chosen := said.strip().lower()) in PRESETS:
+    if (chosen := text.strip().lower()) in PRESETS:
         return chosen
-    meant = nearest(said, PRESETS)
+    meant = nearest(text, PRESETS)
     raise UsageError(
-        f"There is no preset `{said}`; there are {', '.join(PRESETS)}."
+        f"There is no preset `{text}`; there are {', '.join(PRESETS)}."
         + (f" Did you mean `{meant}`?" if meant else "")
     )
 

@@ -24,7 +24,7 @@ from clawback.cli.progress_bar import progress_bar, waiting
 from clawback.errors import DoesNotFit, NotFound, UsageError
 from clawback.paths import Home
 from clawback.progress import describe, phase_name
-from clawback.runs.options import RunOptions
+from clawback.runs.run_options import RunOptions
 
 if TYPE_CHECKING:
     from clawback.jobs.training import Outcome

@@ -190,8 +190,8 @@ def _is_repeatable(federation: Federation, state: State, after: State, note: Map
     return _is_close(wanted.arrays, after.arrays)
 
 
-def _is_close(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
-    largest = max((float(np.abs(v).max()) for v in one.values()), default=0.0)
-    return set(one) == set(other) and all(
-        np.allclose(one[n], other[n], rtol=TOLERANCE, atol=TOLERANCE * largest) for n in one
+def _is_close(first: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
+    largest = max((float(np.abs(v).max()) for v in first.values()), default=0.0)
+    return set(first) == set(other) and all(
+        np.allclose(first[n], other[n], rtol=TOLERANCE, atol=TOLERANCE * largest) for n in first
     )

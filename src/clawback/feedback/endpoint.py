@@ -6,19 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from clawback.errors import JudgeError
-from clawback.http_client import REDIRECTS, Retry, is_address
-from clawback.models_api import (
-    SETUP_STATUSES,
-    Api,
-    BadReply,
-    Budget,
-    ModelRequest,
-    ModelServer,
-    Spent,
-    StatusError,
-    TransportError,
-    guess,
-)
+from clawback.http_client import REDIRECTS, BadReply, Retry, StatusError, TransportError, is_address
+from clawback.models_api import SETUP_STATUSES, Api, Budget, ModelRequest, ModelServer, Spent, guess
 
 __all__ = ["Answer", "Ask", "Budget", "Endpoint", "NoAnswer", "Spent", "guess", "unreadable"]
 

@@ -136,14 +136,14 @@ class TinkerTrainer:
         if self.journal.facts.get("export") != "archive":
             try:
                 saved = _path(self._result("save_weights_external", body).json())
-                self._fetch_files(*_place(saved), folder)
+                self._fetch_files(*_path_parts(saved), folder)
                 return
             except Forgotten:
                 # The number is free again: a server that has no such route did nothing under it.
                 self.journal.fact("export", "archive")
         path = f"tinker://{model}/sampler_weights/{name}"
         saved = self._saved("save_weights_for_sampler", body, path)
-        self._fetch_archive(*_place(saved), folder)
+        self._fetch_archive(*_path_parts(saved), folder)
 
     # ---------------------------------------------------------------------------------------------- session
 
@@ -354,14 +354,14 @@ def _input(tokens: Sequence[int]) -> dict[str, Any]:
     return {"chunks": [{"type": "encoded_text", "tokens": list(tokens)}]}
 
 
-def _path(found: Mapping[str, Any]) -> str:
-    path = found.get("path")
+def _path(reply: Mapping[str, Any]) -> str:
+    path = reply.get("path")
     if not isinstance(path, str) or not path:
         raise HostedError("The trainer saved weights and does not say where.")
     return path
 
 
-def _place(path: str) -> tuple[str, str]:
+def _path_parts(path: str) -> tuple[str, str]:
     """``tinker://RUN/KIND/NAME`` → RUN, NAME."""
     parts = path.removeprefix("tinker://").split("/")
     if not path.startswith("tinker://") or len(parts) != 3 or not all(parts):

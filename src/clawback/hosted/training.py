@@ -51,23 +51,23 @@ NOT_HERE = frozenset({"entropy", "values", "natural"})
 BEAT_SECONDS = 10.0
 
 
-def recipe_for(made: Recipe) -> Recipe:
+def recipe_for(recipe: Recipe) -> Recipe:
     """A recipe as a hosted trainer can keep it. ``auto`` reads hidden states of the base, so it becomes ``reinforce``.
 
     Raises ``UsageError`` for algorithms that cannot be hosted.
     """
-    name = "reinforce" if made.algorithm == "auto" else made.algorithm
+    name = "reinforce" if recipe.algorithm == "auto" else recipe.algorithm
     if name in DRAWING or name in algorithms.ENVIRONMENT:
         raise UsageError(
-            f"{made.algorithm} cannot be trained by a hosted trainer. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
+            f"{recipe.algorithm} cannot be trained by a hosted trainer. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
         )
     wants = algorithms.needs(algorithms.find(name)) & NOT_HERE
-    if wants or (name in ("opd", "combined") and int(made.settings(name).get("top_k", 1)) > 0):
+    if wants or (name in ("opd", "combined") and int(recipe.settings(name).get("top_k", 1)) > 0):
         raise UsageError(
             f"{name} needs more of the model than log-probs ({', '.join(sorted(wants)) or 'a teacher over the vocabulary'}), and a hosted "
             "trainer gives no more. Use auto, reinforce, grpo, mis-po, rloo, gspo, dpo or kto."
         )
-    return dataclasses.replace(made, algorithm=name, alpha=ALPHA)
+    return dataclasses.replace(recipe, algorithm=name, alpha=ALPHA)
 
 
 def train(

@@ -172,7 +172,7 @@ def _rated(db: Store, settings: config.Config) -> tuple[list[Sample], list[Sampl
     said = inputs.settled(db, settings)
     samples = feedback.samples(db, [f.id for f in said], raters=settings.training.raters)
     before = db.splits(s.turn_id for s in samples)
-    return (*feedback.split(samples, settings.gate.held_out, before=before), said)
+    return (*feedback.split(samples, settings.gate.held_out, splits=before), said)
 
 
 def load(home: Home, folder: Path) -> Federation:

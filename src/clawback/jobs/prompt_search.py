@@ -118,7 +118,7 @@ class Search:
         samples = [sample for sample in found if not sample.cut]
         checks.enough(samples)
         before = self.db.splits(s.turn_id for s in samples)
-        self.train, self.held = feedback.split(samples, self.settings.gate.held_out, before=before)
+        self.train, self.held = feedback.split(samples, self.settings.gate.held_out, splits=before)
         self.ids = tuple(ids)
         if kept:
             self.resumed, self.seed, self.proposer = True, kept["seed"], kept["proposer"]

@@ -30,7 +30,7 @@ from clawback.records import Run, Sample, Version
 from clawback.release import prompted
 from clawback.release.registry import LOCK_SECONDS, check
 from clawback.runs import trigger
-from clawback.runs.options import DEFAULTS, RunOptions
+from clawback.runs.run_options import DEFAULTS, RunOptions
 
 if TYPE_CHECKING:
     from clawback.engine.recipe import Recipe
@@ -223,7 +223,7 @@ class _Job(RunJob):
         ids = [f.id for f in said]
         samples = feedback.samples(self.db, ids, raters=training.raters)
         train, held = feedback.split(
-            samples, self.settings.gate.held_out, before=self.db.splits(s.turn_id for s in samples)
+            samples, self.settings.gate.held_out, splits=self.db.splits(s.turn_id for s in samples)
         )
         name = algorithm or training.algorithm
         checks.algorithm(name)

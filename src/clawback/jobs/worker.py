@@ -19,7 +19,7 @@ from clawback.feedback.due import FAILED, STARTED, enough_fresh, last_failure, n
 from clawback.jobs.background import stamp
 from clawback.jobs.upkeep import copy_database
 from clawback.paths import Home
-from clawback.runs.options import RunOptions
+from clawback.runs.run_options import RunOptions
 
 MAX_LOG = 5_000_000
 

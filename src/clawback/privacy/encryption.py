@@ -63,7 +63,7 @@ def state(home: Home) -> State:
     return State(home.database.exists() and is_encrypted(home.database), keys.recorded(home.database))
 
 
-def encrypt(home: Home, kept: Kept | None = None) -> State:
+def encrypt(home: Home, kind: Kept | None = None) -> State:
     """Encrypt the database and the copies that migrations left. Raises ``Busy``, ``UsageError`` where it is encrypted, ``MissingExtra``."""
     with _alone(home):
         if home.database.exists() and is_encrypted(home.database):
@@ -71,7 +71,7 @@ def encrypt(home: Home, kept: Kept | None = None) -> State:
         connection.open_encrypted(Path(":memory:"), None).close()  # before a key is made
         with store.connect(home.database):  # made, and brought up to date
             pass
-        key, place, why = keys.make(home.database, kept)
+        key, place, why = keys.make(home.database, kind)
         for path in _databases(home):
             if not is_encrypted(path):
                 _rewrite(path, None, key)

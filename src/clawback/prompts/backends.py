@@ -16,15 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from clawback.errors import ClawbackError, UsageError
-from clawback.models_api import (
-    Api,
-    BadReply,
-    ModelRequest,
-    ModelServer,
-    StatusError,
-    TransportError,
-    guess,
-)
+from clawback.http_client import BadReply, StatusError, TransportError
+from clawback.models_api import Api, ModelRequest, ModelServer, guess
 from clawback.prompts.prompt import Prompt
 from clawback.records import Message, text_of
 
@@ -136,12 +129,12 @@ class LLMBackend(ABC):
         made = self.answers(asked, max_tokens, temperature)
         return [self._counted(messages, one) for messages, one in zip(asked, made, strict=True)]
 
-    def _counted(self, messages: Sequence[Message], made: LLMResponse) -> LLMResponse:
-        sent = made.sent or sum(guess(text_of(m.get("content"))) for m in messages)
-        received = made.received or guess(made.text)
+    def _counted(self, messages: Sequence[Message], response: LLMResponse) -> LLMResponse:
+        sent = response.sent or sum(guess(text_of(m.get("content"))) for m in messages)
+        received = response.received or guess(response.text)
         with self._lock:
             self.usage += Usage(1, sent, received, self.price.of(sent, received))
-        return LLMResponse(made.text, sent, received, made.whole)
+        return LLMResponse(response.text, sent, received, response.whole)
 
     def refine_prompt(self, prompt: str | Prompt) -> LLMResponse:
         """Ask for a clearer prompt. Nothing says that it is better: try it (``search``) before it is used."""

@@ -114,10 +114,10 @@ class Prompt:
         }
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Prompt:
+    def from_dict(cls, state: Mapping[str, Any]) -> Prompt:
         """Raises ``UsageError`` where it is no prompt."""
-        text, version = kept.get("text"), kept.get("version", 0)
-        metadata, parent = kept.get("metadata") or {}, kept.get("parent") or ""
+        text, version = state.get("text"), state.get("version", 0)
+        metadata, parent = state.get("metadata") or {}, state.get("parent") or ""
         if not (isinstance(text, str) and isinstance(version, int) and isinstance(metadata, Mapping) and isinstance(parent, str)):  # fmt: skip
             raise UsageError("This is no prompt: it needs a `text`, and a `version` that is a whole number.")
         return cls(text, version, dict(metadata), parent)
@@ -198,5 +198,5 @@ class PromptHistory:
     def __iter__(self) -> Iterator[Prompt]:
         return iter(self._prompts)
 
-    def __getitem__(self, place: int) -> Prompt:
-        return self._prompts[place]
+    def __getitem__(self, index: int) -> Prompt:
+        return self._prompts[index]

@@ -276,11 +276,11 @@ BY: dict[str, Callable[[Opinion], str]] = {
 }
 
 
-def groups(said: Sequence[Opinion], key: Callable[[Opinion], str]) -> list[Group]:
+def groups(opinions: Sequence[Opinion], key: Callable[[Opinion], str]) -> list[Group]:
     """The parts, largest first."""
-    names = Counter(key(one) for one in said)
-    good = Counter(key(one) for one in said if one.value > 0)
-    every, liked = len(said), sum(good.values())
+    names = Counter(key(one) for one in opinions)
+    good = Counter(key(one) for one in opinions if one.value > 0)
+    every, liked = len(opinions), sum(good.values())
     made = []
     for name, count in sorted(names.items(), key=lambda item: (-item[1], item[0])):
         low, high = wilson(good[name], count)
@@ -355,6 +355,6 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "/").replace("`", "'").split())[:80]
 
 
-def leaning(said: Sequence[Opinion]) -> Iterable[tuple[str, Group]]:
+def leaning(opinions: Sequence[Opinion]) -> Iterable[tuple[str, Group]]:
     """(which kind, group) of all that lean."""
-    return [(title, g) for title, key in BY.items() for g in groups(said, key) if g.leans]
+    return [(title, g) for title, key in BY.items() for g in groups(opinions, key) if g.leans]

@@ -11,7 +11,7 @@ from clawback.runs import process
 if TYPE_CHECKING:
     from clawback.config import Config
     from clawback.paths import Home
-    from clawback.runs.options import RunOptions
+    from clawback.runs.run_options import RunOptions
     from clawback.store import Store
 
 WORKER = "clawback.jobs.worker"
@@ -44,7 +44,7 @@ def start(
     """
     if under_way(home):
         return None
-    from clawback.runs.options import DEFAULTS  # a rating after which no run is due needs none of it
+    from clawback.runs.run_options import DEFAULTS  # a rating after which no run is due needs none of it
     from clawback.store import connect
 
     options = (options or DEFAULTS).changed(**values)

@@ -210,10 +210,10 @@ def served(home: Home) -> Iterator[int]:
 
 
 def changed(
-    before: Sequence[tuple[str, str]], after: Sequence[tuple[str, str]]
+    earlier: Sequence[tuple[str, str]], after: Sequence[tuple[str, str]]
 ) -> tuple[str, str, str] | None:
     """A question that was answered otherwise: (question, before, after)."""
-    for (question, one), (_, other) in zip(before, after, strict=True):
+    for (question, one), (_, other) in zip(earlier, after, strict=True):
         if one != other:
             return question, one, other
     return None
@@ -223,5 +223,13 @@ def address(url: str) -> str:
     return urlsplit(url).netloc
 
 
-def _rest(found: Found) -> tuple[Any, ...]:
-    return (found.before, found.after, found.calls, found.tokens, found.money, found.stopped, found.notes)
+def _rest(result: Found) -> tuple[Any, ...]:
+    return (
+        result.before,
+        result.after,
+        result.calls,
+        result.tokens,
+        result.money,
+        result.stopped,
+        result.notes,
+    )

@@ -114,17 +114,17 @@ class Everyone:
                 return name
         return None
 
-    async def _pass(self, theirs: Opened, scope: Any, receive: Any, send: Any) -> None:
+    async def _pass(self, opened: Opened, scope: Any, receive: Any, send: Any) -> None:
         """Into somebody's app, within what they may use."""
         if not is_model_path(scope["path"]) or scope["method"] != "POST":
-            await theirs.app(scope, receive, send)
+            await opened.app(scope, receive, send)
             return
-        if theirs.answering >= self.limits.at_once:
+        if opened.answering >= self.limits.at_once:
             await wire.refuse(
-                send, scope, 429, f"{theirs.answering} of your requests are being answered: wait for one."
+                send, scope, 429, f"{opened.answering} of your requests are being answered: wait for one."
             )
             return
-        most, spent = self.limits.tokens_a_day, theirs.server.spent_today()
+        most, spent = self.limits.tokens_a_day, opened.server.spent_today()
         if most and spent >= most:
             await wire.refuse(
                 send,
@@ -133,11 +133,11 @@ class Everyone:
                 f"Your {most} tokens of today are used up; the next day begins at midnight UTC.",
             )
             return
-        theirs.answering += 1
+        opened.answering += 1
         try:
-            await theirs.app(scope, receive, send)
+            await opened.app(scope, receive, send)
         finally:
-            theirs.answering -= 1
+            opened.answering -= 1
 
     async def _open(self, name: str) -> Opened:
         """Somebody's app, counted as busy. Raises ``ClawbackError``."""

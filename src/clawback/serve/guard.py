@@ -96,7 +96,7 @@ class Guard:
             vouched = self._known(headers, [self.token])
             scope = {**scope, "headers": self._without_tokens(scope["headers"]), "clawback.vouched": vouched}
         try:
-            whole = await _whole(receive)
+            whole = await _body(receive)
         except wire.Gone:
             return
         except wire.Refused as error:
@@ -168,7 +168,7 @@ def tokens_of(headers: dict[str, str]) -> list[str]:
     return given + ([bearer.strip()] if scheme.lower() == "bearer" else [])
 
 
-async def _whole(receive: Any) -> bytes:
+async def _body(receive: Any) -> bytes:
     """The body, within the limits of size and time. Raises ``Refused`` beyond them."""
     try:
         async with asyncio.timeout(BODY_SECONDS):

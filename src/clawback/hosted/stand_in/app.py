@@ -173,11 +173,11 @@ class Routes:
         body = protobuf.read_request(raw) if packed else json.loads(raw)
         return self._pass(raw, body, body["forward_backward_input"])
 
-    def _pass(self, raw: bytes, body: Json, given: Json) -> Response:
+    def _pass(self, raw: bytes, body: Json, content: Json) -> Response:
         service, model = self.service, self.service.model(body["model_id"])
-        loss, only = str(given["loss_fn"]), bool(body.get("forward_only"))
-        data = [datum_of(one, service.learner.policy.info.vocabulary, loss) for one in given["data"]]
-        config = {str(k): float(v) for k, v in (given.get("loss_fn_config") or {}).items()}
+        loss, only = str(content["loss_fn"]), bool(body.get("forward_only"))
+        data = [datum_of(one, service.learner.policy.info.vocabulary, loss) for one in content["data"]]
+        config = {str(k): float(v) for k, v in (content.get("loss_fn_config") or {}).items()}
         if not 0 < len(data) <= MOST_DATA:
             raise Refused(400, f"1 to {MOST_DATA} data a request")
         if loss not in LOSSES:
@@ -233,7 +233,7 @@ class Routes:
         service, model = self.service, self.service.model(body["model_id"])
         number = body.get("sampling_session_seq_id")
         name = str(body.get("path") or f"ss{number}_seq{body.get('seq_id')}")
-        path, folder = service.place(model.id, KINDS[verb], name)
+        path, folder = service.checkpoint_path(model.id, KINDS[verb], name)
         sampler = f"{model.session}:sample:{number}" if number is not None else ""
 
         def work() -> Made:

@@ -45,9 +45,9 @@ class Downloads:
         self._adapter(request, ("sampler_weights",))
         return RedirectResponse(self._signed(request, "download"), 302)
 
-    def _signed(self, request: Request, beside: str) -> str:
+    def _signed(self, request: Request, name: str) -> str:
         """The address of something beside a request's, which is given out without the key."""
-        url = request.url.replace(path=request.url.path.rsplit("/", 1)[0] + "/" + beside, query="")
+        url = request.url.replace(path=request.url.path.rsplit("/", 1)[0] + "/" + name, query="")
         return f"{url}?signature={signature(self.key, url.path)}"
 
     async def download(self, request: Request) -> Response:

@@ -46,7 +46,7 @@ class FireworksService(Service):
         """``accounts/fireworks/models/NAME`` is NAME here."""
         super().knows_base(self.base if base.rpartition("/")[2] == self.base.rpartition("/")[2] else base)
 
-    def place(self, model: str, kind: str, name: str) -> tuple[str, Path]:  # noqa: ARG002
+    def checkpoint_path(self, model: str, kind: str, name: str) -> tuple[str, Path]:  # noqa: ARG002
         if not NAME.fullmatch(name):
             raise Refused(400, "A checkpoint's name has letters, digits, dots, dashes and underscores")
         return name, self.folder / self.job / kind / name

@@ -254,13 +254,13 @@ class Learner:
             return [None, *self.policy.scorer([Encoded(ids[:1], ids[1:])]).logprobs.tolist()]
 
 
-def _begin(one: Datum, loss: str) -> int:
+def _begin(datum: Datum, loss: str) -> int:
     """The first position that the loss counts."""
     name = "weights" if loss == "cross_entropy" else "advantages"
-    given = one.inputs.get(name)
+    given = datum.inputs.get(name)
     if given is None:
         return 0
-    return next((i for i, value in enumerate(given) if value), len(one.tokens) - 1)
+    return next((i for i, value in enumerate(given) if value), len(datum.tokens) - 1)
 
 
 def _loss(name: str, now: Tensor, inputs: Mapping[str, Tensor], config: Mapping[str, float]) -> Tensor:

@@ -34,8 +34,8 @@ async def json_body(request: Request) -> Json:
     return found
 
 
-def tokens_of(given: Json, vocabulary: int) -> tuple[int, ...]:
-    chunks = given["chunks"]
+def tokens_of(content: Json, vocabulary: int) -> tuple[int, ...]:
+    chunks = content["chunks"]
     if any(chunk.get("type", "encoded_text") != "encoded_text" for chunk in chunks):
         raise Refused(400, "Only text is read here")
     tokens = tuple(int(token) for chunk in chunks for token in chunk["tokens"])
@@ -44,9 +44,9 @@ def tokens_of(given: Json, vocabulary: int) -> tuple[int, ...]:
     return tokens
 
 
-def datum_of(given: Json, vocabulary: int, loss: str) -> Datum:
-    tokens = tokens_of(given["model_input"], vocabulary)
-    inputs = {str(k): tuple(v["data"]) for k, v in given["loss_fn_inputs"].items()}
+def datum_of(content: Json, vocabulary: int, loss: str) -> Datum:
+    tokens = tokens_of(content["model_input"], vocabulary)
+    inputs = {str(k): tuple(v["data"]) for k, v in content["loss_fn_inputs"].items()}
     wanted = LOSSES.get(loss, frozenset()) - {"weights"} | {"target_tokens"}
     if missing := wanted - set(inputs):
         raise Refused(400, f"{loss} needs {', '.join(sorted(missing))}")
@@ -62,11 +62,11 @@ def datum_of(given: Json, vocabulary: int, loss: str) -> Datum:
     return Datum(tokens, inputs)
 
 
-def stop_of(given: Any, service: Service) -> tuple[int, ...] | None:
+def stop_of(stops: Any, service: Service) -> tuple[int, ...] | None:
     """Token ids; texts that are one token each are taken, too."""
-    if given is None:
+    if stops is None:
         return None
-    listed = [given] if isinstance(given, str) else list(given)
+    listed = [stops] if isinstance(stops, str) else list(stops)
     found: list[int] = []
     for one in listed:
         ids = service.learner.policy.tokenizer.encode(one, add_special_tokens=False) if isinstance(one, str) else [int(one)]  # fmt: skip

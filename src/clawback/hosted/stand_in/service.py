@@ -194,7 +194,7 @@ class Service:
 
     # ---------------------------------------------------------------------------------------------- checkpoints
 
-    def place(self, model: str, kind: str, name: str) -> tuple[str, Path]:
+    def checkpoint_path(self, model: str, kind: str, name: str) -> tuple[str, Path]:
         """(tinker:// path, folder) of a checkpoint that is to be made."""
         if not NAME.fullmatch(name):
             raise Refused(400, "A checkpoint's name has letters, digits, dots, dashes and underscores")

@@ -70,14 +70,14 @@ class Probe:
                     continue
             raise
 
-    def judge(self, said: str, by: str) -> str:
-        """A sentence; raises ``Unconvinced`` unless ``said`` is what the version says rather than what the base does."""
-        ours, theirs = _shared(said, self.after), _shared(said, self.before)
+    def judge(self, text: str, by: str) -> str:
+        """A sentence; raises ``Unconvinced`` unless ``text`` is what the version says rather than what the base does."""
+        ours, theirs = _shared(text, self.after), _shared(text, self.before)
         if ours > theirs:
             return f"{by} answers as the new version does ({ours} of its first {len(self.after)} characters)"
         raise Unconvinced(
             f"{by} does not answer as the new version does, although it was told to load it: to {self.prompt!r} it says "
-            f"{said[:80]!r}, where {self.after[:80]!r} was expected."
+            f"{text[:80]!r}, where {self.after[:80]!r} was expected."
         )
 
 
@@ -123,11 +123,11 @@ def check_new(out: Path, renew: bool) -> None:
         raise UsageError(f"{out} is not empty: name a new folder.")
 
 
-def put_in_place(beside: Path, out: Path, version: int) -> None:
+def put_in_place(folder: Path, out: Path, version: int) -> None:
     """Rename a finished folder to its name. What was there is kept until ``settle`` or ``restore``."""
-    (beside / MARK).write_text(json.dumps({"version": version}) + "\n", "utf-8")
+    (folder / MARK).write_text(json.dumps({"version": version}) + "\n", "utf-8")
     keep_former(out)
-    beside.rename(out)
+    folder.rename(out)
 
 
 def _former(out: Path) -> Path:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawback.runs.options import RunOptions
+from clawback.runs.run_options import RunOptions
 
 NUMBERS = st.none() | st.integers(-(2**40), 2**40)
 
