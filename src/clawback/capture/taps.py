@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clawback.capture import late
 from clawback.capture.events import Answer, Prompt
-from clawback.capture.ingest import (
-    RECENT,
-    Unusable,
-    asks,
-    clean,
-    last_of,
-    of_message,
-    of_prompt,
-    record,
-    train_if_due,
-)
+from clawback.capture.ingest import RECENT, Unusable, asks, last_of, record, train_if_due
+from clawback.capture.stored_text import clean, of_message, of_prompt
 
 if TYPE_CHECKING:
     from clawback.capture.exchanges import Exchange

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from clawback import config
-from clawback.capture import ingest, proof, script, spool
+from clawback.capture import ingest, proof, script, spool, stored_text
 from clawback.capture.events import Answer, Failed, Prompt, Reaction, Shown
 from clawback.errors import ClawbackError, StoreBusy
 from clawback.feedback import command
@@ -252,7 +252,7 @@ class Desk:
 
     def _settle(self, store: Store, session: str, about: str = "") -> None:
         """Questions that a bot before this one has left behind get no answer: what waits for them is lost, and is told at the next command."""
-        start = ingest.of_prompt(self.name, session, "")
+        start = stored_text.of_prompt(self.name, session, "")
         left = [place[len(start) :] for place in store.waits_at(start)]
         newest = store.newest_prompt(self.name, session)
         left += [name for name in (about, newest.id if newest else "") if name]
@@ -271,7 +271,7 @@ class Desk:
         if why == STOPPED:
             return []  # nobody is told now; the next command does it
         with ingest.connect(self.home) as store:
-            place = ingest.of_prompt(self.name, message.session, message.id)
+            place = stored_text.of_prompt(self.name, message.session, message.id)
             return [taps.told_of(lost) for lost in store.untold(place)]
 
     def _messages(self, message: Heard) -> list[Message]:

@@ -15,7 +15,7 @@ from clawback.errors import NotFound, UsageError
 from clawback.files import replace as write
 from clawback.prompts import sections as parts
 from clawback.prompts.sections import Section
-from clawback.records import Message, text_of
+from clawback.records import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,6 @@ class Prompt:
 
     def __str__(self) -> str:
         return self.text
-
-
-def of_messages(messages: Sequence[Message]) -> Prompt:
-    """The system prompt that a conversation was answered under; an empty one where there was none."""
-    said = [text_of(m.get("content")) for m in messages if m.get("role") in ("system", "developer")]
-    return Prompt("\n\n".join(one for one in said if one))
 
 
 class PromptHistory:

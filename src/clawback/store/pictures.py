@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Owner = Literal["turn", "episode"]
 
 
-class Pictures(Base):
+class PictureTable(Base):
     def _link_pictures(
         self, db: sqlite3.Connection, owner: Owner, number: int, pictures: Sequence[bytes]
     ) -> None:

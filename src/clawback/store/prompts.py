@@ -31,7 +31,7 @@ MONTH = 30 * DAY
 KEPT_PROMPTS = 1000
 
 
-class Prompts(Clock):
+class PromptTable(Clock):
     def put_prompt(
         self,
         agent: str,

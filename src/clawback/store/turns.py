@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clawback.errors import NotFound
 from clawback.store.base import OWN, now, readable
 from clawback.store.driver import sqlite3
-from clawback.store.pictures import Pictures, put_back, shows_pictures, taken_out
+from clawback.store.pictures import PictureTable, put_back, shows_pictures, taken_out
 
 if TYPE_CHECKING:
     from clawback.records import Ending, Message, Turn
@@ -29,7 +29,7 @@ FOLLOWED = 20_000
 """Newest turns that a judge is asked about."""
 
 
-class Turns(Pictures):
+class Turns(PictureTable):
     def add_turn(self, turn: Turn, seen_at: float | None = None, stored: int = 0) -> Turn:
         """Store a turn and return it with its id. The same ``event_id`` again gives back the turn stored before.
 
