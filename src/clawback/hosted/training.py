@@ -120,34 +120,37 @@ def train(
             loop.go()
         tell({"phase": "save"})
         _bring(trainer, policy, out, f"v{identity[:12]}", loop.export_key)
-    seconds = time.perf_counter() - started
-    plan = loop.plan
-    result = TrainResult(
-        path=str(out / ADAPTER),
-        algorithm=plan.name,
-        note=f"{plan.note + '; ' if plan.note else ''}trained by {where.url}",
-        base=policy.info.base,
-        base_revision=policy.info.revision,
-        seed=seed,
-        steps=loop.kept,
-        stopped=loop.stopped,
-        turn_ids=tuple(sample.turn_id for sample in samples),
-        baseline=plan.baseline,
-        metrics={
-            **last(loop.history),
-            "seconds": seconds,
-            "tokens": float(journal.spent.tokens),
-            "hosted_requests": float(journal.spent.requests),
-            "hosted_repeated": float(wire.repeated),
-            "hosted_money": journal.spent.money(where.prices),
-            **({"gap": loop.gap} if loop.gap is not None else {}),
-        },
-        history=tuple(loop.history),
-    )
+    result = _result(loop, wire, time.perf_counter() - started)
     text = json.dumps({"fingerprint": identity, **dataclasses.asdict(result)}, indent=2)
     replace(out / RESULT, text.encode(), mode=0o600)
     _left(trainer.unload(), tell)
     return result
+
+
+def _result(loop: Loop, wire: Wire, seconds: float) -> TrainResult:
+    plan, run, spent = loop.plan, loop.run, loop.journal.spent
+    return TrainResult(
+        path=str(loop.out / ADAPTER),
+        algorithm=plan.name,
+        note=f"{plan.note + '; ' if plan.note else ''}trained by {loop.where.url}",
+        base=loop.policy.info.base,
+        base_revision=loop.policy.info.revision,
+        seed=run.seed,
+        steps=loop.kept,
+        stopped=loop.stopped,
+        turn_ids=tuple(sample.turn_id for sample in run.samples),
+        baseline=plan.baseline,
+        metrics={
+            **last(loop.history),
+            "seconds": seconds,
+            "tokens": float(spent.tokens),
+            "hosted_requests": float(spent.requests),
+            "hosted_repeated": float(wire.repeated),
+            "hosted_money": spent.money(loop.where.prices),
+            **({"gap": loop.gap} if loop.gap is not None else {}),
+        },
+        history=tuple(loop.history),
+    )
 
 
 def connect(wire: Wire, journal: Journal, where: Where, base: str, rank: int, seed: int) -> TinkerTrainer:

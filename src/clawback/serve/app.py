@@ -55,19 +55,12 @@ def around(server: Server) -> Any:
 
     home = server.home
     models = Asgi(AnswersAPI(server))
-    ours = [
-        *api.routes(server),
-        *prompts_api.routes(server),
-        *rules_api.routes(server),
-        *rater_api.routes(server),
-        *hooks.routes(server),
-    ]
     app = Starlette(
         routes=[
             Route("/healthz", Asgi(health), methods=["GET", "HEAD"]),
             Route("/api/hello", Asgi(greet), methods=["HEAD", "GET"]),
             *(Route(path, models) for path in OLLAMA),
-            Mount("/api", routes=roles.admitted(ours)),
+            Mount("/api", routes=roles.admitted(api_routes(server))),
             Route("/metrics", api.metrics(server)),
             Route("/v1/{rest:path}", models),
             Route("/v1beta/{rest:path}", models),
@@ -83,6 +76,17 @@ def around(server: Server) -> Any:
         names=server.serve.names,
         holder=lambda token: holder(home, token),
     )
+
+
+def api_routes(server: Server) -> list[Any]:
+    """The routes under ``/api``: roles and the description of the API go by them."""
+    return [
+        *api.routes(server),
+        *prompts_api.routes(server),
+        *rules_api.routes(server),
+        *rater_api.routes(server),
+        *hooks.routes(server),
+    ]
 
 
 def holder(home: Home, token: str) -> roles.Person | None:
