@@ -15,6 +15,8 @@ BUDGETS = Path(__file__).parent / "house.toml"
 SKIPPED = ("environments/terminal/tasks",)
 """Files of tasks: broken on purpose."""
 MOST_LINES, LEAST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 450, 40, 60, 6
+ROOM_STEP = 100
+"""Budgets of rooms are multiples of it, so that a line more is no event."""
 NOT_NAMES = frozenset(
     [
         "said",
@@ -162,7 +164,8 @@ def record(measures: Measures, raising: bool = False) -> str:
     lines += ["", "[targets]", *(f"{name} = {value}" for name, value in limits["targets"].items())]
     lines += ["", "[rooms]"]
     for room, count in sorted(measures.rooms.items()):
-        most = count if raising else min(count, limits["rooms"].get(room, count))
+        rounded = -(-count // ROOM_STEP) * ROOM_STEP
+        most = rounded if raising else min(rounded, limits["rooms"].get(room, rounded))
         if most > target:
             lines.append(f"{room} = {most}")
     lines += ["", "[figures]"]

@@ -27,7 +27,7 @@ from clawback.cli.prompt_draft import draft
 from clawback.errors import UsageError
 
 if TYPE_CHECKING:
-    from clawback.jobs.prompt_search import Found
+    from clawback.jobs.prompt_search import SearchResult
     from clawback.paths import Home
     from clawback.records import Version
 
@@ -150,7 +150,7 @@ def search(
     return 0
 
 
-def result_text(result: Found) -> str:
+def result_text(result: SearchResult) -> str:
     """What came of a search, for a person."""
     spent = f"{result.calls} calls, {result.tokens:,} tokens" + (
         f", {result.money:.2f} of money" if result.money else ""

@@ -29,7 +29,7 @@ from clawback.hosted.types import (
     Scores,
     Spent,
 )
-from clawback.hosted.wire import Reply, Wire
+from clawback.hosted.wire import TrainerReply, Wire
 
 T = TypeVar("T")
 API = "/api/v1/"
@@ -273,10 +273,10 @@ class TinkerTrainer:
                 raise
             return path
 
-    def _result(self, verb: str, body: Mapping[str, Any], packed: bool = False) -> Reply:
+    def _result(self, verb: str, body: Mapping[str, Any], packed: bool = False) -> TrainerReply:
         return self._future(self.wire.post(self.api + verb, body), packed)
 
-    def _future(self, promised: Reply, packed: bool) -> Reply:
+    def _future(self, promised: TrainerReply, packed: bool) -> TrainerReply:
         """Wait for what a request will give. Raises ``HostedError`` where it failed over there."""
         known = promised.json().get("request_id")
         if known is None:
@@ -369,7 +369,7 @@ def _path_parts(path: str) -> tuple[str, str]:
     return parts[0], parts[2]
 
 
-def read_reply(read: Callable[[], T], reply: Reply) -> T:
+def read_reply(read: Callable[[], T], reply: TrainerReply) -> T:
     try:
         return read()
     except (ValueError, TypeError) as error:

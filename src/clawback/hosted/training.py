@@ -33,7 +33,7 @@ from clawback.engine.types import TrainResult
 from clawback.errors import ClawbackError, TrainingError, UsageError
 from clawback.files import replace, sync
 from clawback.hosted.journal import Journal
-from clawback.hosted.loop import Loop, Where
+from clawback.hosted.loop import HostedLoop, Where
 from clawback.hosted.remote_policy import RemotePolicy
 from clawback.hosted.tinker import TinkerTrainer
 from clawback.hosted.types import HostedError, Trainer, Unanswered
@@ -114,7 +114,7 @@ def train(
         out=out,
         tell=tell,
     )
-    loop = Loop(run, policy, trainer, journal, where, identity)
+    loop = HostedLoop(run, policy, trainer, journal, where, identity)
     with _given_back(trainer, tell):
         with _kept_awake(trainer):
             loop.go()
@@ -127,7 +127,7 @@ def train(
     return result
 
 
-def _result(loop: Loop, wire: Wire, seconds: float) -> TrainResult:
+def _result(loop: HostedLoop, wire: Wire, seconds: float) -> TrainResult:
     plan, run, spent = loop.plan, loop.run, loop.journal.spent
     return TrainResult(
         path=str(loop.out / ADAPTER),

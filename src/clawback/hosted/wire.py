@@ -40,7 +40,7 @@ PRESENT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class TrainerReply:
     kind: str
     """Content type."""
     body: bytes
@@ -83,7 +83,7 @@ class Wire:
         *,
         accept: str = "application/json",
         headers: Mapping[str, str] | None = None,
-    ) -> Reply:
+    ) -> TrainerReply:
         """Raises ``Forgotten`` for what is not there (any more), ``Unanswered`` when time is up, ``HostedError`` for every other refusal."""
         packed = isinstance(body, bytes)
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -91,11 +91,11 @@ class Wire:
         sent = {"content-type": kind, "accept": accept, **(headers or {})}
         return self._until(lambda: self._once("POST", path, raw, sent))
 
-    def get(self, path: str, headers: Mapping[str, str] | None = None) -> Reply:
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> TrainerReply:
         """As ``post``."""
         return self._until(lambda: self._once("GET", path, None, headers or {}))
 
-    def delete(self, path: str) -> Reply:
+    def delete(self, path: str) -> TrainerReply:
         """As ``post``."""
         return self._until(lambda: self._once("DELETE", path, None, {}))
 
@@ -105,7 +105,7 @@ class Wire:
             raise HostedError(f"{self.url} sends a download to {url[:80]}.")
         return self._until(lambda: self._once("GET", url, None, {})).body
 
-    def _until(self, send: Callable[[], Reply]) -> Reply:
+    def _until(self, send: Callable[[], TrainerReply]) -> TrainerReply:
         until, failures, backoff = time.monotonic() + self.timeout, 0, Retry(pause=self.pause)
         while True:
             try:
@@ -136,7 +136,7 @@ class Wire:
             return f"{self.url} sends a download to another address ({error.status}), which is not followed."
         return f"{self.url} answers with {error.status}: {error.words or 'no reason'}. {_remedy(error.status, bool(self.key))}"
 
-    def _once(self, method: str, path: str, raw: bytes | None, headers: Mapping[str, str]) -> Reply:
+    def _once(self, method: str, path: str, raw: bytes | None, headers: Mapping[str, str]) -> TrainerReply:
         url = path if "://" in path else self.url + path
         known = dict(headers)
         if self.key and url.startswith(self.url + "/"):
@@ -149,7 +149,7 @@ class Wire:
             limits=RequestLimits(self.request_seconds, largest=LARGEST_REPLY),
             follow=lambda *_: True,
         )
-        return Reply(reply.content_type, reply.body)
+        return TrainerReply(reply.content_type, reply.body)
 
 
 def present(url: str, path: str, key: str = "") -> None:

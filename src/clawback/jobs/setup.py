@@ -36,7 +36,7 @@ PRESETS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MachineSeen:
     """What was found on this machine."""
 
     agents: list[str]
@@ -61,17 +61,19 @@ class Proposal:
     """What the person should know of the model."""
 
 
-def look() -> Seen:
+def look() -> MachineSeen:
     """Reads no agent's settings and starts nothing; asks well-known ports on this machine."""
     import importlib.util
 
     found = [name for name in adapter.names() if adapter.find(name).found()]
     servers = {name: url for name, url in SERVERS.items() if answers(f"{url}/v1/models", LOOK_SECONDS)}
     training = all(importlib.util.find_spec(part) for part in ("torch", "transformers", "peft"))
-    return Seen(found, servers, model_choice.machine(), local_models.find(), training, service.available())
+    return MachineSeen(
+        found, servers, model_choice.machine(), local_models.find(), training, service.available()
+    )
 
 
-def describe(seen: Seen) -> str:
+def describe(seen: MachineSeen) -> str:
     agents = ", ".join(adapter.find(name).title for name in seen.agents) or "none found"
     servers = ", ".join(f"{name} ({url})" for name, url in seen.servers.items()) or "none"
     lines = [
@@ -115,7 +117,7 @@ def list_models(found: Sequence[LocalModel], on: Machine, chosen: str = "") -> l
 
 
 def propose(
-    seen: Seen,
+    seen: MachineSeen,
     agents: Sequence[str],
     model: str | None,
     preset: str | None,
@@ -133,7 +135,7 @@ def propose(
     return Proposal(chosen, base, preset or held.training.preset, upstream or "", bool(keep_running), note)
 
 
-def _proposed(home: Home, seen: Seen) -> tuple[str, str]:
+def _proposed(home: Home, seen: MachineSeen) -> tuple[str, str]:
     """The model that the settings name, if it is still there; else the one that fits this machine best."""
     import tomllib
     from contextlib import suppress
@@ -156,7 +158,7 @@ def check_agents(names: Sequence[str]) -> list[str]:
     return chosen
 
 
-def check_model(typed: str, seen: Seen) -> tuple[str, str]:
+def check_model(typed: str, seen: MachineSeen) -> tuple[str, str]:
     """A model as it goes into the settings, by its name or its number in the list; and a warning, or "".
 
     Raises ``ClawbackError`` for a name that is no model, or a model that cannot be trained.

@@ -99,7 +99,7 @@ class Guard:
             whole = await _body(receive)
         except wire.Gone:
             return
-        except wire.Refused as error:
+        except wire.RequestRefused as error:
             await wire.refuse(marked, scope, error.status, str(error))
             return
         try:
@@ -174,7 +174,9 @@ async def _body(receive: Any) -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             return await wire.body(receive, MOST_BYTES)
     except TimeoutError:
-        raise wire.Refused(408, f"The request did not arrive within {BODY_SECONDS:g} seconds.") from None
+        raise wire.RequestRefused(
+            408, f"The request did not arrive within {BODY_SECONDS:g} seconds."
+        ) from None
 
 
 def _again(body: bytes, receive: Any) -> Any:

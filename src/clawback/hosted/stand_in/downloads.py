@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from clawback.hosted.stand_in.around import signature
 from clawback.hosted.stand_in.requests import answer
-from clawback.hosted.stand_in.service import Refused, Service
+from clawback.hosted.stand_in.service import ApiRefused, Service
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -29,7 +29,7 @@ class Downloads:
         for kind in kinds:
             try:
                 return self.service.checkpoint(f"tinker://{run}/{kind}/{checkpoint}")
-            except Refused as error:
+            except ApiRefused as error:
                 if error.status != 404 or kind == kinds[-1]:
                     raise
         raise AssertionError("the last kind returns or raises")
@@ -65,5 +65,5 @@ class Downloads:
 
         folder, name = self._adapter(request, ("external_weights",)), request.path_params["name"]
         if name not in FILES:
-            raise Refused(404, "No such file")
+            raise ApiRefused(404, "No such file")
         return FileResponse(folder / name)

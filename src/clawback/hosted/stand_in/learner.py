@@ -53,7 +53,7 @@ class Slot:
     optimizer: dict[str, Any] = field(default_factory=dict)
 
 
-class Learner:
+class StandInLearner:
     """Owns the base model. Not thread-safe: one worker calls it."""
 
     def __init__(self, policy: Policy, *, alpha: int = 32, seed: int = 0) -> None:

@@ -223,7 +223,7 @@ def call(
                 verb, url, body=data, headers=headers, limits=RequestLimits(timeout)
             ).body
         except StatusError as error:
-            raise Refused(f"{url} answered {error.status}: {error.words}", error.status) from error
+            raise ServerRefused(f"{url} answered {error.status}: {error.words}", error.status) from error
         except TransportError as error:
             raise ClawbackError(f"{error} Is the server running?") from error
     try:
@@ -240,7 +240,7 @@ class NotLoaded(ClawbackError):
     """What was written is right, and the server has to be started again before it has it. Nothing is undone."""
 
 
-class Refused(ClawbackError):
+class ServerRefused(ClawbackError):
     """The server answered, and said no."""
 
     def __init__(self, why: str, status: int) -> None:
